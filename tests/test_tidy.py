@@ -1,0 +1,80 @@
+"""Goal: the house stays readable. Method: every Python file of the project is parsed and measured against the style
+of CONTRIBUTING.md: function and file length, line length, a module docstring, no leftover markers, no sleeping."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = (
+    "broker",
+    "cleaner",
+    "config",
+    "protocol",
+    "spark_connector",
+    "storage",
+    "pyspark_kompakt",
+    "demo",
+    "benchmarks",
+)
+FUNCTION_LINES = 70
+FILE_LINES = 500
+LINE_LENGTH = 110
+LEFTOVERS = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b")
+
+
+def python_files() -> list[Path]:
+    return sorted(path for package in (*PACKAGES, "tests") for path in (ROOT / package).rglob("*.py"))
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def problems(path: Path, text: str) -> Iterator[str]:
+    lines = text.splitlines()
+    tree = ast.parse(text)
+    if len(lines) > FILE_LINES and "tests" not in path.parts:
+        yield f"{len(lines)} lines; {FILE_LINES} are allowed"
+    for number, line in enumerate(lines, 1):
+        if len(line) > LINE_LENGTH:
+            yield f"line {number} is {len(line)} characters long"
+        if LEFTOVERS.search(line):
+            yield f"line {number} carries a leftover marker"
+        if re.search(r"\btime\.sleep\(", line) and "tests" in path.parts:
+            yield f"line {number} sleeps; wait for a condition instead (tests/waiting.py)"
+    for function in functions(tree):
+        length = (function.end_lineno or function.lineno) - function.lineno + 1
+        if length > FUNCTION_LINES:
+            yield f"{function.name} is {length} lines long; {FUNCTION_LINES} are allowed"
+    if lines and ast.get_docstring(tree) is None:
+        yield "no module docstring that says what lives here"
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_file_is_tidy(path: Path) -> None:
+    found = list(problems(path.relative_to(ROOT), path.read_text()))
+    assert not found, "\n".join(f"{path.relative_to(ROOT)}: {problem}" for problem in found)
+
+
+def test_the_measure_itself_finds_faults() -> None:
+    bad = '"""Doc."""\n' + "def long() -> None:\n" + "    x = 1\n" * 80 + "# TO" + "DO later\n" + "y" * 111 + "\n"
+    found = list(problems(Path("broker/x.py"), bad))
+    assert len(found) == 3
+    assert list(problems(Path("broker/x.py"), "x = 1\n")) == ["no module docstring that says what lives here"]
+
+
+def test_no_machine_is_named() -> None:
+    """Files that travel name neither a person's machine nor a package registry's host."""
+    hosts = re.compile("|".join(("pypi" r"\.org", "pythonhosted", "repo1" r"\.maven", "/work/" "main", "/ro" "ot/")))
+    suffixes = {".py", ".md", ".toml", ".txt", ".yml", ".json", ".xml", ".properties", ""}
+    skipped = {".git", ".venv", ".cache", "__pycache__", "data", ".hypothesis", ".mypy_cache", ".ruff_cache"}
+    for path in ROOT.rglob("*"):
+        if path.is_file() and path.suffix in suffixes and not skipped.intersection(path.relative_to(ROOT).parts):
+            match = hosts.search(path.read_text(errors="ignore"))
+            assert match is None, f"{path.relative_to(ROOT)} names {match and match[0]}"
