@@ -1,7 +1,8 @@
 """How a kernel is declared: a plain Python function over numpy views that numba compiles on first use.
 
-Kernels release the GIL, check every index, and are cached beside their source, so that a user needs no compiler
-and a start-up needs no compilation. `NUMBA_DISABLE_JIT=1` runs them as Python, for the debugger and for fuzzing.
+Kernels release the GIL, check every index, and are cached beside their source, so that a user needs no
+compiler and a start-up compiles nothing. `NUMBA_DISABLE_JIT=1` runs them as Python, for the debugger and for
+fuzzing.
 """
 
 from __future__ import annotations

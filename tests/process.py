@@ -1,0 +1,102 @@
+"""A real broker in a process of its own, as a user starts it: on free ports, in a temporary directory.
+
+The process is ended by the id that was started here, never by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.waiting import wait_for
+
+READY_LIMIT_SECONDS = 60.0
+
+
+def free_port() -> int:
+    """A TCP port on 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class BrokerProcess:
+    """`kompakt serve` on `data`, started by `start`; survives being killed and started again on the same ports."""
+
+    def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.data = data
+        self.port = free_port()
+        self.http_port = free_port()
+        self.settings = dict(settings or {})
+        self.process: subprocess.Popen[bytes] | None = None
+        self.output = data.parent / f"{data.name}.output"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        command = [str(Path(sys.executable).with_name("kompakt")), "serve", "--port", str(self.port)]
+        command += ["--http-port", str(self.http_port), "--data", str(self.data)]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+    def start(self) -> BrokerProcess:
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.command(),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=dict(os.environ),
+            )
+        wait_for(self._answers, f"the broker on {self.bootstrap}", READY_LIMIT_SECONDS)
+        return self
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        status = self.process.poll()
+        assert status is None, f"the broker ended with status {status}:\n{self.log()}"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def log(self) -> str:
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit status of the clean shutdown that must follow."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(READY_LIMIT_SECONDS)
+        self.process = None
+        return status
+
+    def kill(self) -> None:
+        """`kill -9`, and wait until the process is gone."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def http(self, path: str) -> str:
+        """The body of GET `path`."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=30) as answer:
+            body: bytes = answer.read()
+            return body.decode()
+
+    def close(self) -> None:
+        """End the process if it still runs, and remove its data."""
+        if self.process is not None:
+            self.kill()
+        shutil.rmtree(self.data, ignore_errors=True)

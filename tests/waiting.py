@@ -1,0 +1,25 @@
+"""Waiting for a condition, with a generous limit: the only way a test may let time pass."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+LIMIT_SECONDS = 60.0
+_never = threading.Event()
+
+
+def wait_for(condition: Callable[[], T], what: str = "", limit_s: float = LIMIT_SECONDS) -> T:
+    """Call `condition` until it returns something true and return that; AssertionError after `limit_s` seconds."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        result = condition()
+        if result:
+            return result
+        assert time.monotonic() < deadline, (
+            f"waited {limit_s:g} s in vain for {what or condition}; last: {result!r}"
+        )
+        _never.wait(0.02)
