@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 class BrokerProcess:
-    """`kompakt serve` on `data`, started by `start`; survives being killed and started again on the same ports."""
+    """`kompakt serve` on `data`; may be killed and started again on the same ports."""
 
     def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
         self.data = data

@@ -13,7 +13,7 @@ _never = threading.Event()
 
 
 def wait_for(condition: Callable[[], T], what: str = "", limit_s: float = LIMIT_SECONDS) -> T:
-    """Call `condition` until it returns something true and return that; AssertionError after `limit_s` seconds."""
+    """Call `condition` until it returns something true, and return that; AssertionError after `limit_s` s."""
     deadline = time.monotonic() + limit_s
     while True:
         result = condition()

@@ -1,6 +1,7 @@
 """Three unmodified Kafka clients behind one small interface, so that each promise is put to all of them.
 
-Nothing here bends a client: only documented calls, with the client's own defaults unless a test asks otherwise.
+Nothing here bends a client: only documented calls, with the client's own defaults unless a test asks
+otherwise.
 """
 
 from __future__ import annotations
