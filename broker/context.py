@@ -1,0 +1,36 @@
+"""What a handler knows about the request it answers: who asks, over which listener, in which version.
+
+Mirrors Kafka's `RequestContext`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where the broker listens, and the address it tells the clients that come in there (G33)."""
+
+    name: str
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request's circumstances. Owned by: event loop."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    listener: Listener
+    client_host: str
+    connection: Connection | None = None

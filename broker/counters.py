@@ -1,0 +1,50 @@
+"""Plain counters that the hot path increments and `metrics.py` reads at scrape time.
+
+No metrics library here: an increment is one addition. The per-topic ones mirror Kafka's BrokerTopicMetrics.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class TopicCounters:
+    """Traffic of one topic. Owned by: event loop (readers may be any thread)."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_rejected: int = 0
+    produce_requests: int = 0
+    fetch_requests: int = 0
+    failed_produce_requests: int = 0
+    failed_fetch_requests: int = 0
+    no_key_compacted_topic_records: int = 0
+    invalid_magic_number_records: int = 0
+    invalid_message_crc_records: int = 0
+    invalid_offset_or_sequence_records: int = 0
+
+
+@dataclass(slots=True)
+class Counters:
+    """Everything the network side counts. Owned by: event loop (readers may be any thread)."""
+
+    topics: defaultdict[str, TopicCounters] = field(default_factory=lambda: defaultdict(TopicCounters))
+    requests: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """by API key"""
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    connections_open: int = 0
+    connections_opened: int = 0
+    connections_refused: int = 0
+    malformed_requests: int = 0
+    """broken, oversized or unsupported requests that closed their connection"""
+    internal_errors: int = 0
+    """our own bugs, answered UNKNOWN_SERVER_ERROR"""
+    flushes: int = 0
+    flush_errors: int = 0
+    flush_nanoseconds: int = 0
+    fetch_sessions_evicted: int = 0
+    delayed_fetches_expired: int = 0

@@ -1,0 +1,172 @@
+"""A partition as the broker sees it: a log, who waits for its high watermark, and its group commit.
+
+Group commit: one flush is in flight per log; the next one covers everything that arrived meanwhile, so that
+the cost of an fdatasync is shared by all who wait for it. A flush starts at once when somebody waits
+(acks=all, a fetch at the end of the log), else after a short linger. Mirrors Kafka's `Partition` and
+`UnifiedLog.flush`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from protocol.errors import ErrorCode, KafkaError
+from storage.log import Appended, FlushJob, Log, Origin
+
+from broker.flusher import Flusher
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from storage.layout import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class HighWatermarkWaiter(Protocol):
+    """Somebody in `Partition.high_watermark_waiters`."""
+
+    def partition_moved(self, partition: Partition) -> None:
+        """The high watermark (or last stable offset) moved, or the partition went offline or away."""
+
+
+class Flushed(asyncio.Future[None]):
+    """The end of one flush, shared by all who wait for it: a waiter that is cancelled must not cancel the
+    others.
+    """
+
+    def cancel(self, msg: object = None) -> bool:
+        return False
+
+
+class Partition:
+    """One log being served. Owned by: event loop."""
+
+    __slots__ = (
+        "_current",
+        "_current_end",
+        "_flusher",
+        "_next",
+        "_segment_count",
+        "high_watermark_waiters",
+        "log",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(self, log: Log, flusher: Flusher) -> None:
+        self.log = log
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.topic_id: UUID = log.topic_id
+        self.high_watermark_waiters: set[HighWatermarkWaiter] = set()
+        self._flusher = flusher
+        self._segment_count = len(log.segments)
+        self._current: Flushed | None = None
+        self._current_end = 0
+        self._next: Flushed | None = None
+
+    def append(self, records: bytes | memoryview, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
+        """Append to the log; wake who waits for the high watermark, and see to it that a flush follows when
+        due.
+        """
+        log = self.log
+        before = log.high_watermark
+        appended = log.append(records, now_ms=now_ms, origin=origin)
+        if log.high_watermark != before:
+            self.wake()
+        if log.must_flush:
+            if self._current is None:
+                if self.high_watermark_waiters:
+                    self.flush()
+                else:
+                    self._flusher.linger(self)
+        elif (
+            log.log_end_offset - log.recovery_point >= log.config.flush_messages
+            or len(log.segments) != self._segment_count
+        ):
+            self._segment_count = len(log.segments)
+            self.flush()
+        return appended
+
+    def when_flushed(self, offset_exclusive: int) -> asyncio.Future[None] | None:
+        """None when every record below `offset_exclusive` is as safe as the topic promises, else a future
+        of that.
+
+        The future fails with KAFKA_STORAGE_ERROR when the flush did.
+        """
+        log = self.log
+        if offset_exclusive <= log.high_watermark:
+            return None
+        if self._current is not None and offset_exclusive <= self._current_end:
+            return self._current
+        if self._next is None:
+            self._next = Flushed()
+        waited = self._next
+        if self._current is None:
+            self.flush()
+        return waited
+
+    def flush(self) -> None:
+        """Start a flush of everything appended so far, unless one is in flight: then another follows it."""
+        if self._current is not None:
+            if self._next is None:
+                self._next = Flushed()
+            return
+        waited, self._next = self._next, None
+        if self.log.offline_reason is not None:
+            self._fail(waited)
+            return
+        job = self.log.begin_flush()
+        if job is None:
+            if waited is not None:
+                waited.set_result(None)
+            return
+        self._current = waited if waited is not None else Flushed()
+        self._current_end = self.log.log_end_offset
+        self._flusher.submit(job, self._flush_ended)
+
+    def _flush_ended(self, job: FlushJob, error: OSError | None) -> None:
+        log = self.log
+        flushed, self._current = self._current, None
+        before = log.high_watermark
+        log.end_flush(job, error)
+        assert flushed is not None
+        if log.offline_reason is not None:
+            if error is not None:
+                logger.error("%s is offline: %s", self.topic_partition, log.offline_reason)
+            self._fail(flushed)
+            waited, self._next = self._next, None
+            self._fail(waited)
+            self.wake()
+            return
+        flushed.set_result(None)
+        if log.high_watermark != before:
+            self.wake()
+        if self._next is not None:
+            self.flush()
+        elif log.must_flush and log.log_end_offset > log.high_watermark:
+            if self.high_watermark_waiters:
+                self.flush()
+            else:
+                self._flusher.linger(self)
+
+    def _fail(self, waited: Flushed | None) -> None:
+        if waited is not None:
+            waited.set_exception(
+                KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.offline_reason or "the log is offline")
+            )
+            waited.exception()  # whoever waits sees it; that nobody waits is no news either
+
+    def wake(self) -> None:
+        """Tell everybody who waits for this partition that it moved."""
+        if self.high_watermark_waiters:
+            for waiter in tuple(self.high_watermark_waiters):
+                waiter.partition_moved(self)
+
+    def wait_for_flush_soon(self) -> None:
+        """A fetch begins to wait at the end of the log: what is written but not flushed shall not linger."""
+        log = self.log
+        if self._current is None and log.must_flush and log.log_end_offset > log.high_watermark:
+            self.flush()
