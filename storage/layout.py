@@ -1,0 +1,102 @@
+"""Every file and directory name of a data directory, made and parsed here only.
+
+The names are Apache Kafka's, so that its tools read our directories and its directories open here.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import NamedTuple
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+DELETED_SUFFIX = ".deleted"
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+META_PROPERTIES = "meta.properties"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+DATA_DIRECTORY_FILES = frozenset(
+    {
+        META_PROPERTIES,
+        CLEANER_CHECKPOINT,
+        RECOVERY_POINT_CHECKPOINT,
+        LOG_START_CHECKPOINT,
+        REPLICATION_CHECKPOINT,
+        CLEAN_SHUTDOWN,
+        LOCK,
+        "bootstrap.checkpoint",
+    }
+)
+
+_OFFSET_DIGITS = 20
+_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.cleaned|\.swap|\.deleted)?")
+_PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,10})")
+_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+_MAX_DIRECTORY_NAME = 255
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class SegmentFile(NamedTuple):
+    """A parsed file name: `<20 digits><kind>[state]`; state is "" for a file in use."""
+
+    base_offset: int
+    kind: str
+    state: str
+
+
+def segment_file_name(base_offset: int, kind: str, state: str = "") -> str:
+    return f"{base_offset:0{_OFFSET_DIGITS}d}{kind}{state}"
+
+
+def parse_segment_file(name: str) -> SegmentFile | None:
+    """None when the name is not one of ours."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    if match is None:
+        return None
+    return SegmentFile(int(match[1]), match[2], match[3] or "")
+
+
+def partition_directory_name(topic_partition: TopicPartition) -> str:
+    return f"{topic_partition.topic}-{topic_partition.partition}"
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or match[1] in (".", ".."):
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def deleted_directory_name(topic_partition: TopicPartition) -> str:
+    """A fresh name under which the directory of a deleted partition waits for its removal."""
+    ending = f"-{topic_partition.partition}.{uuid.uuid4().hex}-delete"
+    return topic_partition.topic[: _MAX_DIRECTORY_NAME - len(ending)] + ending
+
+
+def is_deleted_directory(name: str) -> bool:
+    return _DELETED_DIRECTORY.fullmatch(name) is not None

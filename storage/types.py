@@ -1,0 +1,115 @@
+"""The values that cross the door of storage/: what an append, a read, a flush, a snapshot gives back.
+
+Plain data with at most the one method that a thread runs; the decisions live in log.py and beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from config.topic import TopicConfig
+    from storage.segment import Segment
+
+
+class Origin(Enum):
+    """Who appends: a client is not trusted with control batches and has its sequences checked."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+class Appended(NamedTuple):
+    """Where a batch went; `log_append_time_ms` is -1 unless the topic stamps LogAppendTime."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool
+
+
+class TimestampOffset(NamedTuple):
+    """The answer of a search by time."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class AbortedTransaction(NamedTuple):
+    """One entry of a transaction index (KIP-98): the offsets of an aborted transaction and of its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class LastRecord(NamedTuple):
+    """What the cleaner must keep of a living producer; `last_data_offset` is None when only a marker is left."""
+
+    last_data_offset: int | None
+    producer_epoch: int
+
+
+class LogSnapshot(NamedTuple):
+    """A log at one moment, for the cleaner: immutable, so that any thread may read it."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID
+    directory: Path
+    config: TopicConfig
+    segments: tuple[Segment, ...]
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    log_end_offset: int
+    active_producers: Mapping[int, LastRecord]
+
+
+class FlushJob:
+    """What one flush has to make durable. `run` may be called on any thread, once; it raises OSError."""
+
+    __slots__ = ("_flushes", "end_offset", "end_position", "end_segment")
+
+    def __init__(
+        self, flushes: Sequence[Callable[[], None]], end_offset: int, end_segment: Segment, end_position: int
+    ) -> None:
+        self._flushes = flushes
+        self.end_offset = end_offset
+        self.end_segment = end_segment
+        self.end_position = end_position
+
+    def run(self) -> None:
+        for flush in self._flushes:
+            flush()
+
+
+class SwapJob:
+    """The part of a swap or of a removal that waits for the disk; `run` on any thread, once."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+
+    def run(self) -> None:
+        self._work()
+
+
+class Expired(SwapJob):
+    """Segments that retention took out of the log; their files are gone for good some time after `run`."""
+
+    __slots__ = ("removed_bytes", "removed_segments")
+
+    def __init__(self, removed_segments: int, removed_bytes: int, work: Callable[[], None]) -> None:
+        super().__init__(work)
+        self.removed_segments = removed_segments
+        self.removed_bytes = removed_bytes
