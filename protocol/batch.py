@@ -1,7 +1,7 @@
 """The header of a RecordBatch v2 (magic 2): 61 bytes at fixed positions, read, made and sealed here only.
 
-Kafka's `DefaultRecordBatch`. The records section behind the header belongs to `records.py`; a header never needs
-it, so appending, fetching and indexing cost the same for one record as for ten thousand. Bit 6 of the
+Kafka's `DefaultRecordBatch`. The records section behind the header belongs to `records.py`; a header never
+needs it, so appending, fetching and indexing cost the same for one record as for ten thousand. Bit 6 of the
 attributes is KIP-534's delete horizon, which makes `base_timestamp` a future time.
 """
 
@@ -116,7 +116,7 @@ class BatchHeader(NamedTuple):
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; KafkaError(CORRUPT_MESSAGE) when fewer than 61 bytes are left. Checks no value."""
+    """The header at `position`, its values unchecked; CORRUPT_MESSAGE when 61 bytes are not there."""
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"{len(buffer) - position} bytes are too few for a batch header"
@@ -140,8 +140,8 @@ def is_intact(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each whole batch; stops at an incomplete tail.
 
-    KafkaError when the bytes are no batches: INVALID_RECORD for the message formats before magic 2, CORRUPT_MESSAGE
-    otherwise. Checksums are the caller's to check.
+    KafkaError when the bytes are no batches: INVALID_RECORD for the message formats before magic 2,
+    CORRUPT_MESSAGE otherwise. Checksums are the caller's to check.
     """
     position = 0
     end = len(buffer)
@@ -170,7 +170,7 @@ def encode_prefix(base_offset: int, batch_length: int, leader_epoch: int) -> byt
 
 
 def seal_header(header: BatchHeader, payload: Buffer) -> bytes:
-    """The 61 bytes of `header` with its length, magic and checksum made right for `payload` (the records as stored)."""
+    """The 61 bytes of `header`, its length, magic and checksum made right for `payload` as it is stored."""
     covered = _FROM_ATTRIBUTES.pack(*header[5:])
     crc = crc32c.crc32c(payload, crc32c.crc32c(covered))
     length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(payload)
@@ -178,7 +178,7 @@ def seal_header(header: BatchHeader, payload: Buffer) -> bytes:
 
 
 def with_log_append_time(header: BatchHeader, payload: Buffer, now_ms: int) -> bytes:
-    """The header of the same records stamped by the broker: max timestamp and type bit change, no record does."""
+    """The header of the same records stamped by the broker: only max timestamp and type bit change."""
     stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
     return seal_header(stamped, payload)
 
@@ -197,7 +197,7 @@ def build_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytes:
-    """One whole batch around `payload`, the records section as it is stored (compressed if `attributes` say so)."""
+    """One whole batch around `payload`, the records section as stored (compressed if `attributes` say so)."""
     header = BatchHeader(
         base_offset,
         0,

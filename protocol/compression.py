@@ -1,9 +1,9 @@
 """Codec id <-> bytes of a records section, the output always bounded.
 
 What a batch announces about its size is never believed: decompression writes into a buffer that grows up to
-the caller's limit and stops there, so that a few kilobytes cannot claim gigabytes. Formats are those that Kafka's
-clients exchange in magic 2: gzip (several members too), snappy (xerial's framing, which Java writes, and the
-raw block of librdkafka), lz4 (frames of independent blocks: Java reads no others), zstd.
+the caller's limit and stops there, so that a few kilobytes cannot claim gigabytes. Formats are those that
+Kafka's clients exchange in magic 2: gzip (several members too), snappy (xerial's framing, which Java writes,
+and the raw block of librdkafka), lz4 (frames of independent blocks: Java reads no others), zstd.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BUFFER_FULL = "failed to write whole buffer"  # cramjam's text when the output,
 
 
 def codec_of(identifier: int) -> Codec:
-    """The codec of an attribute's low bits; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for those Kafka has not given out."""
+    """The codec of an attribute's low bits; UNSUPPORTED_COMPRESSION_TYPE when Kafka has no such."""
     try:
         return Codec(identifier)
     except ValueError:

@@ -1,7 +1,8 @@
 """Control records: what stands in a control batch instead of data.
 
-A transaction marker (Kafka's `EndTransactionMarker`) is one record whose key says commit or abort and whose value says
-which coordinator wrote it. Control batches are made by the broker alone; a client that sends one is refused.
+A transaction marker (Kafka's `EndTransactionMarker`) is one record whose key says commit or abort and whose
+value says which coordinator wrote it. Control batches are made by the broker alone; a client that sends one
+is refused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Kernels over a records section (decompressed): walk, validate, locate and encode records without the GIL.
 
-A record is `length varint | attributes i8 | timestamp delta varlong | offset delta varint | key | value | headers`
-(Kafka's `DefaultRecord`), every length a zigzag varint, -1 for null. Arbitrary bytes are expected: each read is
-checked against the end of the section, the answer is a fault number and never an exception, and every step
-consumes at least one byte, so that a walk is over after at most as many steps as there are bytes.
+A record is `length varint | attributes i8 | timestamp delta varlong | offset delta varint | key | value |
+headers` (Kafka's `DefaultRecord`), every length a zigzag varint, -1 for null. Arbitrary bytes are expected:
+each read is checked against the end of the section, the answer is a fault number and never an exception, and
+every step consumes at least one byte, so that a walk is over after at most as many steps as there are bytes.
 
 Payloads are read-only C-contiguous uint8 views (`records.as_array`), so that each kernel is compiled once.
 """
@@ -157,10 +157,12 @@ def locate_record(payload: Bytes, start: int, row: Longs) -> int:
 
 @kernel
 def validate_records(payload: Bytes, record_count: int, require_keys: bool) -> tuple[int, int, int]:
-    """Whether a client's records are what their batch header says: (fault, record index, max timestamp delta).
+    """Whether a client's records are what their batch header says: (fault, record index, max timestamp
+    delta).
 
     Offset deltas must be 0, 1, 2 ...; lengths, count and headers must fit exactly. A fault of structure wins
-    over KEYLESS, whose other indices `keyless_records` tells. Record attributes are unused and, as in Kafka, free.
+    over KEYLESS, whose other indices `keyless_records` tells. Record attributes are unused and, as in Kafka,
+    free.
     """
     row = numpy.empty(LOCATED_ROWS, numpy.int64)
     position = 0
@@ -207,10 +209,12 @@ def keyless_records(payload: Bytes, record_count: int) -> Longs:
 
 @kernel
 def locate_records(payload: Bytes, record_count: int) -> Longs:
-    """Where everything is: an int64 table of LOCATED_ROWS rows (OFFSET_DELTA ... RECORD_BYTES) by record_count.
+    """Where everything is: an int64 table of LOCATED_ROWS rows (OFFSET_DELTA ... RECORD_BYTES) by
+    record_count.
 
-    `table[KEY_POSITION]` is one contiguous array over the records. Offset deltas may have holes, as cleaning makes
-    them. Bytes that are not `record_count` whole records and nothing more give a table of no rows (`size` 0).
+    `table[KEY_POSITION]` is one contiguous array over the records. Offset deltas may have holes, as cleaning
+    makes them. Bytes that are not `record_count` whole records and nothing more give a table of no rows
+    (`size` 0).
     """
     if record_count < 0 or record_count > payload.size // MIN_RECORD_BYTES:
         return numpy.empty((0, 0), numpy.int64)
@@ -261,8 +265,7 @@ def write_varint(output: Bytes, position: int, number: int) -> int:
 @kernel
 def copy_bytes(source: Bytes, start: int, end: int, output: Bytes, position: int) -> int:
     """Copy source[start:end] to output[position:]; the position behind it."""
-    for offset in range(end - start):
-        output[position + offset] = source[start + offset]
+    output[position : position + end - start] = source[start:end]
     return position + end - start
 
 
@@ -326,9 +329,9 @@ def encode_records_columns(
 ) -> Bytes:
     """The records section of columns laid out as Arrow does: one buffer and n + 1 offsets each.
 
-    `key_nulls`, `value_nulls`: n bytes, 1 for null. `headers` holds each row's headers as encoded (their count
-    first, see `records.encode_headers`), an empty slice for none. Offset deltas are 0 ... n - 1. A slice of rows is
-    encoded by slicing the small arrays; the buffers stay whole.
+    `key_nulls`, `value_nulls`: n bytes, 1 for null. `headers` holds each row's headers as encoded (their
+    count first, see `records.encode_headers`), an empty slice for none. Offset deltas are 0 ... n - 1. A
+    slice of rows is encoded by slicing the small arrays; the buffers stay whole.
     """
     count = timestamp_deltas.size
     total = 0

@@ -1,8 +1,8 @@
 """Records of a batch as Python values, on top of the kernels of `record_kernels`.
 
-The broker's hot path uses `payload` and the kernels only; `encode_batch` and `decode_batch` are for whoever handles few
-records (internal topics, commands, tests). `ColumnBatch` turns columns into batches without a Python object a
-record, for bulk writers.
+The broker's hot path uses `payload` and the kernels only; `encode_batch` and `decode_batch` are for whoever
+handles few records (internal topics, commands, tests). `ColumnBatch` turns columns into batches without a
+Python object a record, for bulk writers.
 """
 
 from __future__ import annotations
@@ -102,8 +102,15 @@ def as_array(buffer: Buffer) -> Bytes:
     return view
 
 
+def _frozen(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
+    """A read-only contiguous view (or copy) of a column, so that kernels are compiled for one type only."""
+    view = numpy.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 def payload(buffer: Buffer, position: int, header: BatchHeader, limit: int = DEFAULT_LIMIT_BYTES) -> Bytes:
-    """The decompressed records section of the batch at `position`, at most `limit` bytes; a view if not compressed."""
+    """The decompressed records section of the batch at `position`, `limit` bytes at most."""
     stored = memoryview(buffer)[position + batch.HEADER_BYTES : position + header.size_bytes]
     if len(stored) != header.size_bytes - batch.HEADER_BYTES:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {header.size_bytes} bytes is cut off")
@@ -184,8 +191,9 @@ def encode_batch(
 ) -> bytes:
     """One batch of (timestamp or None for `now_ms`, key, value, headers).
 
-    `offset_deltas` and `last_offset_delta` make the holes of a cleaned batch (no records at all: an empty batch with
-    codec none); `log_append_time_ms` makes it LogAppendTime; `delete_horizon_ms` arms its tombstones (KIP-534).
+    `offset_deltas` and `last_offset_delta` make the holes of a cleaned batch (no records at all: an empty
+    batch with codec none); `log_append_time_ms` makes it LogAppendTime; `delete_horizon_ms` arms its
+    tombstones (KIP-534).
     """
     deltas = range(len(records)) if offset_deltas is None else offset_deltas
     times = [now_ms if item[0] is None else item[0] for item in records]
@@ -290,7 +298,8 @@ def decode_all(buffer: Buffer, *, with_control: bool = False) -> Iterator[Record
 
 
 class Columns(NamedTuple):
-    """Rows as `encode_records_columns` takes them: Arrow's layout, with int64 offsets and byte masks for nulls.
+    """Rows as `encode_records_columns` takes them: Arrow's layout, with int64 offsets and byte masks for
+    nulls.
 
     `header_offsets` of all zeros is right for rows without headers. `timestamps` are absolute here.
     """
@@ -322,14 +331,8 @@ class Columns(NamedTuple):
     def sizes(self) -> Longs:
         """An upper bound of each row's bytes in a batch, before compression."""
         deltas = self.timestamps - (self.timestamps[0] if len(self.timestamps) else 0)
-        return record_sizes_columns(
-            self.key_offsets,
-            self.key_nulls,
-            self.value_offsets,
-            self.value_nulls,
-            self.header_offsets,
-            deltas,
-        )
+        arrays = (self.key_offsets, self.key_nulls, self.value_offsets, self.value_nulls, self.header_offsets)
+        return record_sizes_columns(*map(_frozen, arrays), _frozen(deltas))
 
 
 def encode_column_batch(
@@ -348,7 +351,7 @@ def encode_column_batch(
     if count == 0:
         raise ValueError("a batch of no rows")
     base_timestamp = int(columns.timestamps[0])
-    section = encode_records_columns(*columns[:8], columns.timestamps - base_timestamp)
+    section = encode_records_columns(*map(_frozen, columns[:8]), _frozen(columns.timestamps - base_timestamp))
     return batch.build_batch(
         compress(codec, section, level) if codec else memoryview(section),
         record_count=count,
