@@ -126,7 +126,8 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def checksum(buffer: Buffer, position: int, size_bytes: int) -> int:
     """CRC-32C of the batch at `position`, from its attributes on, as its header should carry it."""
-    return crc32c.crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size_bytes])
+    crc: int = crc32c.crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size_bytes])
+    return crc
 
 
 def is_intact(buffer: Buffer, position: int, header: BatchHeader) -> bool:

@@ -62,7 +62,7 @@ def codec_of(identifier: int) -> Codec:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {identifier}") from None
 
 
-def compress(codec: int, data: Buffer | Bytes, level: int | None = None) -> bytes:
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """`data` as the records section of a batch with this codec; `level` None is the codec's own default."""
     match codec_of(codec):
         case Codec.NONE:
@@ -82,7 +82,7 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
 
     KafkaError(MESSAGE_TOO_LARGE) when there is more, CORRUPT_MESSAGE when `data` is not of this codec.
     """
-    return memoryview(decompress_array(codec, data, limit_bytes))
+    return decompress_array(codec, data, limit_bytes).data
 
 
 def decompress_array(codec: int, data: Buffer, limit_bytes: int) -> Bytes:
@@ -135,7 +135,7 @@ def _decompress_stream(codec: Codec, data: Buffer, limit_bytes: int) -> Bytes:
             return output[:written]
 
 
-def _compress_lz4(data: Buffer | Bytes, level: int | None) -> bytes:
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     compressor = _cramjam().lz4.Compressor(level=level or 0, content_checksum=False, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())

@@ -64,7 +64,7 @@ BROKEN = -1  # instead of the next position
 
 
 @kernel
-def read_varint(payload: Bytes, position: int, end: int, last_shift: int) -> tuple[int, int]:
+def read_varint(payload: Bytes, position: int, end: int, last_shift: int) -> tuple[Any, int]:
     """The zigzag number at `position` and the position behind it, or (fault, -1).
 
     `last_shift` is INT_BITS or LONG_BITS. Most numbers in a record are below 64 and so one byte.

@@ -238,9 +238,7 @@ def _varint(data: memoryview, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def decode_headers(
-    records: Buffer | Bytes, position: int, count: int
-) -> tuple[tuple[str, bytes | None], ...]:
+def decode_headers(records: Buffer, position: int, count: int) -> tuple[tuple[str, bytes | None], ...]:
     """The headers at a record's HEADERS_POSITION; keys that are not UTF-8 survive a round trip."""
     data = memoryview(records)
     headers: list[tuple[str, bytes | None]] = []
@@ -274,7 +272,7 @@ def decode_batch(
         return []
     section = payload(buffer, position, header, max_decompressed_bytes)
     table = locate(section, header.record_count)
-    data = memoryview(section)
+    data = section.data
     stamped = header.max_timestamp if header.timestamp_type == batch.TIMESTAMP_LOG_APPEND_TIME else None
     records = []
     for delta, time, key, key_size, value, value_size, first, count, _, _ in table.T.tolist():
@@ -331,8 +329,28 @@ class Columns(NamedTuple):
     def sizes(self) -> Longs:
         """An upper bound of each row's bytes in a batch, before compression."""
         deltas = self.timestamps - (self.timestamps[0] if len(self.timestamps) else 0)
-        arrays = (self.key_offsets, self.key_nulls, self.value_offsets, self.value_nulls, self.header_offsets)
-        return record_sizes_columns(*map(_frozen, arrays), _frozen(deltas))
+        return record_sizes_columns(
+            _frozen(self.key_offsets),
+            _frozen(self.key_nulls),
+            _frozen(self.value_offsets),
+            _frozen(self.value_nulls),
+            _frozen(self.header_offsets),
+            _frozen(deltas),
+        )
+
+    def section(self, base_timestamp: int) -> Bytes:
+        """The records section of all rows."""
+        return encode_records_columns(
+            _frozen(self.keys),
+            _frozen(self.key_offsets),
+            _frozen(self.key_nulls),
+            _frozen(self.values),
+            _frozen(self.value_offsets),
+            _frozen(self.value_nulls),
+            _frozen(self.headers),
+            _frozen(self.header_offsets),
+            _frozen(self.timestamps - base_timestamp),
+        )
 
 
 def encode_column_batch(
@@ -351,9 +369,9 @@ def encode_column_batch(
     if count == 0:
         raise ValueError("a batch of no rows")
     base_timestamp = int(columns.timestamps[0])
-    section = encode_records_columns(*map(_frozen, columns[:8]), _frozen(columns.timestamps - base_timestamp))
+    section = columns.section(base_timestamp).data
     return batch.build_batch(
-        compress(codec, section, level) if codec else memoryview(section),
+        compress(codec, section, level) if codec else section,
         record_count=count,
         last_offset_delta=count - 1,
         base_timestamp=base_timestamp,
