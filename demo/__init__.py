@@ -1,0 +1,1 @@
+"""Demonstrations that run the whole product on real data."""

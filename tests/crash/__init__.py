@@ -1,0 +1,1 @@
+"""Real processes killed at random moments."""
