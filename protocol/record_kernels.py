@@ -64,14 +64,14 @@ BROKEN = -1  # instead of the next position
 
 
 @kernel
-def read_varint(payload: Bytes, position: int, end: int, last_shift: int) -> tuple[Any, int]:
+def read_varint(payload: Bytes, position: int, end: int, last_shift: int) -> tuple[int, int]:
     """The zigzag number at `position` and the position behind it, or (fault, -1).
 
     `last_shift` is INT_BITS or LONG_BITS. Most numbers in a record are below 64 and so one byte.
     """
     if position >= end:
         return TRUNCATED, BROKEN
-    byte = numpy.int64(payload[position])
+    byte: Any = numpy.int64(payload[position])
     if byte < 128:
         return (byte >> 1) ^ -(byte & 1), position + 1
     raw = byte & 127
