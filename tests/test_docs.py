@@ -1,0 +1,44 @@
+"""Goal: the documents say what is there, all of it, and nothing else.
+
+Method: what the code declares (messages, config keys, metrics, commands, promises shown by tests, struct sizes of the
+file formats) is listed from the code and compared with the documents.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests import promises, reference
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_every_promise_has_a_test_that_names_it() -> None:
+    carried = promises.tests_by_number()
+    missing = [number for number in promises.S_NUMBERS if f"S{number}" not in carried]
+    assert missing == list(promises.LATER)
+
+
+def test_the_table_of_promises_is_the_one_the_tests_carry() -> None:
+    assert promises.current() == promises.render(), "run `python -m tests.promises`"
+
+
+def test_the_reference_lists_every_api_config_key_metric_and_command() -> None:
+    assert reference.REFERENCE.read_text() == reference.render(), "run `make docs`"
+
+
+def test_the_readme_names_every_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for command in reference.commands():
+        assert f"kompakt {command}" in readme, f"README.md does not show `kompakt {command}`"
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for target in targets:
+        assert f"make {target}" in readme, f"README.md does not name `make {target}`"
+
+
+def test_documents_name_only_files_that_exist() -> None:
+    for document in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "FORMAT.md", "tests/README.md"):
+        text = (ROOT / document).read_text()
+        for name in re.findall(r"`((?:broker|cleaner|config|protocol|spark_connector|storage|tests|demo)/[\w/.-]+)`", text):
+            assert (ROOT / name).exists(), f"{document} names {name}, which is not there"
