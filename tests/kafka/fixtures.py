@@ -1,0 +1,62 @@
+"""pytest fixtures for Apache Kafka; a conftest takes them by `from tests.kafka.fixtures import *`-style
+import.
+
+Without a JVM the tests that ask for them are skipped with the reason; KOMPAKT_REQUIRE_JAVA=1 makes that a
+failure, which is what CI sets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.jars import NoKafkaError
+from tests.kafka.tools import Tools
+
+REQUIRE_VARIABLE = "KOMPAKT_REQUIRE_JAVA"
+
+
+def tools_or_skip() -> Tools:
+    """The tools; skips the test that asks, or fails it when CI requires Java."""
+    try:
+        return Tools()
+    except NoKafkaError as problem:
+        if os.environ.get(REQUIRE_VARIABLE) == "1":
+            pytest.fail(f"{REQUIRE_VARIABLE}=1, but {problem}", pytrace=False)
+        pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="session")
+def kafka_tools() -> Tools:
+    """Apache Kafka's command line tools."""
+    return tools_or_skip()
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(kafka_tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One Apache Kafka broker with default settings for the whole session."""
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"), tools=kafka_tools)
+    try:
+        yield broker.start()
+    finally:
+        broker.close()
+
+
+@pytest.fixture
+def start_kafka(
+    kafka_tools: Tools, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., KafkaBroker]]:
+    """Start an Apache Kafka of the test's own: `start_kafka({"log.cleaner.backoff.ms": "100"})`."""
+    started: list[KafkaBroker] = []
+
+    def start(settings: dict[str, str] | None = None) -> KafkaBroker:
+        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"), settings, tools=kafka_tools)
+        started.append(broker)
+        return broker.start()
+
+    yield start
+    for broker in started:
+        broker.close()

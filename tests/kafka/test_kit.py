@@ -1,0 +1,64 @@
+"""Goal: the kit that runs Apache Kafka does so, and says clearly when it cannot.
+
+Method: one real broker killed and started again, records through the console tools; a machine without Java or Maven is
+made by an empty PATH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.kafka import fixtures, jars
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.fixtures import kafka_tools, start_kafka  # noqa: F401
+from tests.kafka.tools import Tools
+
+Start = Callable[..., KafkaBroker]
+
+
+@pytest.mark.java
+def test_a_killed_broker_comes_back_with_its_records(kafka_tools: Tools, start_kafka: Start) -> None:  # noqa: F811
+    broker = start_kafka()
+    server = ("--bootstrap-server", broker.bootstrap)
+    kafka_tools.run("kafka-topics", *server, "--create", "--topic", "kit")
+    kafka_tools.run("kafka-console-producer", *server, "--topic", "kit", stdin="one\ntwo\n")
+    broker.kill()
+    broker.start()
+    reading = ("--topic", "kit", "--from-beginning", "--max-messages", "2")
+    assert kafka_tools.run("kafka-console-consumer", *server, *reading) == "one\ntwo\n"
+    dumped = kafka_tools.run("kafka-dump-log", "--files", broker.data / "kit-0" / f"{0:020d}.log")
+    assert "baseOffset: 0" in dumped
+    broker.stop()
+
+
+def test_without_java_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv(fixtures.REQUIRE_VARIABLE, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no JVM"):
+        fixtures.tools_or_skip()
+
+
+def test_where_java_is_required_its_absence_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv(fixtures.REQUIRE_VARIABLE, "1")
+    with pytest.raises(pytest.fail.Exception, match="no JVM"):
+        fixtures.tools_or_skip()
+
+
+def test_without_jars_and_maven_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(jars.LIBRARIES_VARIABLE, raising=False)
+    monkeypatch.setattr(jars, "ROOT", tmp_path)
+    with pytest.raises(jars.NoKafkaError, match="no `mvn`"):
+        jars.libraries()
+
+
+def test_a_directory_without_jars_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(jars.LIBRARIES_VARIABLE, str(tmp_path))
+    with pytest.raises(jars.NoKafkaError, match="has no kafka-clients jar"):
+        jars.libraries()

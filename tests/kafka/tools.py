@@ -1,0 +1,84 @@
+"""Apache Kafka's command line tools, run unmodified by the names of its release archive."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.kafka.jars import HERE, environment, java, libraries
+
+TOOLS = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-storage": "kafka.tools.StorageTool",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+}
+# Tools whose speed is the point get the whole compiler; the others start faster without it.
+MEASURING = frozenset({"kafka-producer-perf-test", "kafka-consumer-perf-test", "kafka-e2e-latency"})
+RUN_LIMIT_SECONDS = 180.0
+
+
+class ToolError(AssertionError):
+    """A tool ended with another status than 0; its whole output is in the message."""
+
+
+class Tools:
+    """Runs tools of one set of jars. NoKafkaError at construction when there is no JVM or no jars."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.java = java()
+        self.libraries = libraries() if directory is None else directory
+
+    def jvm(self, class_name: str, *options: str, log_level: str = "WARN") -> list[str]:
+        """The command that runs a class of the jars."""
+        logging = f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}"
+        classes = f"{self.libraries}/*"
+        return [self.java, *options, logging, f"-Dkafka.log.level={log_level}", "-cp", classes, class_name]
+
+    def command(self, name: str, *arguments: object) -> list[str]:
+        """The command of a tool, for those who start and watch it themselves (with `environment()`)."""
+        if name in MEASURING:
+            options = ["-Xmx512m", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+        else:
+            options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        return [*self.jvm(TOOLS[name], *options), *map(str, arguments)]
+
+    def attempt(
+        self, name: str, *arguments: object, stdin: str = "", limit_s: float = RUN_LIMIT_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a tool to its end, whatever its exit status."""
+        return subprocess.run(
+            self.command(name, *arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            env=environment(),
+        )
+
+    def run(self, name: str, *arguments: object, stdin: str = "", limit_s: float = RUN_LIMIT_SECONDS) -> str:
+        """What a tool printed on its standard output; ToolError when it failed."""
+        done = self.attempt(name, *arguments, stdin=stdin, limit_s=limit_s)
+        if done.returncode != 0:
+            shown = " ".join([name, *map(str, arguments)])
+            raise ToolError(f"{shown}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done.stdout
