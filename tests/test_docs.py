@@ -1,7 +1,7 @@
 """Goal: the documents say what is there, all of it, and nothing else.
 
-Method: what the code declares (messages, config keys, metrics, commands, promises shown by tests, struct sizes of the
-file formats) is listed from the code and compared with the documents.
+Method: what the code declares (messages, config keys, metrics, commands, promises shown by tests, struct
+sizes of the file formats) is listed from the code and compared with the documents.
 """
 
 from __future__ import annotations
@@ -40,5 +40,7 @@ def test_the_readme_names_every_command() -> None:
 def test_documents_name_only_files_that_exist() -> None:
     for document in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "FORMAT.md", "tests/README.md"):
         text = (ROOT / document).read_text()
-        for name in re.findall(r"`((?:broker|cleaner|config|protocol|spark_connector|storage|tests|demo)/[\w/.-]+)`", text):
+        for name in re.findall(
+            r"`((?:broker|cleaner|config|protocol|spark_connector|storage|tests|demo)/[\w/.-]+)`", text
+        ):
             assert (ROOT / name).exists(), f"{document} names {name}, which is not there"
