@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 
+import confluent_kafka.admin
 import pytest
 
 from tests.clients.adaptors import CLIENTS, Client
@@ -78,3 +79,17 @@ def wait_until_compacted(broker: BrokerProcess, topic: str, partition: int, firs
         return places.get((topic, partition), -1) >= first_dirty_offset
 
     wait_for(reached, f"the cleaning of {topic}-{partition} up to {first_dirty_offset}")
+
+
+def alter(broker: BrokerProcess, topic: str, settings: dict[str, str]) -> None:
+    """Set topic configs through IncrementalAlterConfigs."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+    entries = [
+        confluent_kafka.admin.ConfigEntry(
+            name, value, incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET
+        )
+        for name, value in settings.items()
+    ]
+    resource = confluent_kafka.admin.ConfigResource("topic", topic, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)

@@ -13,7 +13,7 @@ import confluent_kafka.admin
 import pytest
 
 from tests.clients.adaptors import CLIENTS, Client, Confluent, Received, Refused, Sent
-from tests.clients.conftest import COMPACTED, MINUTE_MS, wait_until_compacted
+from tests.clients.conftest import COMPACTED, MINUTE_MS, alter, wait_until_compacted
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
@@ -59,20 +59,6 @@ def test_s52_s53_old_segments_go_by_time_and_by_size(broker: BrokerProcess, topi
     rounds(client, f"{topic}-by-size", UPDATES)
     alter(broker, f"{topic}-by-size", {"retention.bytes": "1"})
     wait_for(lambda: client.offsets(f"{topic}-by-size", 0) == (40, 48), "all but the active segment to go")
-
-
-def alter(broker: BrokerProcess, topic: str, settings: dict[str, str]) -> None:
-    """Set topic configs through IncrementalAlterConfigs."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
-    entries = [
-        confluent_kafka.admin.ConfigEntry(
-            name, value, incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET
-        )
-        for name, value in settings.items()
-    ]
-    resource = confluent_kafka.admin.ConfigResource("topic", topic, incremental_configs=entries)
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
 
 
 def test_s54_s55_one_broker_holds_both_kinds_and_only_compaction_restores_state(
@@ -208,8 +194,11 @@ def test_s65_s66_a_tombstone_removes_older_values_and_stays_for_readers(
 
 def test_s65_a_tombstone_goes_in_a_later_cleaning(broker: BrokerProcess, topic: str) -> None:
     client = Confluent(broker.bootstrap)
-    client.create_topic(topic, 1, {**COMPACTED, "delete.retention.ms": "0"})
+    client.create_topic(
+        topic, 1, {**COMPACTED, "delete.retention.ms": "0", "min.cleanable.dirty.ratio": "1.0"}
+    )
     rounds(client, topic, DELETIONS)
+    alter(broker, topic, {"min.cleanable.dirty.ratio": "0.01"})
     wait_until_compacted(broker, topic, 0, 4)
     assert b"a" in {record.key for record in read_all(client, topic)}
     for number in range(2):
@@ -220,7 +209,7 @@ def test_s65_a_tombstone_goes_in_a_later_cleaning(broker: BrokerProcess, topic: 
 
 
 def test_s71_produce_and_fetch_go_on_during_cleanings(broker: BrokerProcess, topic: str) -> None:
-    """Forty segments are written, read and cleaned at once: every record read is right, the table is whole."""
+    """Forty segments are written, read and cleaned at once: each record read is right, the table whole."""
     client = Confluent(broker.bootstrap)
     client.create_topic(topic, 1, COMPACTED)
     seen: dict[int, bytes | None] = {}

@@ -1,0 +1,194 @@
+"""Goal: Apache Kafka's own command line tools take the broker for Kafka, and its dump tool takes our files
+for its own.
+
+Method: the tools of the release archive, unmodified, run from Maven's jars against the broker process of
+the client tests; what they print is compared. Without a JVM every test here is skipped with the reason (see
+tests/kafka).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.clients.adaptors import Confluent, Sent
+from tests.clients.conftest import COMPACTED, MINUTE_MS, alter, wait_until_compacted
+from tests.kafka.fixtures import kafka_tools  # noqa: F401
+from tests.kafka.tools import Tools
+from tests.process import BrokerProcess
+
+pytestmark = pytest.mark.java
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def tools(kafka_tools: Tools) -> Tools:  # noqa: F811
+    return kafka_tools
+
+
+@pytest.fixture
+def at(broker: BrokerProcess) -> tuple[str, str]:
+    return "--bootstrap-server", broker.bootstrap
+
+
+def test_console_producer_and_console_consumer(tools: Tools, at: tuple[str, str], topic: str) -> None:
+    tools.run("kafka-topics", *at, "--create", "--topic", topic, "--partitions", 1)
+    lines = "".join(f"k{number}:v{number}\n" for number in range(100))
+    keyed = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
+    tools.run("kafka-console-producer", *at, "--topic", topic, *keyed, stdin=lines)
+    printed = tools.run(
+        "kafka-console-consumer",
+        *at,
+        *("--topic", topic, "--from-beginning", "--max-messages", 100, "--group", f"{topic}-group"),
+        *("--formatter-property", "print.key=true", "--formatter-property", "key.separator=:"),
+    )
+    assert printed == lines
+
+
+def test_s17_topics_are_created_described_altered_and_deleted(
+    tools: Tools, at: tuple[str, str], topic: str
+) -> None:
+    created = tools.run("kafka-topics", *at, "--create", "--topic", topic, "--partitions", 3)
+    assert f"Created topic {topic}" in created
+    described = tools.run("kafka-topics", *at, "--describe", "--topic", topic)
+    assert "PartitionCount: 3" in described and "ReplicationFactor: 1" in described
+    tools.run("kafka-topics", *at, "--alter", "--topic", topic, "--partitions", 4)
+    described = tools.run("kafka-topics", *at, "--describe", "--topic", topic)
+    assert re.findall(r"Partition: (\d)", described) == ["0", "1", "2", "3"]
+    assert topic in tools.run("kafka-topics", *at, "--list").split()
+    tools.run("kafka-topics", *at, "--delete", "--topic", topic)
+    assert topic not in tools.run("kafka-topics", *at, "--list").split()
+
+
+def test_s30_configs_are_altered_and_described(tools: Tools, at: tuple[str, str], topic: str) -> None:
+    tools.run("kafka-topics", *at, "--create", "--topic", topic)
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    settings = "retention.ms=3600000,cleanup.policy=[compact,delete]"
+    tools.run("kafka-configs", *at, "--alter", *entity, "--add-config", settings)
+    described = tools.run("kafka-configs", *at, "--describe", *entity)
+    assert "retention.ms=3600000" in described and "cleanup.policy=compact,delete" in described
+    tools.run("kafka-configs", *at, "--alter", *entity, "--delete-config", "retention.ms")
+    assert "retention.ms=" not in tools.run("kafka-configs", *at, "--describe", *entity)
+    everything = tools.run("kafka-configs", *at, "--describe", "--all", *entity)
+    assert "retention.ms=604800000" in everything and "min.cleanable.dirty.ratio=0.5" in everything
+    brokers = tools.run(
+        "kafka-configs", *at, "--describe", "--all", "--entity-type", "brokers", "--entity-name", 1
+    )
+    assert "log.cleaner.threads=1" in brokers
+
+
+def test_consumer_groups_are_listed_described_and_reset(
+    tools: Tools, at: tuple[str, str], broker: BrokerProcess, topic: str
+) -> None:
+    client = Confluent(broker.bootstrap)
+    client.create_topic(topic)
+    client.produce(topic, [Sent(b"k", b"v", 0)] * 10)
+    client.commit(topic, topic, 0, 4)
+    assert topic in tools.run("kafka-consumer-groups", *at, "--list").split()
+    described = tools.run("kafka-consumer-groups", *at, "--describe", "--group", topic)
+    assert re.search(rf"{topic}\s+{topic}\s+0\s+4\s+10\s+6\b", described)
+    reset = ("--reset-offsets", "--to-earliest", "--group", topic, "--topic", topic, "--execute")
+    tools.run("kafka-consumer-groups", *at, *reset)
+    assert client.committed(topic, topic, 0) == 0
+    tools.run("kafka-consumer-groups", *at, "--delete", "--group", topic)
+    assert topic not in tools.run("kafka-consumer-groups", *at, "--list").split()
+
+
+def test_s18_get_offsets_prints_the_ends(
+    tools: Tools, at: tuple[str, str], broker: BrokerProcess, topic: str
+) -> None:
+    client = Confluent(broker.bootstrap)
+    client.create_topic(topic, 3)
+    for partition, count in enumerate((3, 2, 4)):
+        client.produce(topic, [Sent(b"k", b"v", partition)] * count)
+    ends = tools.run("kafka-get-offsets", *at, "--topic", topic)
+    assert ends.split() == [f"{topic}:0:3", f"{topic}:1:2", f"{topic}:2:4"]
+    first = tools.run("kafka-get-offsets", *at, "--topic", topic, "--time", "earliest")
+    assert first.split() == [f"{topic}:{partition}:0" for partition in range(3)]
+
+
+def test_t136_delete_records_moves_the_start(
+    tools: Tools, at: tuple[str, str], broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    client = Confluent(broker.bootstrap)
+    client.create_topic(topic)
+    client.produce(topic, [Sent(b"k", b"v", 0)] * 10)
+    asked = tmp_path / "offsets.json"
+    asked.write_text(
+        json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 7}], "version": 1})
+    )
+    printed = tools.run("kafka-delete-records", *at, "--offset-json-file", asked)
+    assert "low_watermark: 7" in printed
+    assert client.offsets(topic, 0) == (7, 10)
+
+
+def test_log_dirs_tells_sizes(tools: Tools, at: tuple[str, str], broker: BrokerProcess, topic: str) -> None:
+    client = Confluent(broker.bootstrap)
+    client.create_topic(topic)
+    client.produce(topic, [Sent(b"k", b"v", 0)] * 10)
+    printed = tools.run("kafka-log-dirs", *at, "--describe", "--topic-list", topic)
+    answer = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+    (directory,) = answer["brokers"][0]["logDirs"]
+    (partition,) = directory["partitions"]
+    assert directory["error"] is None
+    assert partition["partition"] == f"{topic}-0"
+    assert partition["size"] == (broker.data / f"{topic}-0" / f"{0:020d}.log").stat().st_size
+
+
+def test_broker_api_versions_and_cluster_id(tools: Tools, at: tuple[str, str]) -> None:
+    printed = tools.run("kafka-broker-api-versions", *at)
+    assert re.search(r"Produce\(0\): 0 to 11", printed)
+    assert re.search(r"Fetch\(1\): 4 to 17", printed)
+    assert re.search(r"Cluster ID: \S{22}", tools.run("kafka-cluster", "cluster-id", *at))
+
+
+def dump(tools: Tools, directory: Path) -> list[str]:
+    """What kafka-dump-log says of every file of a partition, one text a file; it must complain about none."""
+    texts = []
+    files = sorted(
+        path for path in directory.iterdir() if path.suffix in (".log", ".index", ".timeindex", ".snapshot")
+    )
+    for path in files:
+        options = ["--deep-iteration", "--print-data-log"] if path.suffix == ".log" else []
+        if path.suffix in (".index", ".timeindex"):
+            options = ["--verify-index-only"]
+        done = tools.attempt("kafka-dump-log", "--files", path, *options)
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output
+        for complaint in (
+            "Mismatches",
+            "out of order",
+            "isvalid: false",
+            "Exception",
+            "Found timestamp mismatch",
+        ):
+            assert complaint not in output, f"{path.name}: {output}"
+        texts.append(output)
+    return texts
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_t184_s42_kafka_dumps_our_segments_before_and_after_a_cleaning(
+    tools: Tools, broker: BrokerProcess, topic: str, codec: str
+) -> None:
+    client = Confluent(broker.bootstrap)
+    client.create_topic(
+        topic, 1, {**COMPACTED, "min.cleanable.dirty.ratio": "1.0", "index.interval.bytes": "256"}
+    )
+    for number in range(4):
+        timestamp = NOW_MS + number * MINUTE_MS
+        for part in range(4):
+            keys = range(part * 25, part * 25 + 25)
+            batch = [Sent(b"key-%03d" % key, b"%d" % number * 20, 0, timestamp_ms=timestamp) for key in keys]
+            client.produce(topic, batch, codec)
+    directory = broker.data / f"{topic}-0"
+    before = "".join(dump(tools, directory))
+    assert len(re.findall(r"\| offset: ", before)) == 400
+    alter(broker, topic, {"min.cleanable.dirty.ratio": "0.01"})
+    wait_until_compacted(broker, topic, 0, 300)
+    after = "".join(dump(tools, directory))
+    assert len(re.findall(r"\| offset: ", after)) == 200
+    assert re.findall(r"\| offset: (\d+)", after) == [str(offset) for offset in range(200, 400)]
