@@ -1,0 +1,377 @@
+"""The keys of the broker: where it listens, where its data lies, what topics inherit, and every limit.
+
+Mirrors Kafka's `KafkaConfig` in names and meaning. Defaults that differ from Kafka's say so in their words.
+Keys of Kafka that have no meaning on one node are in `harmless.py`: they are taken and do nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from config.definition import (
+    INT_MAX,
+    LONG_MAX,
+    ConfigError,
+    Row,
+    Type,
+    by_any_name,
+    key,
+    like,
+    parse,
+    rows_of,
+)
+from config.harmless import is_harmless, unknown
+from config.listeners import Endpoint, endpoints
+from config.topic import HOUR_MS, MIB, MINUTE_MS, topic_rows
+
+_topic = topic_rows()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The values that hold for the broker. Owned by: any thread (immutable)."""
+
+    # Who and where
+    node_id: int = key(
+        Type.INT, 1, "The number by which clients know this broker", at_least=0, aliases=("broker.id",)
+    )
+    listeners: tuple[str, ...] = key(
+        Type.LIST, ("PLAINTEXT://127.0.0.1:9092",),
+        "Where to listen, as NAME://HOST:PORT; an empty host is every address, port 0 any free one. "
+        "(Kafka: every address)",
+        allows_empty=False,
+    )  # fmt: skip
+    advertised_listeners: tuple[str, ...] | None = key(
+        Type.LIST, None, "The address that clients of each listener are told, where it differs from listeners"
+    )
+    controller_listener_names: tuple[str, ...] = key(
+        Type.LIST, (), "Listeners of this name are Kafka's own quorum traffic: they are not opened here"
+    )
+    http_host: str = key(Type.STRING, "127.0.0.1", "The address that /metrics and /healthz listen on")
+    http_port: int = key(
+        Type.INT,
+        9644,
+        "The port of /metrics and /healthz; 0 any free one, -1 none",
+        at_least=-1,
+        at_most=65535,
+    )
+    log_dirs: tuple[str, ...] = key(
+        Type.LIST, ("data",), "The directories that partitions are spread over (Kafka: /tmp/kafka-logs)",
+        allows_empty=False, aliases=("log.dir",),
+    )  # fmt: skip
+
+    # Limits: nothing a peer sends makes the broker take more than this
+    socket_request_max_bytes: int = key(
+        Type.INT, 100 * MIB, "The largest request; a larger one closes its connection", at_least=1
+    )
+    max_connections: int = key(
+        Type.INT, 10_000, "How many connections may be open; more are refused (Kafka: no limit)",
+        at_least=1, dynamic=True,
+    )  # fmt: skip
+    max_connections_per_ip: int = key(
+        Type.INT, INT_MAX, "How many connections one address may have open", at_least=1, dynamic=True
+    )
+    connections_max_idle_ms: int = key(
+        Type.LONG, 10 * MINUTE_MS, "A connection without traffic for so long is closed; -1 never", at_least=-1
+    )
+    connection_max_in_flight_requests: int = key(
+        Type.INT, 1000,
+        "How many requests of one connection may wait for their answer before no more is read from it",
+        at_least=1,
+    )  # fmt: skip
+    connection_max_queued_bytes: int = key(
+        Type.LONG, 64 * MIB,
+        "How many bytes of answers one connection may leave unread before no more is read from it",
+        at_least=1,
+    )  # fmt: skip
+    max_decompressed_batch_bytes: int = key(
+        Type.LONG, 512 * MIB, "The largest record batch once it is decompressed; protects against bombs",
+        at_least=1024,
+    )  # fmt: skip
+    max_request_partition_size_limit: int = key(
+        Type.INT, 2000, "How many partitions one DescribeTopicPartitions answer lists", at_least=1
+    )
+    max_partitions_per_topic: int = key(
+        Type.INT, 10_000, "How many partitions a topic may get by a request (Kafka: no limit)", at_least=1
+    )
+    max_producers_per_partition: int = key(
+        Type.INT, 100_000, "How many producer ids a partition remembers; the longest silent one goes first",
+        at_least=1,
+    )  # fmt: skip
+    max_open_files: int = key(
+        Type.INT, 0, "How many segment files may be open; 0 is most of what the system allows", at_least=0
+    )
+    max_incremental_fetch_session_cache_slots: int = key(
+        Type.INT, 1000, "How many fetch sessions are remembered", at_least=0
+    )
+    fetch_max_bytes: int = key(
+        Type.INT, 55 * MIB, "The most that one fetch answers, whatever it asks for", at_least=1024
+    )
+    background_threads: int = key(
+        Type.INT, 10, "How many threads do cold reads, lookups by time and deletions", at_least=1
+    )
+
+    # Topics
+    num_partitions: int = key(
+        Type.INT,
+        1,
+        "How many partitions a topic gets when its creator does not say",
+        at_least=1,
+        dynamic=True,
+    )
+    default_replication_factor: int = key(
+        Type.INT, 1, "How many copies a topic gets when its creator does not say; one node holds one",
+        at_least=1, at_most=1,
+    )  # fmt: skip
+    auto_create_topics_enable: bool = key(
+        Type.BOOLEAN, True, "Whether a topic is made when a client asks for one that does not exist"
+    )
+    delete_topic_enable: bool = key(Type.BOOLEAN, True, "Whether topics may be deleted")
+
+    # Defaults of topics
+    log_cleanup_policy: frozenset[str] = like(_topic["cleanup.policy"])
+    compression_type: str = like(_topic["compression.type"])
+    compression_gzip_level: int = like(_topic["compression.gzip.level"])
+    compression_lz4_level: int = like(_topic["compression.lz4.level"])
+    compression_zstd_level: int = like(_topic["compression.zstd.level"])
+    log_cleaner_delete_retention_ms: int = like(_topic["delete.retention.ms"])
+    log_segment_delete_delay_ms: int = like(_topic["file.delete.delay.ms"])
+    log_flush_interval_messages: int = like(_topic["flush.messages"])
+    log_flush_interval_ms: int | None = key(
+        Type.LONG, None, "How long a record may stay unflushed where flush.messages is above 1",
+        at_least=0, dynamic=True,
+    )  # fmt: skip
+    log_flush_scheduler_interval_ms: int = key(
+        Type.LONG, LONG_MAX, "As log.flush.interval.ms, which comes first", at_least=1
+    )
+    log_index_interval_bytes: int = like(_topic["index.interval.bytes"])
+    internal_log_segment_bytes: int | None = key(
+        Type.INT, None, "As log.segment.bytes, for tests", at_least=1, internal=True
+    )
+    log_cleaner_max_compaction_lag_ms: int = like(_topic["max.compaction.lag.ms"])
+    message_max_bytes: int = like(_topic["max.message.bytes"])
+    log_message_timestamp_after_max_ms: int = like(_topic["message.timestamp.after.max.ms"])
+    log_message_timestamp_before_max_ms: int = like(_topic["message.timestamp.before.max.ms"])
+    log_message_timestamp_type: str = like(_topic["message.timestamp.type"])
+    log_cleaner_min_cleanable_ratio: float = like(_topic["min.cleanable.dirty.ratio"])
+    log_cleaner_min_compaction_lag_ms: int = like(_topic["min.compaction.lag.ms"])
+    min_insync_replicas: int = like(_topic["min.insync.replicas"])
+    log_preallocate: bool = like(_topic["preallocate"])
+    log_retention_bytes: int = like(_topic["retention.bytes"])
+    log_retention_ms: int | None = key(
+        Type.LONG, None, "The age above which a segment is deleted; -1 is no limit (default of topics)",
+        at_least=-1, dynamic=True,
+    )  # fmt: skip
+    log_retention_minutes: int | None = key(
+        Type.INT, None, "As log.retention.ms, which comes first", at_least=-1
+    )
+    log_retention_hours: int = key(Type.INT, 168, "As log.retention.minutes, which comes first", at_least=-1)
+    log_segment_bytes: int = like(_topic["segment.bytes"])
+    log_index_size_max_bytes: int = like(_topic["segment.index.bytes"])
+    log_roll_jitter_ms: int | None = key(
+        Type.LONG, None, "Up to so much is taken off log.roll.ms by chance (default of topics)",
+        at_least=0, dynamic=True,
+    )  # fmt: skip
+    log_roll_jitter_hours: int = key(Type.INT, 0, "As log.roll.jitter.ms, which comes first", at_least=0)
+    log_roll_ms: int | None = key(
+        Type.LONG, None, "The age at which a segment is closed by the next append (default of topics)",
+        at_least=1, dynamic=True, aliases=("log.segment.ms",),
+    )  # fmt: skip
+    log_roll_hours: int = key(Type.INT, 168, "As log.roll.ms, which comes first", at_least=1)
+    unclean_leader_election_enable: bool = like(_topic["unclean.leader.election.enable"])
+
+    # Storage
+    log_retention_check_interval_ms: int = key(
+        Type.LONG, 5 * MINUTE_MS, "How often retention looks for segments to delete", at_least=1
+    )
+    log_flush_offset_checkpoint_interval_ms: int = key(
+        Type.INT, MINUTE_MS, "How often the recovery points are written", at_least=0
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = key(
+        Type.INT, MINUTE_MS, "How often the log start offsets are written", at_least=0
+    )
+    log_initial_task_delay_ms: int = key(
+        Type.LONG, 30_000, "How long after the start the periodic tasks of storage begin", at_least=0
+    )
+    num_recovery_threads_per_data_dir: int = key(
+        Type.INT, 2, "How many threads open the logs of a directory at start", at_least=1, dynamic=True
+    )
+    producer_id_expiration_ms: int = key(
+        Type.INT, 24 * HOUR_MS, "A producer that is silent for so long is forgotten", at_least=1, dynamic=True
+    )
+    producer_id_expiration_check_interval_ms: int = key(
+        Type.INT, 10 * MINUTE_MS, "How often silent producers are looked for", at_least=1, internal=True
+    )
+
+    # Cleaner
+    log_cleaner_enable: bool = key(Type.BOOLEAN, True, "Whether compacted topics are compacted")
+    log_cleaner_threads: int = key(
+        Type.INT,
+        1,
+        "How many threads clean; may be halved or doubled while running",
+        at_least=0,
+        dynamic=True,
+    )
+    log_cleaner_dedupe_buffer_size: int = key(
+        Type.LONG, 128 * MIB, "The memory of the offset maps of all cleaner threads", at_least=1, dynamic=True
+    )
+    log_cleaner_io_buffer_size: int = key(
+        Type.INT,
+        512 * 1024,
+        "The memory of the copy buffers of all cleaner threads",
+        at_least=0,
+        dynamic=True,
+    )
+    log_cleaner_io_buffer_load_factor: float = key(
+        Type.DOUBLE, 0.9, "How full an offset map may get", at_least=0, at_most=1, dynamic=True
+    )
+    log_cleaner_io_max_bytes_per_second: float = key(
+        Type.DOUBLE, 1.7976931348623157e308, "The most that the cleaner reads and writes a second",
+        at_least=0, dynamic=True,
+    )  # fmt: skip
+    log_cleaner_backoff_ms: int = key(
+        Type.LONG, 15_000, "How long a cleaner thread sleeps when there is nothing to clean",
+        at_least=0, dynamic=True,
+    )  # fmt: skip
+
+    # Groups and their offsets
+    group_initial_rebalance_delay_ms: int = key(
+        Type.INT, 100, "How long a new group waits for more members (Kafka: 3000)", at_least=0
+    )
+    group_min_session_timeout_ms: int = key(
+        Type.INT, 6_000, "The shortest session timeout a member may ask for", at_least=0
+    )
+    group_max_session_timeout_ms: int = key(
+        Type.INT, 30 * MINUTE_MS, "The longest session timeout a member may ask for", at_least=0
+    )
+    group_max_size: int = key(
+        Type.INT, 10_000, "How many members a group may have (Kafka: no limit)", at_least=1
+    )
+    offset_metadata_max_bytes: int = key(
+        Type.INT, 4096, "The longest text that a commit may carry", at_least=0
+    )
+    offsets_retention_minutes: int = key(
+        Type.INT, 7 * 24 * 60, "How long the offsets of a group without members are kept", at_least=1
+    )
+    offsets_retention_check_interval_ms: int = key(
+        Type.LONG, 10 * MINUTE_MS, "How often expired offsets are looked for", at_least=1
+    )
+    offsets_topic_num_partitions: int = key(
+        Type.INT, 50, "How many partitions __consumer_offsets gets", at_least=1
+    )
+    offsets_topic_segment_bytes: int = key(
+        Type.INT, 100 * MIB, "The segment size of __consumer_offsets", at_least=1
+    )
+
+    static: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """what file, environment and flags set, by key"""
+    dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """what clients set for all brokers"""
+    dynamic: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """what clients set for this broker; comes first"""
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Where to listen, and what to advertise there."""
+        return endpoints(self.listeners, self.advertised_listeners, self.controller_listener_names)
+
+    @staticmethod
+    def parse(
+        static: Mapping[str, str],
+        dynamic_defaults: Mapping[str, str] | None = None,
+        dynamic: Mapping[str, str] | None = None,
+    ) -> BrokerConfig:
+        """The values that these texts give; ConfigError with one line for every key that is wrong."""
+        rows = by_any_name(broker_rows())
+        values: dict[str, Any] = {}
+        problems = []
+        chosen: dict[str, str] = {}
+        for source in (static, dynamic_defaults or {}, dynamic or {}):
+            for name, text in _canonical_last(source, rows):
+                if is_harmless(name):
+                    continue
+                row = rows.get(name)
+                if row is None:
+                    problems.append(unknown(name))
+                    continue
+                try:
+                    values[row.attribute] = parse(row, text, name=name)
+                except ConfigError as error:
+                    problems.append(error.message)
+                if source is static:
+                    chosen[row.name] = text
+        if problems:
+            raise ConfigError("\n".join(problems))
+        config = BrokerConfig(
+            **values, static=chosen, dynamic_defaults=dynamic_defaults or {}, dynamic=dynamic or {}
+        )
+        _check_together(config)
+        return config
+
+    def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        """These values with what clients set while the broker runs."""
+        changed = BrokerConfig.parse(self.static, defaults, own)
+        rows = broker_rows().values()
+        touched = {*defaults, *own, *self.dynamic, *self.dynamic_defaults}
+        return dataclasses.replace(
+            self,
+            dynamic_defaults=dict(defaults),
+            dynamic=dict(own),
+            **{row.attribute: getattr(changed, row.attribute) for row in rows if row.name in touched},
+        )
+
+
+def _canonical_last(source: Mapping[str, str], rows: Mapping[str, Row]) -> list[tuple[str, str]]:
+    """A key's own name comes after its aliases, so that it wins where both are set."""
+    return sorted(source.items(), key=lambda item: item[0] in rows and rows[item[0]].name == item[0])
+
+
+def _check_together(config: BrokerConfig) -> None:
+    """Values that are good each for itself but not together."""
+    problems = []
+    if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
+        problems.append(
+            f"Invalid value {config.log_cleaner_max_compaction_lag_ms} for configuration "
+            "log.cleaner.max.compaction.lag.ms: It must not be below log.cleaner.min.compaction.lag.ms "
+            f"({config.log_cleaner_min_compaction_lag_ms})"
+        )
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        problems.append(
+            f"Invalid value {config.group_min_session_timeout_ms} for configuration "
+            "group.min.session.timeout.ms: It must not be above group.max.session.timeout.ms "
+            f"({config.group_max_session_timeout_ms})"
+        )
+    try:
+        config.endpoints  # noqa: B018
+    except ConfigError as error:
+        problems.append(error.message)
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def check_threads(current: int, wanted: int) -> None:
+    """A pool may be halved or doubled while it runs, not more (T27)."""
+    if wanted < 1:
+        raise ConfigError(
+            f"Invalid value {wanted} for configuration log.cleaner.threads: Value must be at least 1"
+        )
+    if wanted < current / 2:
+        raise ConfigError(
+            f"Invalid value {wanted} for configuration log.cleaner.threads: Value must be at least half the "
+            f"current value {current}"
+        )
+    if wanted > current * 2:
+        raise ConfigError(
+            f"Invalid value {wanted} for configuration log.cleaner.threads: Value must not be greater than "
+            f"double the current value {current}"
+        )
+
+
+@cache
+def broker_rows() -> dict[str, Row]:
+    """Every broker key, by name, in declared order."""
+    return rows_of(BrokerConfig)

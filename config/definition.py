@@ -1,0 +1,253 @@
+"""What one configuration key is, and how its text becomes a value. Mirrors Kafka's `ConfigDef`.
+
+A table of keys is a frozen dataclass whose fields are made by `key(...)`. The field `segment_bytes` is the
+key `segment.bytes`: Kafka separates words by dots only, so that the name is written once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+
+
+class ConfigError(Exception):
+    """A key or value that cannot be taken; one line for the person who set it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Type(IntEnum):
+    """Kafka's types, with their codes in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+_INTEGER_RANGES = {
+    Type.SHORT: (-(2**15), 2**15 - 1),
+    Type.INT: (-(2**31), INT_MAX),
+    Type.LONG: (-(2**63), LONG_MAX),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A broker key that gives a topic key its value where the topic does not; `factor` converts its unit."""
+
+    name: str
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One key. Values of a nullable key (default None) are None while nobody sets them."""
+
+    type: Type
+    default: Any
+    words: str
+    name: str = ""
+    at_least: float | None = None
+    at_most: float | None = None
+    one_of: tuple[str, ...] = ()
+    """the only values of a STRING, or members of a LIST"""
+    allows_empty: bool = True
+    """whether a LIST may have no member"""
+    client_at_least: float | None = None
+    """a floor that holds for clients only (KIP-1030): files and tests may go below it"""
+    is_dynamic: bool = False
+    """may be changed while the broker runs"""
+    is_internal: bool = False
+    """taken, but listed by DescribeConfigs only where it is set"""
+    aliases: tuple[str, ...] = ()
+    """other names of the same key, with the same unit"""
+    synonyms: tuple[Synonym, ...] = ()
+    """where the value comes from when this key is not set, in order"""
+    check: Callable[[Any], str | None] | None = None
+    """a further rule: what is wrong with the value, or None"""
+
+    @property
+    def attribute(self) -> str:
+        return self.name.replace(".", "_")
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.type is Type.PASSWORD
+
+
+def key(
+    type: Type,
+    default: Any,
+    words: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    one_of: tuple[str, ...] = (),
+    allows_empty: bool = True,
+    client_at_least: float | None = None,
+    dynamic: bool = False,
+    internal: bool = False,
+    aliases: tuple[str, ...] = (),
+    synonyms: tuple[Synonym | str, ...] = (),
+    check: Callable[[Any], str | None] | None = None,
+) -> Any:
+    """Declare one key as a dataclass field."""
+    row = Row(
+        type=type,
+        default=default,
+        words=words,
+        at_least=at_least,
+        at_most=at_most,
+        one_of=one_of,
+        allows_empty=allows_empty,
+        client_at_least=client_at_least,
+        is_dynamic=dynamic,
+        is_internal=internal,
+        aliases=aliases,
+        synonyms=tuple(Synonym(name) if isinstance(name, str) else name for name in synonyms),
+        check=check,
+    )
+    return dataclasses.field(default=default, metadata={"row": row})
+
+
+def like(row: Row, *, dynamic: bool = True) -> Any:
+    """Declare a broker key that is the default of a topic key: same type, default, range and words."""
+    copied = dataclasses.replace(
+        row,
+        name="",
+        is_dynamic=dynamic,
+        synonyms=(),
+        client_at_least=None,
+        words=f"{row.words} (default of topics)",
+    )
+    return dataclasses.field(default=row.default, metadata={"row": copied})
+
+
+def rows_of(table: type) -> dict[str, Row]:
+    """Every row of a table by its key, in declared order."""
+    rows = {}
+    for field in dataclasses.fields(table):
+        row = field.metadata.get("row")
+        if row is not None:
+            name = field.name.replace("_", ".")
+            rows[name] = dataclasses.replace(row, name=name)
+    return rows
+
+
+def by_any_name(rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Rows by their key and by their aliases."""
+    named = dict(rows)
+    for row in rows.values():
+        named.update((alias, row) for alias in row.aliases)
+    return named
+
+
+def parse(row: Row, text: str, *, name: str | None = None) -> Any:
+    """The value that `text` stands for; ConfigError when it is not one of this key."""
+    name = name or row.name
+    value = _read(row, text.strip(), name)
+    problem = _problem(row, value)
+    if problem is not None:
+        raise ConfigError(f"Invalid value {text.strip()} for configuration {name}: {problem}")
+    return value
+
+
+def check_client_floor(row: Row, value: Any) -> None:
+    """Refuse what Kafka refuses to clients although the engine could do it."""
+    if row.client_at_least is not None and value < row.client_at_least:
+        raise ConfigError(
+            f"Invalid value {value} for configuration {row.name}: "
+            f"Value must be at least {row.client_at_least}"
+        )
+
+
+def text_of(row: Row, value: Any) -> str | None:
+    """The text of a value as DescribeConfigs gives it; None for a value nobody set."""
+    if value is None:
+        return None
+    if row.type is Type.BOOLEAN:
+        return "true" if value else "false"
+    if row.type is Type.LIST:
+        return ",".join(sorted(value) if isinstance(value, frozenset) else value)
+    return str(value)
+
+
+def split_list(text: str) -> list[str]:
+    """The members of a LIST: separated by commas, spaces around them do not count."""
+    return [member.strip() for member in text.split(",")] if text.strip() else []
+
+
+def _read(row: Row, text: str, name: str) -> Any:
+    if row.type is Type.BOOLEAN:
+        lowered = text.lower()
+        if lowered not in ("true", "false"):
+            raise ConfigError(
+                f"Invalid value {text} for configuration {name}: Expected value to be either true or false"
+            )
+        return lowered == "true"
+    if row.type in _INTEGER_RANGES:
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(
+                f"Invalid value {text} for configuration {name}: Not a number of type {row.type.name}"
+            ) from None
+    if row.type is Type.DOUBLE:
+        try:
+            return float(text)
+        except ValueError:
+            raise ConfigError(
+                f"Invalid value {text} for configuration {name}: Not a number of type DOUBLE"
+            ) from None
+    if row.type is Type.LIST:
+        members = dict.fromkeys(split_list(text))  # a repeated member counts once, as since Kafka 4.2
+        return frozenset(members) if isinstance(row.default, frozenset) else tuple(members)
+    return text
+
+
+def _problem(row: Row, value: Any) -> str | None:
+    """What is wrong with a value of the right type."""
+    problem: str | None = None
+    if row.type in _INTEGER_RANGES:
+        lowest, highest = _INTEGER_RANGES[row.type]
+        if not lowest <= value <= highest:
+            problem = f"Not a number of type {row.type.name}"
+    if row.type is Type.DOUBLE and not math.isfinite(value):
+        problem = "Not a finite number"
+    if row.type is Type.LIST:
+        problem = _problem_of_list(row, value)
+    if problem is None and row.type is Type.STRING and row.one_of and value not in row.one_of:
+        problem = f"String must be one of: {', '.join(row.one_of)}"
+    if problem is None and row.at_least is not None and value < row.at_least:
+        problem = f"Value must be at least {row.at_least}"
+    if problem is None and row.at_most is not None and value > row.at_most:
+        problem = f"Value must be no more than {row.at_most}"
+    if problem is None and row.check is not None:
+        problem = row.check(value)
+    return problem
+
+
+def _problem_of_list(row: Row, members: frozenset[str] | tuple[str, ...]) -> str | None:
+    if not members and not row.allows_empty:
+        return f"Configuration '{row.name}' must not be empty."
+    if "" in members:
+        return f"Configuration '{row.name}' values must not be empty."
+    strange = [member for member in members if row.one_of and member not in row.one_of]
+    if strange:
+        return f"String must be one of: {', '.join(row.one_of)}"
+    return None

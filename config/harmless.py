@@ -1,0 +1,76 @@
+"""Keys of Kafka that are taken and do nothing, each with its reason; and what is said about all others.
+
+They stand in the property files and compose files that people bring along.
+"""
+
+from __future__ import annotations
+
+HARMLESS: dict[str, str] = {
+    "process.roles": "one node is both broker and controller",
+    "inter.broker.listener.name": "there is no other broker",
+    "inter.broker.protocol.version": "there is no other broker",
+    "log.message.format.version": "the format is version 2 always",
+    "listener.security.protocol.map": "every listener is plain; names are free",
+    "zookeeper.connect": "there is none",
+    "zookeeper.connection.timeout.ms": "there is none",
+    "num.network.threads": "one event loop serves the network",
+    "num.io.threads": "one event loop runs the requests",
+    "num.replica.fetchers": "there is no other broker",
+    "num.replica.alter.log.dirs.threads": "partitions stay in their directory",
+    "queued.max.requests": "requests are limited by connection: connection.max.in.flight.requests",
+    "queued.max.request.bytes": "requests are limited by connection",
+    "socket.send.buffer.bytes": "the system's own size is used",
+    "socket.receive.buffer.bytes": "the system's own size is used",
+    "socket.listen.backlog.size": "the system's own size is used",
+    "request.timeout.ms": "there is no other broker",
+    "auto.leader.rebalance.enable": "there is one leader",
+    "leader.imbalance.check.interval.seconds": "there is one leader",
+    "leader.imbalance.per.broker.percentage": "there is one leader",
+    "broker.rack": "there is one node",
+    "broker.id.generation.enable": "the number is node.id",
+    "reserved.broker.max.id": "the number is node.id",
+    "controlled.shutdown.enable": "there is no other broker to hand over to",
+    "controlled.shutdown.max.retries": "there is no other broker to hand over to",
+    "offsets.topic.replication.factor": "one node holds one copy",
+    "offsets.topic.compression.codec": "offsets are stored uncompressed",
+    "offsets.commit.timeout.ms": "a commit is answered when it is flushed",
+    "offsets.commit.required.acks": "a commit is answered when it is flushed",
+    "offsets.load.buffer.size": "loading reads whole batches",
+    "transaction.state.log.replication.factor": "one node holds one copy",
+    "transaction.state.log.min.isr": "one node holds one copy",
+    "share.coordinator.state.topic.replication.factor": "share groups do not exist here",
+    "share.coordinator.state.topic.min.isr": "share groups do not exist here",
+    "group.coordinator.threads": "groups live on the event loop",
+    "group.coordinator.append.linger.ms": "one flush serves all commits that wait",
+    "metric.reporters": "metrics are at /metrics",
+    "auto.include.jmx.reporter": "metrics are at /metrics",
+    "metrics.num.samples": "metrics are at /metrics",
+    "metrics.sample.window.ms": "metrics are at /metrics",
+    "metrics.recording.level": "metrics are at /metrics",
+    "metadata.log.dir": "metadata is a compacted topic in log.dirs",
+    "log.cleaner.hash.algorithm": "the offset map chooses its own hash",
+    "fetch.purgatory.purge.interval.requests": "what ended is removed at once",
+    "producer.purgatory.purge.interval.requests": "what ended is removed at once",
+    "confluent.support.metrics.enable": "nothing is reported",
+    "confluent.support.customer.id": "nothing is reported",
+}
+HARMLESS_FAMILIES: dict[str, str] = {
+    "controller.quorum.": "one node needs no quorum",
+    "controller.socket.": "one node needs no quorum",
+    "replica.": "there is no other broker",
+    "metadata.": "metadata is a compacted topic",
+}
+
+
+def is_harmless(name: str) -> bool:
+    return name in HARMLESS or name.startswith(tuple(HARMLESS_FAMILIES))
+
+
+_NOT_HERE = ("ssl.", "sasl.", "authorizer.", "security.", "remote.log.", "password.encoder.", "delegation.")
+
+
+def unknown(name: str) -> str:
+    """The line for a key that nobody knows."""
+    if name.startswith(_NOT_HERE) or name.partition(".")[0] in ("authorizer", "transactional"):
+        return f"Configuration {name} is not supported: kompakt does not have what it sets up"
+    return f"Unknown configuration {name}"

@@ -1,0 +1,73 @@
+"""Listener addresses: `NAME://HOST:PORT` <-> where to listen and what to tell clients (G33).
+
+Mirrors Kafka's `EndPoint` and the listener checks of `KafkaConfig`.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from config.definition import ConfigError
+
+_ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]+\]|[^:\[\]/\s]*):(\d{1,5})")
+EVERY_ADDRESS = ("", "0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One listener. `advertised_port` 0 stands for the port that is really bound."""
+
+    name: str
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+
+def parse_address(text: str, key: str) -> tuple[str, str, int]:
+    """Name (upper case), host and port of one address."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[3]) > 65535:
+        raise ConfigError(
+            f"Invalid value {text} for configuration {key}: Not an address like PLAINTEXT://HOST:PORT"
+        )
+    return match[1].upper(), match[2].strip("[]"), int(match[3])
+
+
+def endpoints(
+    listeners: Sequence[str], advertised: Sequence[str] | None, controller_names: Sequence[str]
+) -> list[Endpoint]:
+    """Every listener to open; those of Kafka's controller quorum are left out."""
+    skipped = {name.upper() for name in controller_names}
+    told: dict[str, tuple[str, int]] = {}
+    for text in advertised or ():
+        name, host, port = parse_address(text, "advertised.listeners")
+        if host in EVERY_ADDRESS:
+            raise ConfigError(
+                f"Invalid value {text} for configuration advertised.listeners: "
+                "Clients need an address they can reach"
+            )
+        told[name] = (host, port)
+    found: dict[str, Endpoint] = {}
+    for text in listeners:
+        name, host, port = parse_address(text, "listeners")
+        if name in skipped:
+            continue
+        if name in found:
+            raise ConfigError(
+                f"Invalid value {text} for configuration listeners: Each listener needs its own name"
+            )
+        default_host = socket.gethostname() if host in EVERY_ADDRESS else host
+        advertised_host, advertised_port = told.pop(name, (default_host, port))
+        found[name] = Endpoint(name, host, port, advertised_host, advertised_port)
+    strange = sorted(told.keys() - skipped)
+    if strange:
+        raise ConfigError(
+            f"Invalid value {strange[0]} for configuration advertised.listeners: There is no such listener"
+        )
+    if not found:
+        raise ConfigError("Invalid value for configuration listeners: No listener for clients")
+    return list(found.values())

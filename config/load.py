@@ -1,0 +1,122 @@
+"""Where the broker's settings come from: defaults < properties file < environment < flags.
+
+Environment names are those of Kafka's container images: `KAFKA_LOG_RETENTION_MS` is `log.retention.ms`, a
+double underscore is an underscore, a triple one a dash. Variables that only start a JVM are not settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from config.broker import BrokerConfig, broker_rows
+from config.definition import ConfigError, by_any_name
+from config.listeners import parse_address
+
+PREFIX = "KAFKA_"
+NOT_SETTINGS = re.compile(
+    r"KAFKA_(HEAP_OPTS|OPTS|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|DEBUG|DEBUG_.*|JMX_.*|LOG4J_.*|TOOLS_.*|CLASSPATH|HOME|"
+    r"VERSION|USER|DATA_DIRS?|CLUSTER_ID|CFG_.*|SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_.*|BOOTSTRAP.*|GROUP)"
+)
+"""what images, service links and clients put beside the settings"""
+
+_SEPARATORS = {"_": ".", "__": "_", "___": "-"}
+
+
+def environment_key(name: str) -> str:
+    """The key that an environment variable sets."""
+    words = name.removeprefix(PREFIX).lower()
+    return re.sub("_{1,3}", lambda match: _SEPARATORS[match[0]], words)
+
+
+def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings among the environment's variables."""
+    return {
+        environment_key(name): text
+        for name, text in environment.items()
+        if name.startswith(PREFIX) and len(name) > len(PREFIX) and not NOT_SETTINGS.fullmatch(name)
+    }
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """The settings of a Java properties file: comments, `=` `:` or blank as separator, lines continued by a
+    backslash, escapes.
+    """
+    settings: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        line = line.strip()
+        if not line or line[0] in "#!":
+            continue
+        while len(line) - len(line.rstrip("\\")) & 1:
+            line = line[:-1] + next(lines, "").strip()
+        match = re.fullmatch(r"((?:\\.|[^\\=:\s])+)\s*(?:[=:]\s*)?(.*)", line)
+        if match is not None:
+            settings[_unescape(match[1])] = _unescape(match[2])
+    return settings
+
+
+def _unescape(text: str) -> str:
+    controls = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+    def character(match: re.Match[str]) -> str:
+        if match[1].startswith("u") and len(match[1]) == 5:
+            return chr(int(match[1][1:], 16))
+        return controls.get(match[1], match[1])
+
+    return re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", character, text)
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    """Key and value of one `--set KEY=VALUE`."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise ConfigError(f"Invalid setting {text}: Expected KEY=VALUE")
+    return name.strip(), value
+
+
+def load(
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    port: int | None = None,
+    http_port: int | None = None,
+    data: Sequence[str] = (),
+) -> BrokerConfig:
+    """The broker's configuration; ConfigError with one line for every setting that is wrong."""
+    merged: dict[str, str] = {}
+    if file is not None:
+        try:
+            merged.update(read_properties(file.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"Cannot read {file}: {error}") from None
+    rows = by_any_name(broker_rows())
+
+    def override(settings: Mapping[str, str]) -> None:
+        for name, text in settings.items():
+            row = rows.get(name)
+            for other in (row.name, *row.aliases) if row is not None else ():
+                merged.pop(other, None)  # a later source wins, whichever of a key's names it uses
+            merged[name] = text
+
+    override(read_environment(environment or {}))
+    override(settings or {})
+    if data:
+        override({"log.dirs": ",".join(data)})
+    if http_port is not None:
+        override({"http.port": str(http_port)})
+    if port is not None:
+        override(
+            {"listeners": _with_port(merged.get("listeners", broker_rows()["listeners"].default[0]), port)}
+        )
+    return BrokerConfig.parse(merged)
+
+
+def _with_port(listeners: str, port: int) -> str:
+    """The listeners with the first one's port replaced."""
+    first, *others = [text.strip() for text in listeners.split(",")]
+    name, host, _ = parse_address(first, "listeners")
+    host = f"[{host}]" if ":" in host else host
+    return ",".join([f"{name}://{host}:{port}", *others])
