@@ -137,7 +137,7 @@ def _decompress_stream(codec: Codec, data: Buffer, limit_bytes: int) -> Bytes:
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     compressor = _cramjam().lz4.Compressor(level=level or 0, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))  # it takes nothing else
     return bytes(compressor.finish())
 
 
@@ -188,10 +188,12 @@ def _announced_snappy_bytes(block: memoryview) -> int:
 def _xerial_blocks(data: memoryview) -> list[memoryview]:
     """The raw blocks of a xerial stream; streams written one behind the other are one stream."""
     blocks = []
-    position = XERIAL_HEADER_BYTES
+    position = 0
     while position < len(data):
         if data[position : position + len(XERIAL_MAGIC)] == XERIAL_MAGIC:
             position += XERIAL_HEADER_BYTES
+            if position > len(data):
+                raise _corrupt(Codec.SNAPPY, "cut off within a stream header")
             continue
         if len(data) - position < _BLOCK_LENGTH.size:
             raise _corrupt(Codec.SNAPPY, "cut off within a block length")
