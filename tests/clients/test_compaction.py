@@ -194,9 +194,8 @@ def test_s65_s66_a_tombstone_removes_older_values_and_stays_for_readers(
 
 def test_s65_a_tombstone_goes_in_a_later_cleaning(broker: BrokerProcess, topic: str) -> None:
     client = Confluent(broker.bootstrap)
-    client.create_topic(
-        topic, 1, {**COMPACTED, "delete.retention.ms": "0", "min.cleanable.dirty.ratio": "1.0"}
-    )
+    settings = {**COMPACTED, "delete.retention.ms": "0", "min.cleanable.dirty.ratio": "1.0"}
+    client.create_topic(topic, 1, settings)
     rounds(client, topic, DELETIONS)
     alter(broker, topic, {"min.cleanable.dirty.ratio": "0.01"})
     wait_until_compacted(broker, topic, 0, 4)
