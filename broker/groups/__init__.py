@@ -1,0 +1,17 @@
+"""Group coordination: the classic rebalance protocol and committed offsets.
+
+A reader goes through the room in this order:
+
+- `state.py`       what states a group has, which event leads where, what each state answers (pure tables)
+- `membership.py`  one group: its members, votes, static instances, pending members (no input or output)
+- `rebalance.py`   the engine: join phase, sync phase, sessions
+- `joining.py`     JoinGroup decided: who may join under which id; static members
+- `offsets.py`     the committed offsets of one group: pending, visible, expired (pure)
+- `records.py`     group and offset records <-> bytes of `__consumer_offsets`
+- `store.py`       appending to and loading from `__consumer_offsets`
+- `commits.py`     commit, fetch, delete, expiry and lag of offsets over all groups
+- `coordinator.py` the door: every group and offset request enters here
+
+It mirrors Kafka's GroupCoordinator and GroupMetadataManager (KIP-62, KIP-134, KIP-345, KIP-394, KIP-429,
+KIP-559, KIP-800, KIP-814). Everything is owned by the event loop; only the scan at start runs on a thread.
+"""

@@ -1,0 +1,230 @@
+"""Committed offsets over all groups: commit, fetch, delete, expire, lag.
+
+Mirrors Kafka's OffsetMetadataManager. A commit is answered when it is durable and visible from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.groups import records
+from broker.groups.membership import Group
+from broker.groups.offsets import Commit
+from broker.groups.rebalance import GroupStatistics, Rebalancer
+from broker.groups.state import COMMIT_ANSWERS, GroupState
+from broker.groups.store import KeyValue, OffsetsStore
+from protocol.errors import ErrorCode, KafkaError
+from storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+# Tombstones go into the log in batches of this many.
+_TOMBSTONES_A_BATCH = 500
+
+# The answer to a commit whose record could not be stored.
+_STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+class Lag(NamedTuple):
+    """How far a group is behind on one partition."""
+
+    group_id: str
+    topic_partition: TopicPartition
+    committed_offset: int
+    lag: int
+
+
+class Position(NamedTuple):
+    """What a client commits for one partition."""
+
+    topic_partition: TopicPartition
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """An OffsetCommit, freed from its version."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation: int
+    # -1: by offsets.retention.minutes; OffsetCommit v2-4 may name their own.
+    retention_ms: int
+    positions: Sequence[Position]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What happened per partition; final once `flushed` is done (None: already)."""
+
+    errors: dict[TopicPartition, ErrorCode]
+    flushed: asyncio.Future[None] | None = None
+
+
+class Commits:
+    """Owned by: event loop."""
+
+    def __init__(
+        self, broker: Broker, store: OffsetsStore, rebalancer: Rebalancer, statistics: GroupStatistics
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._rebalancer = rebalancer
+        self._statistics = statistics
+
+    # commit
+
+    def check_commit(self, group: Group, request: CommitRequest) -> None:
+        """Whether this sender may commit now (T191, T192)."""
+        if request.generation < 0 and group.state is GroupState.EMPTY:
+            return
+        if request.generation < 0 and not request.member_id and request.group_instance_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members: only they commit")
+        member = group.check_member(request.member_id, request.group_instance_id)
+        if request.generation != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation is {group.generation}")
+        answer = COMMIT_ANSWERS[group.state]
+        if answer is not ErrorCode.NONE:
+            raise KafkaError(answer, f"the group is {group.state.value}")
+        self._rebalancer.touch(member, group)
+
+    def commit(self, group: Group, request: CommitRequest) -> Outcome:
+        """Append one record a partition, all in one batch."""
+        now_ms = self._broker.clock.now_ms()
+        limit = self._broker.config.offset_metadata_max_bytes
+        errors: dict[TopicPartition, ErrorCode] = {}
+        commits: dict[TopicPartition, Commit] = {}
+        for position in request.positions:
+            topic_partition = position.topic_partition
+            if topic_partition not in self._broker.partitions:
+                errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(position.metadata) > limit:
+                errors[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                errors[topic_partition] = ErrorCode.NONE
+                expiry_ms = now_ms + request.retention_ms if request.retention_ms >= 0 else -1
+                commits[topic_partition] = Commit(
+                    position.offset, position.leader_epoch, position.metadata, now_ms, expiry_ms
+                )
+        if not commits:
+            return Outcome(errors)
+        return self._append(group, commits, errors)
+
+    def _append(
+        self, group: Group, commits: dict[TopicPartition, Commit], errors: dict[TopicPartition, ErrorCode]
+    ) -> Outcome:
+        entries: list[KeyValue] = [
+            (records.offset_key(group.group_id, topic_partition), records.offset_value(commit))
+            for topic_partition, commit in commits.items()
+        ]
+
+        def finish(error: KafkaError | None) -> None:
+            for topic_partition, commit in commits.items():
+                if error is None:
+                    group.offsets.complete(topic_partition, commit)
+                else:
+                    group.offsets.fail(topic_partition, commit)
+                    errors[topic_partition] = _STORE_ERRORS.get(error.code, error.code)
+
+        try:
+            written = self._store.append(group.group_id, entries)
+        except KafkaError as error:
+            logger.warning("group %s: commit not stored: %s", group.group_id, error)
+            finish(error)
+            return Outcome(errors)
+        for log_offset, (topic_partition, commit) in enumerate(commits.items(), written.base_offset):
+            commit.log_offset = log_offset
+            group.offsets.append(topic_partition, commit)
+        self._statistics.offset_commits += len(commits)
+        self._store.when_durable(written, finish)
+        return Outcome(errors, written.flushed)
+
+    # delete and expire
+
+    def delete(self, group: Group, topic_partitions: Iterable[TopicPartition]) -> Outcome:
+        """OffsetDelete: forget positions that nobody in the group uses (T197)."""
+        if group.members and not group.is_consumer_group:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "what the members use is not known")
+        errors: dict[TopicPartition, ErrorCode] = {}
+        doomed: list[TopicPartition] = []
+        known = group.offsets.known()
+        for topic_partition in topic_partitions:
+            errors[topic_partition] = ErrorCode.NONE
+            if topic_partition not in self._broker.partitions and topic_partition not in known:
+                errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif group.members and group.is_subscribed(topic_partition.topic):
+                errors[topic_partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif topic_partition in known:
+                doomed.append(topic_partition)
+        flushed = self.forget(group, doomed)
+        self._statistics.offset_deletions += len(doomed)
+        return Outcome(errors, flushed)
+
+    def forget(
+        self, group: Group, topic_partitions: Sequence[TopicPartition], *, with_group: bool = False
+    ) -> asyncio.Future[None] | None:
+        """Remove commits, and the group's own record if wanted, by tombstones; the future of the last of
+        them.
+        """
+        keys = [records.offset_key(group.group_id, topic_partition) for topic_partition in topic_partitions]
+        if with_group:
+            keys.append(records.group_key(group.group_id))
+        flushed: asyncio.Future[None] | None = None
+        for start in range(0, len(keys), _TOMBSTONES_A_BATCH):
+            batch: list[KeyValue] = [(key, None) for key in keys[start : start + _TOMBSTONES_A_BATCH]]
+            flushed = self._store.append(group.group_id, batch).flushed
+        for topic_partition in topic_partitions:
+            group.offsets.remove(topic_partition)
+        return flushed
+
+    def expired(self, group: Group, now_ms: int) -> list[TopicPartition]:
+        """What `offsets.retention.minutes` lets go (T196).
+
+        An empty group's positions age from the moment it became empty, all together. A stable consumer
+        group's age one by one if their topic is no longer subscribed. Positions without a group age from
+        their commit.
+        """
+        retention_ms = self._broker.config.offsets_retention_minutes * 60_000
+        offsets = group.offsets
+        if group.protocol_type is None:
+            return offsets.expired(now_ms, retention_ms, _committed_at, lambda topic: False)
+        if group.state is GroupState.EMPTY:
+            return offsets.expired(
+                now_ms, retention_ms, lambda commit: group.state_since_ms, lambda topic: False
+            )
+        if group.state is GroupState.STABLE and group.is_consumer_group:
+            return offsets.expired(now_ms, retention_ms, _committed_at, group.is_subscribed)
+        return []
+
+    # lag
+
+    def lag(self, groups: Iterable[Group]) -> Iterator[Lag]:
+        """Per committed partition (T203): what lies before the log start is no lag, nobody can read it."""
+        for group in groups:
+            for topic_partition, commit in group.offsets.committed.items():
+                partition = self._broker.partitions.get(topic_partition)
+                if partition is None:
+                    continue
+                log = partition.log
+                behind = log.high_watermark - max(commit.offset, log.log_start_offset)
+                yield Lag(group.group_id, topic_partition, commit.offset, max(0, behind))
+
+
+def _committed_at(commit: Commit) -> int:
+    return commit.commit_timestamp_ms

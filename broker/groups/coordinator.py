@@ -1,0 +1,303 @@
+"""The door of group coordination: every group and offset request enters here.
+
+Mirrors Kafka's GroupCoordinator (classic protocol). A method checks the request against the group, hands
+what has to happen to the engine, and returns the result or a future of it. Errors are raised as KafkaError;
+handlers put them where their response has room. Not implemented: KIP-848 consumer groups, share groups,
+transactional offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.groups import records
+from broker.groups.commits import CommitRequest, Commits, Lag, Outcome
+from broker.groups.joining import Joining, JoinRequest
+from broker.groups.membership import Group, JoinResult, SyncResult
+from broker.groups.offsets import Commit
+from broker.groups.rebalance import GroupStatistics, Rebalancer
+from broker.groups.records import GroupKey, OffsetKey
+from broker.groups.state import HEARTBEAT_ANSWERS, SYNC_ANSWERS, GroupEvent, GroupState
+from broker.groups.store import OFFSETS_TOPIC, Contents, OffsetsStore
+from protocol.errors import ErrorCode, KafkaError, MalformedFrame
+from storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    """A SyncGroup, freed from its version."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+    # None where the version has no such field.
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: Mapping[str, bytes]
+
+
+class GroupCoordinator:
+    """Owned by: event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.statistics = GroupStatistics()
+        self.groups: dict[str, Group] = {}
+        self._broker = broker
+        self._store = OffsetsStore(broker)
+        self._rebalancer = Rebalancer(broker.config, broker.clock, self._store, self.statistics)
+        self._joining = Joining(self._rebalancer, self._store)
+        self._commits = Commits(broker, self._store, self._rebalancer, self.statistics)
+
+    # life
+
+    async def load(self) -> None:
+        """Read `__consumer_offsets`; until a partition is read its groups answer
+        COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        await self._store.load(self._apply)
+
+    async def stop(self) -> None:
+        """Answer everybody who waits, accept nothing more."""
+        self._store.close()
+        for group in self.groups.values():
+            for member in list(group.members.values()):
+                group.answer_join(member, JoinResult(member.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                group.answer_sync(member, SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            group.stop_timers()
+
+    @property
+    def has_offsets_topic(self) -> bool:
+        return self._broker.topics.get(OFFSETS_TOPIC) is not None
+
+    async def ensure_offsets_topic(self) -> None:
+        """Bring `__consumer_offsets` into being: the first group that looks for its coordinator needs it."""
+        await self._store.ensure_topic()
+
+    def _apply(self, contents: Contents) -> None:
+        now_ms = self._broker.clock.now_ms()
+        for key, (log_offset, value) in contents.latest.items():
+            try:
+                if isinstance(key, GroupKey):
+                    self._restore(records.read_group(key.group_id, value, now_ms))
+                else:
+                    self._restore_commit(key, records.read_commit(value, log_offset), now_ms)
+            except (MalformedFrame, struct.error) as error:
+                logger.warning("unreadable record of %s, skipped: %s", key, error)
+        for group in self.groups.values():
+            if len(group.members) > self._broker.config.group_max_size:
+                self._rebalancer.start_if_possible(group, "more members than group.max.size")
+
+    def _restore(self, group: Group) -> None:
+        known = self.groups.get(group.group_id)
+        if known is not None:
+            group.offsets = known.offsets
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self._rebalancer.touch(member, group)
+
+    def _restore_commit(self, key: OffsetKey, commit: Commit, now_ms: int) -> None:
+        group = self.groups.get(key.group_id)
+        if group is None:
+            group = self.groups[key.group_id] = Group(key.group_id, now_ms)
+        group.offsets.load(key.topic_partition, commit)
+
+    # membership
+
+    def join(self, request: JoinRequest) -> JoinResult | asyncio.Future[JoinResult]:
+        """JoinGroup: the future resolves when the generation is formed."""
+        self._joining.check_limits(request)
+        self._store.check_available(request.group_id)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no group {request.group_id}")
+            group = Group(request.group_id, self._broker.clock.now_ms())
+        answer = self._joining.join(group, request)
+        self.groups[request.group_id] = group
+        return answer
+
+    def sync(self, request: SyncRequest) -> SyncResult | asyncio.Future[SyncResult]:
+        """SyncGroup: the future resolves when the leader's assignment is durable."""
+        group = self._group_of_member(request.group_id)
+        member = group.check_member(request.member_id, request.group_instance_id)
+        if request.generation != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation is {group.generation}")
+        if request.protocol_type not in (None, group.protocol_type) or (
+            request.protocol_name not in (None, group.protocol_name)
+        ):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group.protocol_type} {group.protocol_name}"
+            )
+        answer = SYNC_ANSWERS[group.state]
+        if answer is not ErrorCode.NONE:
+            raise KafkaError(answer, f"the group is {group.state.value}")
+        if group.state is GroupState.STABLE:
+            group.pending_sync.discard(member.member_id)
+            self._rebalancer.touch(member, group)
+            return self._rebalancer.assignment_result(group, member)
+        # An older SyncGroup of the same member came over a connection that its client gave up.
+        group.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_waiter = waiter = asyncio.get_running_loop().create_future()
+        self._rebalancer.sync(group, member, request.assignments)
+        return waiter
+
+    def heartbeat(
+        self, group_id: str, generation: int, member_id: str, group_instance_id: str | None
+    ) -> ErrorCode:
+        """NONE or REBALANCE_IN_PROGRESS, both signs of life; anything else is raised (T189)."""
+        group = self._group_of_member(group_id)
+        member = group.check_member(member_id, group_instance_id)
+        if generation != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation is {group.generation}")
+        answer = HEARTBEAT_ANSWERS[group.state]
+        if answer in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._rebalancer.touch(member, group)
+        return answer
+
+    def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
+        """Take members out by (member id, instance id); the answer to each, in order."""
+        group = self._group_of_member(group_id)
+        size = len(group.members)
+        answers: list[ErrorCode] = []
+        for member_id, group_instance_id in leaving:
+            try:
+                self._leave_one(group, member_id, group_instance_id)
+                answers.append(ErrorCode.NONE)
+            except KafkaError as error:
+                answers.append(error.code)
+        if len(group.members) < size or group.state is GroupState.PREPARING_REBALANCE:
+            self._rebalancer.after_leaving(group, f"{size - len(group.members)} members leave")
+        return answers
+
+    def _leave_one(self, group: Group, member_id: str, group_instance_id: str | None) -> None:
+        if group_instance_id is not None and not member_id:
+            # The admin client removes static members by their instance alone.
+            member_id = group.static_members.get(group_instance_id, "")
+        if group_instance_id is None and member_id in group.pending_members:
+            group.forget_pending(member_id)
+        else:
+            self._rebalancer.discard(group, group.check_member(member_id, group_instance_id))
+
+    # groups
+
+    def find(self, group_id: str) -> Group | None:
+        """The group for DescribeGroups; None when there is none."""
+        self._store.check_available(group_id)
+        return self.groups.get(group_id)
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[Group]:
+        """Groups in any of `states` and of any of `types` (names in any case; none given = all)."""
+        if self._store.is_loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
+        wanted = {state.lower() for state in states}
+        kinds = {kind.lower() for kind in types}
+        if kinds and "classic" not in kinds:
+            return []
+        return [group for group in self.groups.values() if not wanted or group.state.value.lower() in wanted]
+
+    def delete_group(self, group_id: str) -> asyncio.Future[None] | None:
+        """Delete an empty group with its offsets; the future of its tombstones' flush (T197)."""
+        group = self._existing(group_id)
+        if group.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"the group is {group.state.value}")
+        return self._remove(group)
+
+    def _remove(self, group: Group) -> asyncio.Future[None] | None:
+        # A group that never had a generation was never stored.
+        has_record = group.generation > 0
+        flushed = self._commits.forget(group, list(group.offsets.known()), with_group=has_record)
+        group.stop_timers()
+        group.move(GroupEvent.REMOVED, self._broker.clock.now_ms())
+        del self.groups[group.group_id]
+        self.statistics.groups_removed += 1
+        return flushed
+
+    # offsets
+
+    def commit(self, request: CommitRequest, *, api_version: int) -> Outcome:
+        """OffsetCommit: by a member of the current generation, or by anybody while the group is empty."""
+        self._store.check_available(request.group_id)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.generation >= 0:
+                code = ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
+                raise KafkaError(code, f"no group {request.group_id}")
+            group = Group(request.group_id, self._broker.clock.now_ms())
+        self._commits.check_commit(group, request)
+        outcome = self._commits.commit(group, request)
+        if not group.offsets.is_empty:
+            self.groups[request.group_id] = group
+        return outcome
+
+    def fetch_offsets(self, group_id: str) -> Mapping[TopicPartition, Commit]:
+        """OffsetFetch: the durable commits of a group; nothing for a group that is not there (T194)."""
+        self._store.check_available(group_id)
+        group = self.groups.get(group_id)
+        return group.offsets.committed if group is not None else {}
+
+    def delete_offsets(self, group_id: str, topic_partitions: Iterable[TopicPartition]) -> Outcome:
+        """OffsetDelete."""
+        return self._commits.delete(self._existing(group_id), topic_partitions)
+
+    def expire_offsets(self, now_ms: int) -> int:
+        """Remove what `offsets.retention.minutes` lets go, and empty groups without offsets; how many
+        offsets.
+        """
+        expired_count = 0
+        for group in list(self.groups.values()):
+            expired = self._commits.expired(group, now_ms)
+            try:
+                self._commits.forget(group, expired)
+                if group.state is GroupState.EMPTY and group.offsets.is_empty and not group.pending_members:
+                    self._remove(group)
+            except KafkaError as error:
+                logger.warning("group %s: expired offsets not removed: %s", group.group_id, error)
+                continue
+            expired_count += len(expired)
+        self.statistics.offset_expirations += expired_count
+        return expired_count
+
+    def on_topics_deleted(self, topics: Iterable[str]) -> None:
+        """The topic deletion path calls this: commits for deleted topics go (T198)."""
+        names = frozenset(topics)
+        for group in self.groups.values():
+            doomed = group.offsets.of_topics(names)
+            if not doomed:
+                continue
+            try:
+                self._commits.forget(group, doomed)
+            except KafkaError as error:
+                logger.warning("group %s: offsets of deleted topics not removed: %s", group.group_id, error)
+
+    def lag(self) -> Iterator[Lag]:
+        """(group, partition, committed offset, lag) for the metrics (T203)."""
+        return self._commits.lag(self.groups.values())
+
+    # look-ups
+
+    def _group_of_member(self, group_id: str) -> Group:
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id is needed")
+        self._store.check_available(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no group {group_id}")
+        return group
+
+    def _existing(self, group_id: str) -> Group:
+        self._store.check_available(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id}")
+        return group

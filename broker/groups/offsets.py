@@ -1,0 +1,102 @@
+"""The committed offsets of one group: appended, visible, expired. Pure.
+
+Mirrors the offset half of Kafka's GroupMetadata. A commit is *pending* from its append until the record is
+durable, and becomes visible to OffsetFetch only then, so that no consumer resumes from a position that a
+power cut could take back. The place of the record in `__consumer_offsets` decides which of two commits is
+newer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from storage.layout import TopicPartition
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """One committed position. `log_offset` is the place of its record; -1 until it is appended."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    # Only commits of OffsetCommit v2-4 that name a retention carry it; -1 otherwise.
+    expire_timestamp_ms: int = -1
+    log_offset: int = -1
+
+
+class GroupOffsets:
+    """Owned by: event loop."""
+
+    def __init__(self) -> None:
+        self.committed: dict[TopicPartition, Commit] = {}
+        self._pending: dict[TopicPartition, list[Commit]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.committed and not self._pending
+
+    def append(self, topic_partition: TopicPartition, commit: Commit) -> None:
+        """The record was appended and is not durable yet."""
+        self._pending.setdefault(topic_partition, []).append(commit)
+
+    def complete(self, topic_partition: TopicPartition, commit: Commit) -> None:
+        """The record is durable. A commit that was removed meanwhile stays removed."""
+        if self._take(topic_partition, commit):
+            self.load(topic_partition, commit)
+
+    def fail(self, topic_partition: TopicPartition, commit: Commit) -> None:
+        """The record will never be durable."""
+        self._take(topic_partition, commit)
+
+    def load(self, topic_partition: TopicPartition, commit: Commit) -> None:
+        """Make a durable commit visible unless a newer one is."""
+        current = self.committed.get(topic_partition)
+        if current is None or current.log_offset < commit.log_offset:
+            self.committed[topic_partition] = commit
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        self.committed.pop(topic_partition, None)
+        self._pending.pop(topic_partition, None)
+
+    def known(self) -> set[TopicPartition]:
+        """Every partition with a commit, durable or not."""
+        return self.committed.keys() | self._pending.keys()
+
+    def expired(
+        self,
+        now_ms: int,
+        retention_ms: int,
+        base_ms: Callable[[Commit], int],
+        is_kept: Callable[[str], bool],
+    ) -> list[TopicPartition]:
+        """What may go (T196): retention has passed since `base_ms`, and neither a commit under way nor
+        `is_kept(topic)` holds it."""
+        return [
+            topic_partition
+            for topic_partition, commit in self.committed.items()
+            if topic_partition not in self._pending
+            and not is_kept(topic_partition.topic)
+            and _is_expired(commit, now_ms, retention_ms, base_ms)
+        ]
+
+    def of_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
+        wanted = frozenset(topics)
+        return [topic_partition for topic_partition in self.known() if topic_partition.topic in wanted]
+
+    def _take(self, topic_partition: TopicPartition, commit: Commit) -> bool:
+        waiting = self._pending.get(topic_partition, [])
+        if not any(other is commit for other in waiting):
+            return False
+        waiting[:] = [other for other in waiting if other is not commit]
+        if not waiting:
+            del self._pending[topic_partition]
+        return True
+
+
+def _is_expired(commit: Commit, now_ms: int, retention_ms: int, base_ms: Callable[[Commit], int]) -> bool:
+    if commit.expire_timestamp_ms >= 0:
+        return now_ms >= commit.expire_timestamp_ms
+    return now_ms - base_ms(commit) >= retention_ms

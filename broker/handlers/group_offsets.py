@@ -1,0 +1,233 @@
+"""OffsetCommit 2-9, OffsetFetch 1-9, OffsetDelete 0.
+
+Behaviour: commits are answered when they are durable and visible from then on; an unknown group or partition
+is no error in OffsetFetch but offset -1. Not implemented: KIP-848 member epochs (a group is always classic),
+transactional offsets, so that `require_stable` never finds an unstable one.
+
+Version notes: OffsetCommit v2-4 may name a retention of its own, v9 says GROUP_ID_NOT_FOUND instead of
+ILLEGAL_GENERATION. OffsetFetch v2+ takes null topics for all, v8+ several groups, v9 member fields that are
+ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.api import Later, handles
+from broker.context import RequestContext
+from broker.groups.commits import CommitRequest, Outcome, Position
+from broker.groups.offsets import Commit
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+_NO_COMMIT = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
+_ReadTopics = list[tuple[str, list[tuple[int, Commit]]]]
+
+
+# OffsetCommit
+
+
+@handles(OffsetCommitRequest)
+def commit_offsets(
+    broker: Broker, context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Later:
+    positions = [
+        Position(
+            TopicPartition(topic.name, partition.partition_index),
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    commit = CommitRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+        retention_ms=request.retention_time_ms,
+        positions=positions,
+    )
+    try:
+        outcome = broker.groups.commit(commit, api_version=context.api_version)
+    except KafkaError as error:
+        outcome = Outcome({position.topic_partition: error.code for position in positions})
+    if outcome.flushed is None:
+        return _commit_response(request, outcome)
+    return Later([outcome.flushed], lambda: _commit_response(request, outcome))
+
+
+def _commit_response(request: OffsetCommitRequest, outcome: Outcome) -> OffsetCommitResponse:
+    topic_response = OffsetCommitResponse.OffsetCommitResponseTopic
+    partition_response = topic_response.OffsetCommitResponsePartition
+    return OffsetCommitResponse(
+        topics=[
+            topic_response(
+                name=topic.name,
+                partitions=[
+                    partition_response(
+                        partition_index=partition.partition_index,
+                        error_code=outcome.errors[TopicPartition(topic.name, partition.partition_index)],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+# OffsetFetch
+
+
+@handles(OffsetFetchRequest)
+def fetch_offsets(
+    broker: Broker, context: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse:
+    if context.api_version >= 8:
+        return OffsetFetchResponse(groups=[_fetch_group(broker, group) for group in request.groups])
+    return _fetch_one(broker, context.api_version, request)
+
+
+def _fetch_group(
+    broker: Broker, group: OffsetFetchRequest.OffsetFetchRequestGroup
+) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+    group_response = OffsetFetchResponse.OffsetFetchResponseGroup
+    topic_response = group_response.OffsetFetchResponseTopics
+    partition_response = topic_response.OffsetFetchResponsePartitions
+    wanted = (
+        None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
+    )
+    try:
+        topics = _read(broker, group.group_id, wanted)
+    except KafkaError as error:
+        return group_response(group_id=group.group_id, error_code=error.code)
+    return group_response(
+        group_id=group.group_id,
+        topics=[
+            topic_response(
+                name=name,
+                partitions=[
+                    partition_response(
+                        partition_index=index,
+                        committed_offset=commit.offset,
+                        committed_leader_epoch=commit.leader_epoch,
+                        metadata=commit.metadata,
+                    )
+                    for index, commit in commits
+                ],
+            )
+            for name, commits in topics
+        ],
+    )
+
+
+def _fetch_one(broker: Broker, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    topic_response = OffsetFetchResponse.OffsetFetchResponseTopic
+    partition_response = topic_response.OffsetFetchResponsePartition
+    wanted = (
+        None
+        if request.topics is None
+        else [(topic.name, topic.partition_indexes) for topic in request.topics]
+    )
+    code = ErrorCode.NONE
+    try:
+        topics = _read(broker, request.group_id, wanted)
+    except KafkaError as error:
+        code = error.code
+        # v1 has no room for the error but in the partitions.
+        topics = _unread(wanted) if version < 2 else []
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            topic_response(
+                name=name,
+                partitions=[
+                    partition_response(
+                        partition_index=index,
+                        committed_offset=commit.offset,
+                        committed_leader_epoch=commit.leader_epoch,
+                        metadata=commit.metadata,
+                        error_code=code,
+                    )
+                    for index, commit in commits
+                ],
+            )
+            for name, commits in topics
+        ],
+    )
+
+
+def _unread(wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _ReadTopics:
+    return [(name, [(index, _NO_COMMIT) for index in indexes]) for name, indexes in wanted or ()]
+
+
+def _read(broker: Broker, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _ReadTopics:
+    if wanted is None:
+        by_topic: dict[str, list[tuple[int, Commit]]] = {}
+        for topic_partition, commit in broker.groups.fetch_offsets(group_id).items():
+            by_topic.setdefault(topic_partition.topic, []).append((topic_partition.partition, commit))
+        return list(by_topic.items())
+    committed = broker.groups.fetch_offsets(group_id)
+    return [
+        (name, [(index, committed.get(TopicPartition(name, index), _NO_COMMIT)) for index in indexes])
+        for name, indexes in wanted
+    ]
+
+
+# OffsetDelete
+
+
+@handles(OffsetDeleteRequest)
+def delete_offsets(
+    broker: Broker, context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | Later:
+    wanted = [
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    try:
+        outcome = broker.groups.delete_offsets(request.group_id, wanted)
+    except KafkaError as error:
+        return OffsetDeleteResponse(error_code=error.code)
+
+    def finish() -> OffsetDeleteResponse:
+        if outcome.flushed is not None and outcome.flushed.exception() is not None:
+            return OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR)
+        return _delete_response(request, outcome)
+
+    return finish() if outcome.flushed is None else Later([outcome.flushed], finish)
+
+
+def _delete_response(request: OffsetDeleteRequest, outcome: Outcome) -> OffsetDeleteResponse:
+    topic_response = OffsetDeleteResponse.OffsetDeleteResponseTopic
+    partition_response = topic_response.OffsetDeleteResponsePartition
+    return OffsetDeleteResponse(
+        topics=[
+            topic_response(
+                name=topic.name,
+                partitions=[
+                    partition_response(
+                        partition_index=partition.partition_index,
+                        error_code=outcome.errors[TopicPartition(topic.name, partition.partition_index)],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Tests of group coordination and committed offsets."""

@@ -1,0 +1,270 @@
+"""A coordinator with everything around it replaced: a manual clock, and partitions that live in memory.
+
+What is real: the coordinator, its engine, its records and their batches. A test decides when time passes
+(`advance`) and when a flush ends (`hold_flushes`, `flush`, `fail_flush`), so nothing sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from broker.clock import ManualClock
+from broker.groups.commits import CommitRequest, Outcome, Position
+from broker.groups.coordinator import GroupCoordinator, SyncRequest
+from broker.groups.joining import JoinRequest
+from broker.groups.membership import Group, JoinResult, SyncResult
+from broker.groups.state import GroupState
+from broker.groups.store import OFFSETS_TOPIC
+from config.broker import BrokerConfig
+from protocol.batch import BatchHeader, parse_header
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import Record, decode_batch
+from storage.layout import TopicPartition
+from storage.types import Appended, Origin
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+RANGE = [("range", b"\x00\x01\x00\x00\x00\x01\x00\x04rows\xff\xff\xff\xff")]
+REBALANCE_TIMEOUT_MS = 60_000
+SESSION_TIMEOUT_MS = 10_000
+ROWS_0 = TopicPartition("rows", 0)
+ROWS_1 = TopicPartition("rows", 1)
+
+
+class MemoryLog:
+    """A log of whole batches in memory."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.high_watermark = 0
+
+    def scan(self, start: int, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for data in self.batches:
+            header = parse_header(data)
+            if header.last_offset >= start:
+                yield header, memoryview(data)
+
+    def records(self) -> list[Record]:
+        return [record for data in self.batches for record in decode_batch(data)]
+
+
+class MemoryPartition:
+    """A partition whose flushes end when the test says so."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.holds_flushes = False
+        self.refusal: KafkaError | None = None
+        self._flushed: asyncio.Future[None] | None = None
+
+    def append(self, records: bytes, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
+        assert origin is Origin.COORDINATOR
+        if self.refusal is not None:
+            raise self.refusal
+        log = self.log
+        base_offset = log.log_end_offset
+        log.batches.append(base_offset.to_bytes(8, "big") + records[8:])
+        log.log_end_offset += parse_header(records).record_count
+        if not self.holds_flushes:
+            log.high_watermark = log.log_end_offset
+        return Appended(base_offset, log.log_end_offset - 1, -1, 0, False)
+
+    def when_flushed(self, offset_exclusive: int) -> asyncio.Future[None] | None:
+        if offset_exclusive <= self.log.high_watermark:
+            return None
+        if self._flushed is None:
+            self._flushed = asyncio.get_running_loop().create_future()
+        return self._flushed
+
+    def end_flush(self, error: KafkaError | None = None) -> None:
+        flushed, self._flushed = self._flushed, None
+        if error is None:
+            self.log.high_watermark = self.log.log_end_offset
+        if flushed is not None and error is None:
+            flushed.set_result(None)
+        elif flushed is not None and error is not None:
+            flushed.set_exception(error)
+
+
+class Topics:
+    """The part of the topic registry that groups look at."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.created: dict[str, SimpleNamespace] = {}
+
+    def get(self, name: str) -> SimpleNamespace | None:
+        return self.created.get(name)
+
+    def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> None:
+        self.created[name] = SimpleNamespace(partition_count=partitions, overrides=dict(overrides))
+        for index in range(partitions):
+            self._world.partitions[TopicPartition(name, index)] = MemoryPartition()
+
+
+class World:
+    """One coordinator and the disk under it; `restart` keeps only the disk."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = ManualClock()
+        self.config = dataclasses.replace(BrokerConfig(), offsets_topic_num_partitions=3, **settings)
+        self.partitions: dict[TopicPartition, MemoryPartition] = {}
+        self.topics = Topics(self)
+        self.topics.create("rows", 2, {})
+        self.topics.create("columns", 1, {})
+        self.topics.create(OFFSETS_TOPIC, 3, {})
+        self.node_id = 1
+        self.groups = GroupCoordinator(cast("Broker", self))
+
+    def run_blocking(self, function: Callable[..., Any], *arguments: object) -> asyncio.Future[Any]:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        done.set_result(function(*arguments))
+        return done
+
+    async def restart(self) -> None:
+        await self.groups.stop()
+        self.clock = ManualClock(self.clock.now_ms())
+        self.groups = GroupCoordinator(cast("Broker", self))
+        await self.groups.load()
+
+    # the disk
+
+    def offsets_partitions(self) -> list[MemoryPartition]:
+        return [partition for place, partition in self.partitions.items() if place.topic == OFFSETS_TOPIC]
+
+    def stored(self) -> list[Record]:
+        return [record for partition in self.offsets_partitions() for record in partition.log.records()]
+
+    def hold_flushes(self) -> None:
+        for partition in self.offsets_partitions():
+            partition.holds_flushes = True
+
+    async def flush(self, error: KafkaError | None = None) -> None:
+        for partition in self.offsets_partitions():
+            partition.end_flush(error)
+        await settle()
+
+    def refuse_appends(self, code: ErrorCode | None) -> None:
+        for partition in self.offsets_partitions():
+            partition.refusal = None if code is None else KafkaError(code, "refused by the test")
+
+    # requests
+
+    def group(self, group_id: str = "g") -> Group:
+        group = self.groups.find(group_id)
+        assert group is not None
+        return group
+
+    def state(self, group_id: str = "g") -> GroupState:
+        return self.group(group_id).state
+
+    def join(self, member_id: str = "", **changes: Any) -> JoinResult | asyncio.Future[JoinResult]:
+        """A JoinGroup as version 9 would make it, but for an id that is not asked for twice."""
+        request = JoinRequest(
+            group_id="g",
+            member_id=member_id,
+            group_instance_id=None,
+            client_id="client",
+            client_host="/127.0.0.1",
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            protocol_type="consumer",
+            protocols=RANGE,
+            requires_known_member_id=False,
+            can_skip_assignment=True,
+        )
+        return self.groups.join(dataclasses.replace(request, **changes))
+
+    def joining(self, member_id: str = "", **changes: Any) -> asyncio.Future[JoinResult]:
+        """A JoinGroup that has to wait."""
+        answer = self.join(member_id, **changes)
+        assert isinstance(answer, asyncio.Future)
+        return answer
+
+    def sync(
+        self, result: JoinResult, assignments: Mapping[str, bytes] | None = None, **changes: Any
+    ) -> SyncResult | asyncio.Future[SyncResult]:
+        request = SyncRequest(
+            group_id="g",
+            generation=result.generation,
+            member_id=result.member_id,
+            group_instance_id=None,
+            protocol_type=result.protocol_type,
+            protocol_name=result.protocol_name,
+            assignments=assignments or {},
+        )
+        return self.groups.sync(dataclasses.replace(request, **changes))
+
+    def heartbeat(self, result: JoinResult, instance_id: str | None = None, group_id: str = "g") -> ErrorCode:
+        return self.groups.heartbeat(group_id, result.generation, result.member_id, instance_id)
+
+    async def form(self, *instances: str | None, group_id: str = "g") -> list[JoinResult]:
+        """A stable group with one member for each of `instances`; the leader first."""
+        waiting = [self.joining(group_instance_id=instance, group_id=group_id) for instance in instances]
+        self.clock.advance(2 * self.config.group_initial_rebalance_delay_ms)
+        results = [waiter.result() for waiter in waiting]
+        results.sort(key=lambda result: result.member_id != result.leader_id)
+        await self.assign(results, group_id=group_id)
+        return results
+
+    async def assign(self, results: list[JoinResult], group_id: str = "g") -> list[SyncResult]:
+        """All sync, the leader last; everybody is assigned its own member id."""
+        assignments = {result.member_id: result.member_id.encode() for result in results}
+        answers: list[SyncResult] = []
+        waits = []
+        for result in sorted(results, key=lambda result: result.member_id == result.leader_id):
+            member = self.group(group_id).members[result.member_id]
+            given = assignments if result.member_id == result.leader_id else {}
+            waits.append(
+                self.sync(result, given, group_id=group_id, group_instance_id=member.group_instance_id)
+            )
+        await settle()
+        for wait in waits:
+            answers.append(wait if isinstance(wait, SyncResult) else wait.result())
+        assert self.state(group_id) is GroupState.STABLE
+        return answers
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        by: JoinResult | None = None,
+        metadata: str = "",
+        group_id: str = "g",
+        version: int = 9,
+        retention_ms: int = -1,
+    ) -> Outcome:
+        request = CommitRequest(
+            group_id=group_id,
+            member_id=by.member_id if by else "",
+            group_instance_id=None,
+            generation=by.generation if by else -1,
+            retention_ms=retention_ms,
+            positions=[Position(place, offset, 0, metadata) for place, offset in offsets.items()],
+        )
+        return self.groups.commit(request, api_version=version)
+
+    def committed(self, group_id: str = "g") -> dict[TopicPartition, int]:
+        return {place: commit.offset for place, commit in self.groups.fetch_offsets(group_id).items()}
+
+
+async def settle() -> None:
+    """Let the callbacks of finished futures run."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def refused(call: Callable[[], Any]) -> ErrorCode:
+    """The code that `call` is refused with."""
+    try:
+        answer = call()
+    except KafkaError as error:
+        return error.code
+    raise AssertionError(f"was not refused but answered {answer}")
