@@ -1,8 +1,9 @@
 """What can go wrong, as Kafka's clients know it: the table of error codes and the exceptions that carry one.
 
-Two of the three kinds of error live here. An answer of the protocol is an `ErrorCode` in a response, raised inside as
-`KafkaError` and turned into a code at one place. Broken bytes from a peer are a `MalformedFrame`: that connection closes.
-The third kind, our own bug, has no class: whatever else is raised becomes UNKNOWN_SERVER_ERROR.
+Two of the three kinds of error live here. An answer of the protocol is an `ErrorCode` in a response, raised
+inside as `KafkaError` and turned into a code at one place. Broken bytes from a peer are a `MalformedFrame`:
+that connection closes. The third kind, our own bug, has no class: whatever else is raised becomes
+UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -174,8 +175,8 @@ class InvalidRecords(KafkaError):
 
 
 class MalformedFrame(Exception):
-    """The bytes of a peer do not follow the protocol; nothing behind them can be trusted, so its connection closes."""
+    """A peer's bytes do not follow the protocol; nothing behind them can be trusted: the connection closes."""
 
 
 class UnsupportedVersion(Exception):
-    """A message has no such version. A broker answers UNSUPPORTED_VERSION, a client chooses another version."""
+    """A message has no such version: a broker answers UNSUPPORTED_VERSION, a client chooses another."""

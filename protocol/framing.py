@@ -1,0 +1,155 @@
+"""Frames and headers, sans-IO: bytes in, frames out; a message in, parts with their length and header out.
+
+Nothing on the wire tells a header's version: it follows from API and version (request header v2 and
+response header v1 for flexible versions, but v0 for every ApiVersions response), so the declarations answer
+that (G1, G5).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, NamedTuple
+
+import protocol.messages
+from protocol.codegen import decode, encoder_of
+from protocol.decoding import skip_tags
+from protocol.errors import MalformedFrame
+from protocol.schema import Buffer, Message, registry, schema_of
+
+LENGTH_BYTES = 4
+_LENGTH = Struct(">i")
+_REQUEST = Struct(">hhih")
+_RESPONSE = Struct(">ii")
+_RESPONSE_WITH_TAGS = Struct(">iiB")
+_REQUEST_FRAME = Struct(">ihhih")
+_CORRELATION = Struct(">i")
+_PLACEHOLDER = b""
+
+assert protocol.messages.ALL, "the registry is empty unless the messages are imported"
+
+
+class RequestHeader(NamedTuple):
+    """What stands before every request."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames. Owned by: the connection that feeds it.
+
+    A length is checked before anything is kept for it: what is buffered never exceeds what the peer really
+    sent, and a frame that is announced too long is refused on its first four bytes.
+    """
+
+    __slots__ = ("_buffer", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much of a frame that is not whole yet has arrived, its length prefix included."""
+        return len(self._buffer)
+
+    def feed(self, data: Buffer) -> list[bytes]:
+        """Take what arrived; return every frame that is whole now, without its length prefix."""
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < LENGTH_BYTES + self._announced(self._buffer, 0):
+                return []
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        frames = []
+        position, size = 0, len(data)
+        while size - position >= LENGTH_BYTES:
+            start = position + LENGTH_BYTES
+            end = start + self._announced(data, position)
+            if end > size:
+                break
+            frames.append(bytes(data[start:end]))
+            position = end
+        if position < size:
+            self._buffer += memoryview(data)[position:]
+        return frames
+
+    def _announced(self, data: Buffer, position: int) -> int:
+        """The length at `position`; 0 while its own four bytes are not all there."""
+        if len(data) - position < LENGTH_BYTES:
+            return 0
+        length: int = _LENGTH.unpack_from(data, position)[0]
+        if not 0 <= length <= self.max_frame_bytes:
+            raise MalformedFrame(f"a frame of {length} bytes; at most {self.max_frame_bytes} are allowed")
+        return length
+
+
+def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
+    """Read the header of a request; return it and the position of the body.
+
+    The header of an API that is not declared is read as version 1: enough to name it in a log line.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _REQUEST.unpack_from(frame)
+        position = _REQUEST.size
+        if length < 0:
+            if length < -1:
+                raise MalformedFrame(f"a client id of {length} bytes")
+            client_id = None
+        else:
+            end = position + length
+            client_id = frame[position:end].decode()
+            position = end
+        spec = registry.get(api_key)
+        if spec is not None and api_version >= spec.request.__schema__.flexible_header_from:
+            tags = frame[position]
+            position += 1
+            if tags:
+                position = skip_tags(frame, position, tags)
+    except (struct_error, IndexError):
+        raise MalformedFrame("a request header ends too early") from None
+    except UnicodeDecodeError:
+        raise MalformedFrame("a client id that is not UTF-8") from None
+    if position > len(frame):
+        raise MalformedFrame("a request header ends too early")
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def encode_request(message: Any, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
+    """The parts of a whole request frame, length prefix and header first."""
+    schema = schema_of(message)
+    parts: list[Buffer] = [_PLACEHOLDER]
+    encoder_of(message, version)(message, parts)
+    client = b"" if client_id is None else client_id.encode()
+    client_length = -1 if client_id is None else len(client)
+    tail = b"\0" if version >= schema.flexible_header_from else b""
+    length = sum(map(len, parts)) + _REQUEST.size + len(client) + len(tail)
+    parts[0] = _REQUEST_FRAME.pack(length, schema.key, version, correlation_id, client_length) + client + tail
+    return parts
+
+
+def encode_response(message: Any, version: int, correlation_id: int) -> list[Buffer]:
+    """The parts of a whole response frame, length prefix and header first."""
+    parts: list[Buffer] = [_PLACEHOLDER]
+    encoder_of(message, version)(message, parts)
+    length = sum(map(len, parts))
+    if version >= message.__schema__.flexible_header_from:
+        parts[0] = _RESPONSE_WITH_TAGS.pack(length + 5, correlation_id, 0)
+    else:
+        parts[0] = _RESPONSE.pack(length + 4, correlation_id)
+    return parts
+
+
+def decode_response(cls: type[Message], version: int, frame: bytes) -> tuple[int, Message]:
+    """Read a response frame: its correlation id and its message."""
+    try:
+        correlation_id: int = _CORRELATION.unpack_from(frame)[0]
+        position = _CORRELATION.size
+        if version >= schema_of(cls).flexible_header_from:
+            position = skip_tags(frame, position + 1, frame[position])
+    except (struct_error, IndexError):
+        raise MalformedFrame("a response header ends too early") from None
+    return correlation_id, decode(cls, version, frame, position)

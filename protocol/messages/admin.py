@@ -1,0 +1,121 @@
+"""DescribeLogDirs, ElectLeaders, ListPartitionReassignments: the cluster seen by its administrator.
+
+DescribeLogDirs v2: flexible. v3: an error for the whole answer. v4: bytes of the volume (KIP-827).
+ElectLeaders v1: kind of election. v2: flexible.
+"""
+
+from __future__ import annotations
+
+from protocol.schema import array, boolean, int8, int16, int32, int64, request, response, string, struct
+
+
+@request(key=35, versions="1-4", flexible="2+")
+class DescribeLogDirsRequest:
+    """Ask for data directories and the size of what lies in them; null topics mean all."""
+
+    @struct
+    class DescribableLogDirTopic:
+        topic: str = string()
+        partitions: list[int] = array(int32)
+
+    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
+
+
+@response(key=35, versions="1-4", flexible="2+")
+class DescribeLogDirsResponse:
+    """The directories with the sizes and lags of their partitions."""
+
+    @struct
+    class DescribeLogDirsResult:
+        @struct
+        class DescribeLogDirsTopic:
+            @struct
+            class DescribeLogDirsPartition:
+                partition_index: int = int32()
+                partition_size: int = int64()
+                offset_lag: int = int64()
+                is_future_key: bool = boolean()
+
+            name: str = string()
+            partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
+
+        error_code: int = int16()
+        log_dir: str = string()
+        topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
+        total_bytes: int = int64("4+", default=-1)
+        usable_bytes: int = int64("4+", default=-1)
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16("3+")
+    results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
+
+
+@request(key=43, versions="0-2", flexible="2+")
+class ElectLeadersRequest:
+    """Ask for elections of partition leaders; null partitions mean all."""
+
+    @struct
+    class TopicPartitions:
+        topic: str = string()
+        partitions: list[int] = array(int32)
+
+    election_type: int = int8("1+")
+    topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable="0+")
+    timeout_ms: int = int32(default=60000)
+
+
+@response(key=43, versions="0-2", flexible="2+")
+class ElectLeadersResponse:
+    """What came of it; one broker has nothing to elect."""
+
+    @struct
+    class ReplicaElectionResult:
+        @struct
+        class PartitionResult:
+            partition_id: int = int32()
+            error_code: int = int16()
+            error_message: str | None = string(nullable="0+")
+
+        topic: str = string()
+        partition_result: list[PartitionResult] = array(PartitionResult)
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16("1+")
+    replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
+
+
+@request(key=46, versions="0", flexible="0+")
+class ListPartitionReassignmentsRequest:
+    """Ask which partitions are moving between brokers."""
+
+    @struct
+    class ListPartitionReassignmentsTopics:
+        name: str = string()
+        partition_indexes: list[int] = array(int32)
+
+    timeout_ms: int = int32(default=60000)
+    topics: list[ListPartitionReassignmentsTopics] | None = array(
+        ListPartitionReassignmentsTopics, nullable="0+", default=None
+    )
+
+
+@response(key=46, versions="0", flexible="0+")
+class ListPartitionReassignmentsResponse:
+    """The moving partitions."""
+
+    @struct
+    class OngoingTopicReassignment:
+        @struct
+        class OngoingPartitionReassignment:
+            partition_index: int = int32()
+            replicas: list[int] = array(int32)
+            adding_replicas: list[int] = array(int32)
+            removing_replicas: list[int] = array(int32)
+
+        name: str = string()
+        partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)
