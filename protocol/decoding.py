@@ -146,7 +146,7 @@ class _Decoder:
         self.source.line(f"position += {calcsize('>' + letters)}")
 
     def length(self, field: Field, name: str) -> str:
-        """Read a length or count and refuse what may not be: 0 (flexible) and -1 are left only as an allowed null."""
+        """Read a length or count; 0 (flexible) or -1 is returned only where null is allowed."""
         length = self.source.fresh(name)
         is_nullable = field.nullable.has(self.version)
         refusal = (

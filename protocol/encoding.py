@@ -235,7 +235,7 @@ class _Encoder:
             self.flush()
 
     def tags(self, tagged: list[Field], owner: str) -> None:
-        """Write the tagged fields that differ from their defaults, each in parts of its own to be measured."""
+        """Write the tagged fields that differ from their defaults, each first in parts of its own."""
         self.flush()
         source, outer = self.source, self.parts
         count, all_tags = source.fresh("tag_count"), source.fresh("tags")

@@ -175,7 +175,7 @@ class InvalidRecords(KafkaError):
 
 
 class MalformedFrame(Exception):
-    """A peer's bytes do not follow the protocol; nothing behind them can be trusted: the connection closes."""
+    """A peer's bytes do not follow the protocol; no later ones can be trusted: the connection closes."""
 
 
 class UnsupportedVersion(Exception):

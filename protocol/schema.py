@@ -31,7 +31,7 @@ NEVER = 0x7FFF
 if TYPE_CHECKING:
 
     class Records:
-        """Record batches: a view of the frame when read; bytes, or parts that follow each other, when written."""
+        """Record batches: a view of the frame when read, bytes or consecutive parts when written."""
 
         def __get__(self, instance: object, owner: type[Any]) -> memoryview | None: ...
         def __set__(self, instance: object, value: Buffer | Sequence[Buffer] | None) -> None: ...
@@ -92,7 +92,7 @@ FIXED = {
 
 @dataclass(slots=True)
 class Field:
-    """One declared field. `kind` is Kafka's type name, `array` (of `element`) or `struct` (of class `struct`)."""
+    """One declared field; `kind` is Kafka's type name, or `array` of `element`, or `struct` of `struct`."""
 
     kind: str
     versions: Versions

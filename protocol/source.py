@@ -1,4 +1,4 @@
-"""Python source under construction: lines at a depth, names that do not clash, and the values they stand for."""
+"""Python source under construction: lines at a depth, names that do not clash and their values."""
 
 from __future__ import annotations
 
