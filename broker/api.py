@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from protocol.schema import registry
 
@@ -21,14 +20,13 @@ Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
-    """One served API."""
+class Api(NamedTuple):
+    """One served API: its `ApiSpec` and who answers it."""
 
     key: int
     name: str
-    request: type
-    response: type
+    request: type[Any]
+    response: type[Any]
     min_version: int
     max_version: int
     advertised_min_version: int
@@ -45,7 +43,7 @@ class Later:
 
     __slots__ = ("finish", "waits")
 
-    def __init__(self, waits: Sequence[asyncio.Future[None]], finish: Callable[[], Any]) -> None:
+    def __init__(self, waits: Sequence[asyncio.Future[Any]], finish: Callable[[], Any]) -> None:
         self.waits = waits
         self.finish = finish
 
@@ -55,22 +53,13 @@ Answer = Any | Later | Awaitable[Any] | None
 apis: dict[int, Api] = {}
 
 
-def handles(request: type, *, advertised_min_version: int | None = None) -> Callable[[H], H]:
+def handles(request: type[Any]) -> Callable[[H], H]:
     """Register the decorated function as the handler of `request`."""
 
     def register(handler: H) -> H:
         spec = next(spec for spec in registry.values() if spec.request is request)
         assert spec.key not in apis, f"{spec.name} has two handlers"
-        apis[spec.key] = Api(
-            spec.key,
-            spec.name,
-            spec.request,
-            spec.response,
-            spec.min_version,
-            spec.max_version,
-            spec.min_version if advertised_min_version is None else advertised_min_version,
-            handler,
-        )
+        apis[spec.key] = Api(*spec, handler)
         return handler
 
     return register

@@ -1,8 +1,8 @@
 """The composition root: builds every room of the broker, starts them in order, stops them in reverse.
 
 Start: lock the directories, load the topics from `__kompakt_metadata`, open and recover the logs, load the
-groups, start the cleaner, listen. Stop: stop listening, drain, stop the cleaner, flush, mark a clean
-shutdown. Mirrors Kafka's `BrokerServer`.
+groups, start the cleaner, listen. Stop: stop listening, answer what waits, stop the cleaner, flush, mark a
+clean shutdown. Mirrors Kafka's `BrokerServer`.
 """
 
 from __future__ import annotations
@@ -10,75 +10,158 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
 
+import broker.handlers  # noqa: F401  # registers every handler
+from broker.background import Background
 from broker.clock import Clock
 from broker.context import Listener
 from broker.counters import Counters
+from broker.fetch_session import FetchSessions
 from broker.flusher import Flusher
+from broker.groups.coordinator import GroupCoordinator
+from broker.http import HttpServer
 from broker.partition import Partition
-
-if TYPE_CHECKING:
-    from cleaner.manager import CleanerManager
-    from cleaner.pool import CleanerPool
-    from config.broker import BrokerConfig
-    from storage.layout import TopicPartition
-    from storage.log import Log
-    from storage.manager import LogManager
-
-    from broker.groups.coordinator import GroupCoordinator
-    from broker.http import HttpServer
-    from broker.producer_ids import ProducerIds
-    from broker.purgatory import Purgatory
-    from broker.topics import TopicRegistry
+from broker.producer_ids import ProducerIds
+from broker.purgatory import Purgatory
+from broker.server import Server
+from broker.topics import METADATA_TOPIC, TopicRegistry
+from cleaner.manager import CleanerManager
+from cleaner.pool import CleanerPool
+from config.broker import BrokerConfig
+from storage.layout import TopicPartition
+from storage.log import Log
+from storage.manager import LogManager
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class Broker:
-    """Everything a handler may ask for. Owned by: event loop.
+    """Everything a handler may ask for. Owned by: event loop; made inside the running loop.
 
-    What the other rooms offer to it:
-    `TopicRegistry(broker)`, `.load()` (blocking, before listening: opens or creates `__kompakt_metadata-0`
-    through
-    `broker.logs` and reads it); its `create`, `delete`, `add_partitions` call `broker.serve(log)` and
-    `broker.forget(topic_partition)`.
-    `GroupCoordinator(broker)`, `await .load()`, `.expire_offsets(now_ms)`, `await .stop()`.
-    `HttpServer(broker)`, `await .start(host, port)`, `await .stop()`, `.port`.
+    `TopicRegistry(broker)` and its `load()` (blocking, before the logs are opened) see `config`, `logs`,
+    `clock` and
+    `serve`; what creates or deletes partitions later calls `serve(log)` and `forget(topic_partition)`.
     """
 
-    config: BrokerConfig
-    clock: Clock
-    cluster_id: str
-    node_id: int
-    logs: LogManager
-    topics: TopicRegistry
-    partitions: dict[TopicPartition, Partition]
-    groups: GroupCoordinator
-    cleaner: CleanerManager
-    cleaner_pool: CleanerPool
-    purgatory: Purgatory
-    producer_ids: ProducerIds
-    metrics_state: Counters
-    flusher: Flusher
-    io: ThreadPoolExecutor
-    http: HttpServer
-    listeners: list[Listener]
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock = clock or Clock()
+        self.node_id = config.node_id
+        self.metrics_state = Counters()
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.servers: list[Server] = []
+        self.is_ready = False
+        self.io = ThreadPoolExecutor(config.background_threads, "io")
+        self.flusher = Flusher(self.metrics_state)
+        self.purgatory = Purgatory(self.clock, self.metrics_state)
+        self.fetch_sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots, self.metrics_state
+        )
+        self.logs = LogManager([Path(directory) for directory in config.log_dirs], config, self.clock.now_ms)
+        self.cluster_id = self.logs.cluster_id
+        self.topics = TopicRegistry(self)
+        self.groups = GroupCoordinator(self)
+        self.cleaner = CleanerManager(
+            lambda: tuple(partition.log for partition in tuple(self.partitions.values())),
+            self.logs,
+            config,
+            self.clock.now_ms,
+            self.run_on_loop,
+        )
+        self.cleaner_pool = CleanerPool(self.cleaner)
+        self.background = Background(self)
+        self.http = HttpServer(self)
+        self.producer_ids: ProducerIds
+        self._loop = asyncio.get_running_loop()
+
+    # what the rooms share
+
+    @property
+    def listeners(self) -> list[Listener]:
+        return [server.listener for server in self.servers]
 
     def run_blocking(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         """Run `function(*arguments)` on an I/O thread."""
-        return asyncio.get_running_loop().run_in_executor(self.io, function, *arguments)
+        return self._loop.run_in_executor(self.io, function, *arguments)
+
+    def run_on_loop(self, function: Callable[[], T]) -> T:
+        """From another thread: run `function` on the event loop, which owns the logs, and return its
+        result.
+        """
+        result: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                result.set_result(function())
+            except BaseException as error:
+                result.set_exception(error)
+
+        self._loop.call_soon_threadsafe(call)
+        return result.result()
 
     def serve(self, log: Log) -> Partition:
-        """Make a log that was opened or created known to the handlers."""
-        partition = Partition(log, self.flusher)
-        self.partitions[log.topic_partition] = partition
+        """Make a log that was opened or created known to the handlers; idempotent."""
+        partition = self.partitions.get(log.topic_partition)
+        if partition is None or partition.log is not log:
+            partition = self.partitions[log.topic_partition] = Partition(log, self.flusher)
         return partition
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """The partition is deleted: stop serving it and answer who waits for it."""
         partition = self.partitions.pop(topic_partition, None)
         if partition is not None:
+            partition.is_forgotten = True
             partition.wake()
+
+    # life
+
+    async def start(self) -> None:
+        """Return when clients are served."""
+        config = self.config
+        self.topics.load()
+        self.logs.open_all(self.topics.config_of, config.num_recovery_threads_per_data_dir)
+        for log in self.logs.logs.values():
+            self.serve(log)
+        self.producer_ids = ProducerIds(self.partitions[TopicPartition(METADATA_TOPIC, 0)], self.clock)
+        self.producer_ids.load()
+        await self.groups.load()
+        if config.log_cleaner_enable:
+            self.cleaner_pool.start()
+        self.background.start()
+        for endpoint in config.endpoints:
+            listener = Listener(
+                endpoint.name,
+                endpoint.host,
+                endpoint.port,
+                endpoint.advertised_host,
+                endpoint.advertised_port,
+            )
+            server = Server(self, listener)
+            await server.start()
+            self.servers.append(server)
+        if config.http_port >= 0:
+            await self.http.start(config.http_host, config.http_port)
+        self.is_ready = True
+
+    async def stop(self) -> None:
+        """Answer what was taken, flush, mark a clean shutdown."""
+        self.is_ready = False
+        for server in self.servers:
+            server.stop_listening()
+        self.purgatory.close()
+        await self.groups.stop()
+        for server in self.servers:
+            await server.drain()
+        for server in self.servers:
+            await server.close()
+        await self.http.stop()
+        await self.background.stop()
+        await self.run_blocking(self.cleaner_pool.stop)
+        await self.flusher.drain()
+        await self.run_blocking(self.logs.close)
+        self.flusher.stop()
+        self.io.shutdown()

@@ -35,11 +35,16 @@ class Clock:
     async def sleep(self, delay_ms: float) -> None:
         """Return after `delay_ms` of this clock's time."""
         awake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self.call_later(delay_ms, lambda: awake.done() or awake.set_result(None))
+        timer = self.call_later(delay_ms, _wake, awake)
         try:
             await awake
         finally:
             timer.cancel()
+
+
+def _wake(awake: asyncio.Future[None]) -> None:
+    if not awake.done():
+        awake.set_result(None)
 
 
 class ManualTimer:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from broker.counters import Counters
 
 if TYPE_CHECKING:
-    from storage.log import FlushJob
-
     from broker.partition import Partition
+    from storage.types import FlushJob
 
 Done = Callable[["FlushJob", OSError | None], None]
 THREADS = 4

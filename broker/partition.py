@@ -12,10 +12,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from protocol.errors import ErrorCode, KafkaError
-from storage.log import Appended, FlushJob, Log, Origin
-
 from broker.flusher import Flusher
+from protocol.errors import ErrorCode, KafkaError
+from storage.log import Log
+from storage.types import Appended, FlushJob, Origin
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from storage.layout import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__kompakt_metadata"))
+NOT_DIRTY = -1
 
 
 class HighWatermarkWaiter(Protocol):
@@ -47,10 +50,13 @@ class Partition:
     __slots__ = (
         "_current",
         "_current_end",
+        "_dirty_since_ms",
         "_flusher",
         "_next",
         "_segment_count",
         "high_watermark_waiters",
+        "is_forgotten",
+        "is_internal",
         "log",
         "topic_id",
         "topic_partition",
@@ -60,11 +66,14 @@ class Partition:
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id: UUID = log.topic_id
+        self.is_internal = log.topic_partition.topic in INTERNAL_TOPICS
+        self.is_forgotten = False
         self.high_watermark_waiters: set[HighWatermarkWaiter] = set()
         self._flusher = flusher
         self._segment_count = len(log.segments)
         self._current: Flushed | None = None
         self._current_end = 0
+        self._dirty_since_ms = NOT_DIRTY
         self._next: Flushed | None = None
 
     def append(self, records: bytes | memoryview, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
@@ -165,8 +174,21 @@ class Partition:
             for waiter in tuple(self.high_watermark_waiters):
                 waiter.partition_moved(self)
 
-    def wait_for_flush_soon(self) -> None:
+    def flush_for_reader(self) -> None:
         """A fetch begins to wait at the end of the log: what is written but not flushed shall not linger."""
         log = self.log
         if self._current is None and log.must_flush and log.log_end_offset > log.high_watermark:
+            self.flush()
+
+    def flush_when_older(self, now_ms: int) -> None:
+        """flush.ms of a topic that does not flush every message: flush when the oldest unflushed append is
+        that old.
+        """
+        log = self.log
+        if log.log_end_offset <= log.recovery_point or log.offline_reason is not None:
+            self._dirty_since_ms = NOT_DIRTY
+        elif self._dirty_since_ms == NOT_DIRTY:
+            self._dirty_since_ms = now_ms
+        elif now_ms - self._dirty_since_ms >= log.config.flush_ms and self._current is None:
+            self._dirty_since_ms = NOT_DIRTY
             self.flush()

@@ -1,0 +1,103 @@
+"""What the broker does on its own: retention, checkpoints, flushes by time, removal of deleted files,
+offset expiry.
+
+Every job is a task that sleeps by the broker's clock; a job that fails is logged, counted and tried again
+at its next turn. Mirrors the scheduled tasks of Kafka's `LogManager` and `GroupCoordinatorService`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+START_DELAY_MS = 30_000
+FLUSH_CHECK_MS = 1_000
+MAX_SLEEP_MS = 2**31 - 1
+
+
+class Background:
+    """Owned by: event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        config = self._broker.config
+        self._every("retention", config.log_retention_check_interval_ms, self.expire_segments)
+        self._every("checkpoints", config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
+        self._every("flushes by time", FLUSH_CHECK_MS, self.flush_by_time)
+        self._every("offset expiry", config.offsets_retention_check_interval_ms, self.expire_offsets)
+        self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
+        self._every("removal of deleted files", config.log_segment_delete_delay_ms, self.remove_deleted)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def _every(self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.append(
+            asyncio.get_running_loop().create_task(self._repeat(name, interval_ms, job), name=name)
+        )
+
+    async def _repeat(self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+        interval_ms = max(1, min(interval_ms, MAX_SLEEP_MS))
+        await self._broker.clock.sleep(min(interval_ms, START_DELAY_MS))
+        while True:
+            try:
+                await job()
+            except Exception:
+                self._broker.metrics_state.internal_errors += 1
+                logger.exception("%s failed; it is tried again", name)
+            await self._broker.clock.sleep(interval_ms)
+
+    async def expire_segments(self) -> None:
+        """Retention by size, time and log start offset (T127-T132); compact,delete belongs to the cleaner
+        (T133).
+        """
+        broker = self._broker
+        for partition in tuple(broker.partitions.values()):
+            log = partition.log
+            if partition.is_forgotten or log.offline_reason is not None:
+                continue
+            if log.config.is_compacted and log.config.is_deleted:
+                continue
+            expired = log.expire(broker.clock.now_ms())
+            if expired is not None:
+                logger.info(
+                    "%s: %d segments (%d bytes) are past their retention",
+                    log.topic_partition, expired.removed_segments, expired.removed_bytes,
+                )  # fmt: skip
+                partition.wake()
+                await broker.run_blocking(expired.run)
+
+    async def checkpoint(self) -> None:
+        await self._broker.run_blocking(self._broker.logs.checkpoint)
+
+    async def flush_by_time(self) -> None:
+        """flush.ms, for topics that do not flush every message."""
+        now_ms = self._broker.clock.now_ms()
+        for partition in tuple(self._broker.partitions.values()):
+            partition.flush_when_older(now_ms)
+
+    async def expire_offsets(self) -> None:
+        result = self._broker.groups.expire_offsets(self._broker.clock.now_ms())
+        if result is not None:
+            await result
+
+    async def expire_producers(self) -> None:
+        now_ms = self._broker.clock.now_ms()
+        for partition in tuple(self._broker.partitions.values()):
+            partition.log.expire_producers(now_ms)
+
+    async def remove_deleted(self) -> None:
+        await self._broker.run_blocking(self._broker.logs.remove_deleted)

@@ -1,0 +1,432 @@
+"""One client's connection: frames in, requests to their handlers in order, answers out in request order.
+
+All connections of a loop share one receive buffer, so that an idle connection costs no buffer memory and
+requests that came in one read are handled without a copy of the rest; only a frame that is larger than half
+of it gets a buffer of its own, which grows with the bytes that really arrive, never with the length that
+was announced (G27). Requests run strictly in order (G26); an answer that has to wait takes a slot in the
+queue of answers, later ones wait behind it (G25). Too many slots, or too many bytes that the client does
+not read, pause the reading. Mirrors Kafka's
+`Selector`/`SocketServer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, cast
+
+from broker.api import Answer, Api, Later, api_name, apis
+from broker.context import RequestContext
+from broker.failures import failure_response, unsupported_api_versions
+from protocol.codegen import decode
+from protocol.errors import ErrorCode, KafkaError, MalformedFrame
+from protocol.framing import decode_request_header, encode_response
+from protocol.schema import Buffer
+
+if TYPE_CHECKING:
+    from broker.server import Server
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_BYTES = 256 * 1024
+LARGE_BYTES = RECEIVE_BYTES // 2
+JOINED_BYTES = 16 * 1024
+MIN_FRAME_BYTES = 8
+PRODUCE = 0
+API_VERSIONS = 18
+_length = Struct(">i").unpack_from
+_key_and_version = Struct(">hh").unpack_from
+
+Parts = list[Buffer]
+
+
+class ReceiveBuffer:
+    """The buffer into which every connection of the loop reads. Owned by: event loop."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(RECEIVE_BYTES))
+
+
+class Slot:
+    """A place in the queue of answers; `parts` is None until the answer is ready. Owned by: event loop."""
+
+    __slots__ = ("api", "connection", "context", "later", "missing", "parts", "request", "task")
+
+    def __init__(
+        self,
+        connection: Connection,
+        api: Api,
+        context: RequestContext,
+        request: Any,
+        parts: Parts | None = None,
+    ) -> None:
+        self.connection = connection
+        self.api = api
+        self.context = context
+        self.request = request
+        self.parts = parts
+        self.later: Later | None = None
+        self.missing = 0
+        self.task: asyncio.Future[Any] | None = None
+
+    def take(self, answer: Answer) -> None:
+        """The answer, or one more thing that it waits for."""
+        if answer is None or answer.__class__ is self.api.response:
+            self.connection.complete(self, answer)
+        elif answer.__class__ is Later:
+            self.later = answer
+            self.missing = len(answer.waits)
+            for wait in answer.waits:
+                wait.add_done_callback(self._one_came)
+        else:
+            task = self.task = asyncio.ensure_future(cast(Awaitable[Any], answer))
+            task.add_done_callback(self._task_ended)
+
+    def _one_came(self, _: asyncio.Future[None]) -> None:
+        self.missing -= 1
+        if self.missing or self.later is None:
+            return
+        later, self.later = self.later, None
+        try:
+            answer = later.finish()
+        except Exception as error:
+            answer = self.connection.failed(self.api, self.context, self.request, error)
+        self.take(answer)
+
+    def _task_ended(self, task: asyncio.Future[Any]) -> None:
+        if task.cancelled():
+            return  # the connection is gone
+        error = task.exception()
+        if error is None:
+            self.take(task.result())
+        else:
+            self.take(self.connection.failed(self.api, self.context, self.request, error))
+
+    def drop(self) -> None:
+        """The connection is gone: nobody wants the answer."""
+        self.later = None
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Owned by: event loop."""
+
+    __slots__ = (
+        "_api",
+        "_broker",
+        "_counters",
+        "_head",
+        "_is_closing",
+        "_is_reading",
+        "_is_write_paused",
+        "_large",
+        "_large_bytes",
+        "_large_filled",
+        "_limits",
+        "_out",
+        "_queued_bytes",
+        "_receive_view",
+        "_server",
+        "_slots",
+        "activity",
+        "client_host",
+        "client_id",
+        "peer",
+        "transport",
+    )
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._broker = server.broker
+        self._limits = server.limits
+        self._counters = server.broker.metrics_state
+        self._receive_view = server.receive_buffer.view
+        self._head = b""
+        self._large: bytearray | None = None
+        self._large_bytes = 0
+        self._large_filled = 0
+        self._slots: deque[Slot] = deque()
+        self._out: Parts = []
+        self._queued_bytes = 0
+        self._is_reading = True
+        self._is_write_paused = False
+        self._is_closing = False
+        self._api: Api | None = None
+        self.activity = server.sweep
+        self.client_id: str | None = None
+        self.client_host = ""
+        self.peer = ""
+        self.transport: asyncio.Transport
+
+    # the transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername") or ("", 0)
+        self.client_host = str(name[0])
+        self.peer = f"{name[0]}:{name[1]}"
+        self.transport.set_write_buffer_limits(high=self._limits.queued_bytes)
+        if not self._server.admit(self):
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_closing = True
+        self._large = None
+        self._head = b""
+        self._out = []
+        for slot in self._slots:
+            slot.drop()
+        self._slots.clear()
+        self._server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        large = self._large
+        if large is not None:
+            if self._large_filled == len(large):
+                large = self._grow_large(large)
+            return memoryview(large)[self._large_filled :]
+        return self._receive_view[len(self._head) :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.activity = self._server.sweep
+        self._counters.bytes_received += nbytes
+        if self._is_closing:
+            return
+        if self._large is not None:
+            self._large_filled += nbytes
+            if self._large_filled == self._large_bytes:
+                frame, self._large = self._large, None
+                self._request(frame)
+                self._pause_when_full()
+        else:
+            head = self._head
+            if head:
+                self._receive_view[: len(head)] = head
+            self._parse(self._receive_view, len(head) + nbytes)
+        if self._out:
+            self._write()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._read_on()
+
+    # frames in
+
+    def _parse(self, data: memoryview, end: int) -> None:
+        """Handle the whole frames in `data[:end]` and keep the rest."""
+        position = 0
+        self._head = b""
+        while end - position >= 4:
+            size = _length(data, position)[0]
+            if not MIN_FRAME_BYTES <= size <= self._limits.frame_bytes:
+                allowed = f"{MIN_FRAME_BYTES} to {self._limits.frame_bytes} are allowed"
+                return self.refuse(f"a frame of {size} bytes; {allowed}")
+            if self._is_full():
+                break
+            frame_end = position + 4 + size
+            if frame_end > end:
+                if size >= LARGE_BYTES:
+                    return self._begin_large(data[position + 4 : end], size)
+                break
+            self._request(data[position + 4 : frame_end].tobytes())
+            if self._is_closing:
+                return None
+            position = frame_end
+        if position < end:
+            self._head = data[position:end].tobytes()
+        self._pause_when_full()
+        return None
+
+    def _begin_large(self, received: memoryview, size: int) -> None:
+        """A frame that the shared buffer cannot hold: a buffer for it alone, sized by what has come of it."""
+        self._large = bytearray(min(size, max(RECEIVE_BYTES, 4 * len(received))))
+        self._large[: len(received)] = received
+        self._large_filled = len(received)
+        self._large_bytes = size
+
+    def _grow_large(self, large: bytearray) -> bytearray:
+        grown = bytearray(min(self._large_bytes, 2 * len(large)))
+        grown[: len(large)] = large
+        self._large = grown
+        return grown
+
+    def _is_full(self) -> bool:
+        return (
+            self._is_write_paused
+            or len(self._slots) >= self._limits.in_flight_requests
+            or self._queued_bytes > self._limits.queued_bytes
+            or self._server.is_draining
+        )
+
+    def _pause_when_full(self) -> None:
+        if self._is_reading and self._is_full() and not self._is_closing:
+            self._is_reading = False
+            self.transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """Something left the queue: take up the frames that had to wait, then the reading."""
+        if self._is_reading or self._is_closing or self._is_full():
+            return
+        self._is_reading = True
+        head = self._head
+        if head:
+            self._parse(memoryview(head), len(head))
+            if self._out:
+                self._write()
+        if self._is_reading and not self._is_closing:
+            self.transport.resume_reading()
+
+    # requests
+
+    def _request(self, frame: bytes | bytearray) -> None:
+        key, version = _key_and_version(frame)
+        api = self._api = apis.get(key)
+        if api is None:
+            return self.refuse(f"{api_name(key)} v{version} is not served")
+        if key != PRODUCE and frame.__class__ is bytearray:
+            frame = bytes(frame)  # only records are taken as views; all else may be kept and hashed
+        try:
+            header, position = decode_request_header(cast(bytes, frame))
+            self.client_id = header.client_id
+            if not api.min_version <= version <= api.max_version:
+                return self._unsupported(api, version, header.correlation_id)
+            request = decode(api.request, version, cast(bytes, frame), position)
+        except MalformedFrame as error:
+            return self.refuse(f"v{version}: {error}")
+        context = RequestContext(
+            key,
+            version,
+            header.correlation_id,
+            header.client_id,
+            self._server.listener,
+            self.client_host,
+            self,
+        )
+        self._counters.requests[key] += 1
+        try:
+            answer = api.handler(self._broker, context, request)
+        except Exception as error:
+            answer = self.failed(api, context, request, error)
+        if answer is None:
+            return None
+        if answer.__class__ is api.response:
+            return self._enqueue(api, context, request, self.encoded(api, context, request, answer))
+        slot = Slot(self, api, context, request)
+        self._slots.append(slot)
+        return slot.take(answer)
+
+    def _unsupported(self, api: Api, version: int, correlation_id: int) -> None:
+        """Only ApiVersions answers a version that is not served: in version 0, with what is (G1)."""
+        if api.key != API_VERSIONS:
+            return self.refuse(f"v{version} is not served; v{api.min_version} to v{api.max_version} are")
+        context = RequestContext(
+            api.key, 0, correlation_id, self.client_id, self._server.listener, self.client_host, self
+        )
+        parts = encode_response(unsupported_api_versions(), 0, correlation_id)
+        return self._enqueue(api, context, None, parts)
+
+    def failed(self, api: Api, context: RequestContext, request: Any, error: BaseException) -> Any:
+        """The response for a request whose handler raised; None when the connection had to be closed
+        instead.
+        """
+        if isinstance(error, KafkaError):
+            response = failure_response(api, request, error.code, error.message)
+        else:
+            self._counters.internal_errors += 1
+            logger.error(
+                "%s v%d of %s (client %s) failed",
+                api.name, context.api_version, self.peer, context.client_id, exc_info=error,
+            )  # fmt: skip
+            response = failure_response(api, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+        if response is None:
+            self.close()
+        return response
+
+    def encoded(self, api: Api, context: RequestContext, request: Any, response: Any) -> Parts:
+        """The parts of `response`; of one that says so, when it cannot be encoded."""
+        try:
+            return encode_response(response, context.api_version, context.correlation_id)
+        except Exception as error:
+            response = self.failed(api, context, request, error)
+            if response is None:
+                return []
+            return encode_response(response, context.api_version, context.correlation_id)
+
+    # answers
+
+    def _enqueue(self, api: Api, context: RequestContext, request: Any, parts: Parts) -> None:
+        """An answer that is ready: send it, or let it wait behind those that are not."""
+        if self._slots:
+            self._queued_bytes += sum(map(len, parts))
+            self._slots.append(Slot(self, api, context, request, parts))
+        else:
+            self._out += parts
+
+    def complete(self, slot: Slot, response: Any) -> None:
+        """A slot has its answer: send it when nothing before it is missing."""
+        if self._is_closing:
+            return
+        parts = [] if response is None else self.encoded(slot.api, slot.context, slot.request, response)
+        slots = self._slots
+        if slots[0] is not slot:
+            slot.parts = parts
+            self._queued_bytes += sum(map(len, parts))
+            return
+        self._out += parts
+        slots.popleft()
+        while slots and (ready := slots[0].parts) is not None:
+            self._queued_bytes -= sum(map(len, ready))
+            self._out += ready
+            slots.popleft()
+        self._write()
+        if not self._is_reading:
+            self._read_on()
+            if self._server.is_draining and not slots:
+                self._server.drained()
+
+    def _write(self) -> None:
+        out, self._out = self._out, []
+        if self._is_closing:
+            return
+        size = sum(map(len, out))
+        self._counters.bytes_sent += size
+        if size <= JOINED_BYTES:
+            self.transport.write(b"".join(out))
+        else:
+            self.transport.writelines(out)
+
+    # the end
+
+    @property
+    def has_answers_to_come(self) -> bool:
+        return bool(self._slots)
+
+    def drain(self) -> None:
+        """Take no more requests: the broker stops."""
+        self._pause_when_full()
+
+    def refuse(self, reason: str) -> None:
+        """The client broke the protocol: one log line, and the connection closes."""
+        self._counters.malformed_requests += 1
+        logger.warning(
+            "closed the connection of %s (client %s): %s: %s",
+            self.peer, self.client_id, self._api.name if self._api else "no API", reason,
+        )  # fmt: skip
+        self.close()
+
+    def close(self) -> None:
+        """Send what is ready, then close."""
+        if self._out:
+            self._write()
+        self._is_closing = True
+        self.transport.close()

@@ -1,0 +1,105 @@
+"""Responses that say only that something failed, for a request whose handler raised.
+
+Made from the declarations: the response's error fields get the code, its lists mirror the request's, names
+and indices are copied, so that a client finds each topic or partition it asked about. Mirrors the
+`getErrorResponse` of Kafka's requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broker.api import Api, apis
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import ApiVersionsResponse
+from protocol.schema import Field, schema_of
+
+SYNONYMS = (
+    ("partition_index", "partition", "index"),
+    ("name", "topic", "topic_name"),
+    ("group_id", "group"),
+    ("resource_name",),
+    ("resource_type",),
+)
+
+
+def failure_response(api: Api, request: Any, code: ErrorCode, message: str) -> Any:
+    """The response of `api` with `code` at every place for one; None when it has no such place."""
+    response = api.response()
+    return response if _fill(response, request, code, message) else None
+
+
+def _fill(answer: Any, asked: Any, code: ErrorCode, message: str) -> bool:
+    """Put the error into `answer` and all that is nested in it; whether there was a place for it."""
+    is_told = False
+    fields = schema_of(type(answer)).fields
+    for declared in fields:
+        name = declared.name
+        if name == "error_code":
+            answer.error_code = code
+            is_told = True
+        elif name == "error_message":
+            answer.error_message = message or None
+        elif declared.kind != "array":
+            value = _value_of(asked, name)
+            if value is not None and type(value) is type(getattr(answer, name)):
+                setattr(answer, name, value)
+    lists = [declared for declared in fields if _is_list_of_structs(declared) and declared.tag is None]
+    if lists:
+        items = _first_list(asked)
+        mirrored = [_mirror(lists[0].element, item, code, message) for item in items]
+        told = [item for item, has_place in mirrored if has_place]
+        if told:
+            setattr(answer, lists[0].name, told)
+            is_told = True
+    return is_told
+
+
+def _mirror(element: Field | None, asked: Any, code: ErrorCode, message: str) -> tuple[Any, bool]:
+    assert element is not None
+    assert element.struct is not None
+    item = element.struct()
+    if isinstance(asked, str | int):
+        for declared in schema_of(element.struct).fields:
+            if declared.name != "error_code" and type(getattr(item, declared.name)) is type(asked):
+                setattr(item, declared.name, asked)
+                break
+    return item, _fill(item, asked, code, message)
+
+
+def _value_of(asked: Any, name: str) -> Any:
+    for synonym in next((names for names in SYNONYMS if name in names), (name,)):
+        if hasattr(asked, synonym):
+            return getattr(asked, synonym)
+    return None
+
+
+def _is_list_of_structs(declared: Field) -> bool:
+    return declared.kind == "array" and declared.element is not None and declared.element.struct is not None
+
+
+def _first_list(asked: Any) -> Sequence[Any]:
+    schema = getattr(type(asked), "__schema__", None)
+    if schema is None:
+        return ()
+    for declared in schema.fields:
+        value = getattr(asked, declared.name)
+        if declared.kind == "array" and value:
+            return value  # type: ignore[no-any-return]
+    return ()
+
+
+def served_versions() -> list[ApiVersionsResponse.ApiVersion]:
+    """What ApiVersions lists: the handlers that exist."""
+    return [
+        ApiVersionsResponse.ApiVersion(
+            api_key=api.key, min_version=api.advertised_min_version, max_version=api.max_version
+        )
+        for api in sorted(apis.values())
+    ]
+
+
+def unsupported_api_versions() -> ApiVersionsResponse:
+    """The answer, in version 0, to an ApiVersions request of a version we do not know (G1)."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions())

@@ -1,0 +1,265 @@
+"""Fetch (key 1), v4-v17.
+
+Reads whole batches from each partition up to the high watermark (read_committed: the last stable offset,
+with the list of aborted transactions, G9), at least one batch for the answer whatever the limits say
+(KIP-74, G8). Too little to read: the fetch waits in the purgatory until `min_bytes` are there or
+`max_wait_ms` is over. A slice that is in the page cache is read at once, a cold one on a reader thread; the
+bytes go out by reference. v7 brings sessions (KIP-227), v9 and v12 leader epochs (KIP-320, KIP-595), v10
+zstd (T151b), v13 topic ids (G6). Not implemented: followers (`replica_state`, `replica_directory_id`: one
+node), rack-aware replicas, v16's leader hints (G11).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from broker.api import Later, handles
+from broker.context import RequestContext
+from broker.fetch_session import FetchContext, FetchedPartition
+from broker.partition import Partition
+from protocol.batch import iterate_headers
+from protocol.compression import Codec
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from storage.log import Log, Slice
+
+logger = logging.getLogger(__name__)
+
+TopicAnswer = FetchResponse.FetchableTopicResponse
+PartitionAnswer = FetchResponse.FetchableTopicResponse.PartitionData
+Aborted = PartitionAnswer.AbortedTransaction
+READ_COMMITTED = 1
+ZSTD_VERSION = 10
+TOPIC_ID_VERSION = 13
+NO_EPOCH = -1
+Read = tuple[PartitionAnswer, "Slice"]
+
+
+@handles(FetchRequest)
+def fetch(
+    broker: Broker, context: RequestContext, request: FetchRequest
+) -> FetchResponse | Later | Awaitable[FetchResponse]:
+    try:
+        fetched = broker.fetch_sessions.open(request, context.api_version, broker.clock.now_ms())
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    return Fetch(broker, context, request, fetched).start()
+
+
+class Fetch:
+    """One fetch on its way, possibly through the purgatory. Owned by: event loop."""
+
+    __slots__ = (
+        "_broker",
+        "_fetched",
+        "_has_errors",
+        "_is_committed_only",
+        "_max_bytes",
+        "_max_wait_ms",
+        "_min_bytes",
+        "_partitions",
+        "_version",
+    )
+
+    def __init__(
+        self, broker: Broker, context: RequestContext, request: FetchRequest, fetched: FetchContext
+    ) -> None:
+        self._broker = broker
+        self._fetched = fetched
+        self._version = context.api_version
+        self._is_committed_only = request.isolation_level == READ_COMMITTED
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._max_wait_ms = request.max_wait_ms
+        self._has_errors = False
+        self._partitions: list[Partition | None] = []
+
+    def start(self) -> FetchResponse | Later | Awaitable[FetchResponse]:
+        answers, reads, size = self._locate()
+        if size >= self._min_bytes or self._has_errors or self._max_wait_ms <= 0 or not answers:
+            return self._read(answers, reads)
+        waiting_for = dict(zip(filter(None, self._partitions), self._fetched.partitions, strict=True))
+        delayed = self._broker.purgatory.delay(
+            tuple(waiting_for), lambda moved: self._is_satisfied(moved, waiting_for[moved]), self._max_wait_ms
+        )
+        return Later((delayed.done,), self._resume)
+
+    def _resume(self) -> FetchResponse | Awaitable[FetchResponse]:
+        answers, reads, _ = self._locate()
+        return self._read(answers, reads)
+
+    def _is_satisfied(self, moved: Partition, wanted: FetchedPartition) -> bool:
+        """Whether the fetch need not wait any longer, now that `moved` did."""
+        log = moved.log
+        if moved.is_forgotten or log.offline_reason is not None or wanted.fetch_offset < log.log_start_offset:
+            return True
+        if self._min_bytes <= 1:
+            return self._upper_offset(log) > wanted.fetch_offset
+        _, _, size = self._locate()
+        return size >= self._min_bytes or self._has_errors
+
+    def _upper_offset(self, log: Log) -> int:
+        return log.last_stable_offset if self._is_committed_only else log.high_watermark
+
+    # -- what is there
+
+    def _locate(self) -> tuple[list[PartitionAnswer], list[Read], int]:
+        """An answer for each partition, the slices to read for them, and the bytes in all."""
+        answers: list[PartitionAnswer] = []
+        reads: list[Read] = []
+        left = self._max_bytes
+        size = 0
+        self._has_errors = False
+        self._partitions = []
+        for wanted in self._fetched.partitions:
+            answer = PartitionAnswer(partition_index=wanted.partition, high_watermark=-1, records=b"")
+            answers.append(answer)
+            partition: Partition | None = None
+            try:
+                partition = self._resolve(wanted)
+                found = self._locate_one(partition.log, wanted, answer, left, at_least_one=not size)
+            except KafkaError as error:
+                answer.error_code = error.code
+                self._has_errors = True
+                found = None
+            self._partitions.append(partition)
+            if found is not None and found.size_bytes:
+                size += found.size_bytes
+                left = max(0, left - found.size_bytes)
+                reads.append((answer, found))
+        return answers, reads, size
+
+    def _resolve(self, wanted: FetchedPartition) -> Partition:
+        topic = wanted.topic
+        if isinstance(topic, UUID):
+            known = self._broker.topics.by_id(topic)
+            if known is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            topic = known.name
+        partition = self._broker.partitions.get((topic, wanted.partition))  # type: ignore[call-overload]
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if isinstance(wanted.topic, UUID) and partition.topic_id != wanted.topic:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return partition
+
+    def _locate_one(
+        self, log: Log, wanted: FetchedPartition, answer: PartitionAnswer, left: int, *, at_least_one: bool
+    ) -> Slice | None:
+        answer.high_watermark = log.high_watermark
+        answer.last_stable_offset = log.last_stable_offset
+        answer.log_start_offset = log.log_start_offset
+        answer.aborted_transactions = [] if self._is_committed_only else None
+        if log.offline_reason is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.offline_reason)
+        check_leader_epoch(wanted.current_leader_epoch, log.leader_epoch)
+        offset = wanted.fetch_offset
+        if wanted.last_fetched_epoch != NO_EPOCH and self._diverges(log, wanted, answer):
+            return None
+        upper_offset = self._upper_offset(log)
+        if upper_offset <= offset <= log.log_end_offset and offset >= log.log_start_offset:
+            return None
+        found = log.read(
+            offset, min(wanted.max_bytes, left), upper_offset=upper_offset, at_least_one=at_least_one
+        )
+        if self._is_committed_only and found.size_bytes:
+            answer.aborted_transactions = [
+                Aborted(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in log.aborted_transactions(offset, found.next_offset)
+            ]
+        return found
+
+    def _diverges(self, log: Log, wanted: FetchedPartition, answer: PartitionAnswer) -> bool:
+        """The client read records of an epoch that this log does not have there: tell it where to go back
+        to.
+        """
+        epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch == NO_EPOCH:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+            answer.diverging_epoch = PartitionAnswer.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+            self._has_errors = True
+            return True
+        return False
+
+    # -- reading it
+
+    def _read(
+        self, answers: list[PartitionAnswer], reads: list[Read]
+    ) -> FetchResponse | Awaitable[FetchResponse]:
+        cold: list[Read] = []
+        for answer, found in reads:
+            records = found.read_now()
+            if records is None:
+                cold.append((answer, found))
+            else:
+                answer.records = records
+        if cold:
+            return self._read_cold(answers, cold)
+        return self._respond(answers)
+
+    async def _read_cold(self, answers: list[PartitionAnswer], cold: list[Read]) -> FetchResponse:
+        await self._broker.run_blocking(_read_slices, cold)
+        return self._respond(answers)
+
+    def _respond(self, answers: list[PartitionAnswer]) -> FetchResponse:
+        if self._version < ZSTD_VERSION:
+            for answer in answers:
+                _refuse_zstd(answer)
+        topics: list[TopicAnswer] = []
+        topic: str | UUID | None = None
+        by_id = self._version >= TOPIC_ID_VERSION
+        for wanted, answer in self._fetched.select(answers):
+            if topic != wanted.topic:
+                topic = wanted.topic
+                if by_id:
+                    topics.append(TopicAnswer(topic_id=topic, partitions=[]))
+                else:
+                    topics.append(TopicAnswer(topic=topic, partitions=[]))
+            topics[-1].partitions.append(answer)
+        self._count(answers)
+        return FetchResponse(session_id=self._fetched.session_id, responses=topics)
+
+    def _count(self, answers: list[PartitionAnswer]) -> None:
+        all_counters = self._broker.metrics_state.topics
+        for partition, answer in zip(self._partitions, answers, strict=True):
+            if partition is None:
+                continue
+            counters = all_counters[partition.topic_partition.topic]
+            counters.fetch_requests += 1
+            if answer.error_code:
+                counters.failed_fetch_requests += 1
+            elif answer.records:
+                counters.bytes_out += len(answer.records)
+
+
+def check_leader_epoch(claimed: int, leader_epoch: int) -> None:
+    """KIP-320: whether the client's idea of the leader epoch is older or newer than ours."""
+    if claimed != NO_EPOCH:
+        if claimed < leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        if claimed > leader_epoch:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def _read_slices(cold: list[Read]) -> None:
+    """On a reader thread: what is not in the page cache."""
+    for answer, found in cold:
+        try:
+            answer.records = found.read()
+        except (OSError, KafkaError) as error:
+            logger.error("a cold read failed: %s", error)
+            answer.error_code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def _refuse_zstd(answer: PartitionAnswer) -> None:
+    """A client that fetches below v10 cannot know zstd (KIP-110)."""
+    if answer.records and any(header.codec == Codec.ZSTD for _, header in iterate_headers(answer.records)):
+        answer.records = None
+        answer.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -1,0 +1,211 @@
+"""ListOffsets (key 2, v1-v10), OffsetForLeaderEpoch (key 23, v2-v4), DeleteRecords (key 21, v0-v2).
+
+ListOffsets knows latest (-1; for read_committed the last stable offset, T101), earliest (-2; the log start
+offset, whatever compaction removed, T141), the largest timestamp (-3, v7, KIP-734), earliest local (-4, v8:
+the same as earliest) and last tiered (-5, v9: none) (G21). Searches by time look inside batches and run on
+an I/O thread. A producer that got its acks=1 answer finds its records below "latest": the answer waits for
+the flush that is due. OffsetForLeaderEpoch answers from the epoch cache, or -1 (G10). DeleteRecords moves
+the log start offset, on topics with the delete policy only (T136), and is checkpointed before it is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from broker.api import handles
+from broker.context import RequestContext
+from broker.handlers.fetch import READ_COMMITTED, check_leader_epoch
+from broker.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offsets import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from storage.log import Log
+    from storage.types import TimestampOffset
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+LOWEST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+DEBUG_REPLICA = -2
+UNKNOWN = -1
+
+ListedTopic = ListOffsetsResponse.ListOffsetsTopicResponse
+ListedPartition = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
+EpochTopic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+EpochEndOffset = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
+DeletedTopic = DeleteRecordsResponse.DeleteRecordsTopicResult
+DeletedPartition = DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult
+Search = Callable[[], "TimestampOffset | None"]
+
+
+def find_partition(broker: Broker, topic: str, index: int) -> Partition:
+    """The partition, readable; KafkaError otherwise."""
+    partition = broker.partitions.get((topic, index))  # type: ignore[call-overload]
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.log.offline_reason is not None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, partition.log.offline_reason)
+    return partition
+
+
+@handles(ListOffsetsRequest)
+def list_offsets(
+    broker: Broker, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    response = ListOffsetsResponse()
+    waiting: list[Awaitable[None]] = []
+    for topic in request.topics:
+        answers: list[ListedPartition] = []
+        for asked in topic.partitions:
+            answer = ListedPartition(partition_index=asked.partition_index)
+            answers.append(answer)
+            try:
+                partition = find_partition(broker, topic.name, asked.partition_index)
+                check_leader_epoch(asked.current_leader_epoch, partition.log.leader_epoch)
+                later = _list_one(broker, context, request, partition, asked.timestamp, answer)
+                if later is not None:
+                    waiting.append(later)
+            except KafkaError as error:
+                answer.error_code = error.code
+        response.topics.append(ListedTopic(name=topic.name, partitions=answers))
+    return _when_all(waiting, response) if waiting else response
+
+
+async def _when_all(waiting: list[Awaitable[None]], response: ListOffsetsResponse) -> ListOffsetsResponse:
+    await asyncio.gather(*waiting)
+    return response
+
+
+def _list_one(
+    broker: Broker,
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    partition: Partition,
+    timestamp: int,
+    answer: ListedPartition,
+) -> Awaitable[None] | None:
+    """Fill `answer`, now or later."""
+    log = partition.log
+    if context.api_version < LOWEST_VERSION.get(timestamp, 0) or timestamp < LATEST_TIERED:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    is_committed_only = request.isolation_level == READ_COMMITTED
+    if timestamp == LATEST:
+        if request.replica_id == DEBUG_REPLICA:
+            answer.offset, answer.leader_epoch = log.log_end_offset, log.leader_epoch
+            return None
+        flushed = partition.when_flushed(log.log_end_offset)
+        if flushed is not None:
+            return _latest_after_flush(partition, is_committed_only, answer, flushed)
+        _latest(log, is_committed_only, answer)
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset, answer.leader_epoch = log.log_start_offset, log.epoch_of(log.log_start_offset)
+    elif timestamp == MAX_TIMESTAMP:
+        return _search(broker, log, log.max_timestamp_offset, is_committed_only, answer)
+    elif timestamp != LATEST_TIERED:
+        return _search(broker, log, lambda: log.offset_for_timestamp(timestamp), is_committed_only, answer)
+    return None
+
+
+def _latest(log: Log, is_committed_only: bool, answer: ListedPartition) -> None:
+    answer.offset = log.last_stable_offset if is_committed_only else log.high_watermark
+    answer.leader_epoch = log.leader_epoch
+
+
+async def _latest_after_flush(
+    partition: Partition, is_committed_only: bool, answer: ListedPartition, flushed: asyncio.Future[None]
+) -> None:
+    try:
+        await flushed
+    except KafkaError as error:
+        answer.error_code = error.code
+        return
+    _latest(partition.log, is_committed_only, answer)
+
+
+async def _search(
+    broker: Broker, log: Log, search: Search, is_committed_only: bool, answer: ListedPartition
+) -> None:
+    """A search by time; what lies at or beyond the readable end is not found."""
+    upper_offset = log.last_stable_offset if is_committed_only else log.high_watermark
+    try:
+        found = await broker.run_blocking(search)
+    except KafkaError as error:
+        answer.error_code = error.code
+        return
+    except OSError:
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return
+    if found is not None and found.offset < upper_offset:
+        answer.timestamp, answer.offset, answer.leader_epoch = found
+
+
+@handles(OffsetForLeaderEpochRequest)
+def offset_for_leader_epoch(
+    broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        answers: list[EpochEndOffset] = []
+        for asked in topic.partitions:
+            answer = EpochEndOffset(partition=asked.partition, leader_epoch=UNKNOWN, end_offset=UNKNOWN)
+            answers.append(answer)
+            try:
+                log = find_partition(broker, topic.topic, asked.partition).log
+                check_leader_epoch(asked.current_leader_epoch, log.leader_epoch)
+                answer.leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+                answer.end_offset = min(end_offset, log.high_watermark)
+            except KafkaError as error:
+                answer.error_code = error.code
+        response.topics.append(EpochTopic(topic=topic.topic, partitions=answers))
+    return response
+
+
+@handles(DeleteRecordsRequest)
+def delete_records(
+    broker: Broker, context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
+    response = DeleteRecordsResponse()
+    has_moved = False
+    for topic in request.topics:
+        answers: list[DeletedPartition] = []
+        for asked in topic.partitions:
+            answer = DeletedPartition(partition_index=asked.partition_index, low_watermark=UNKNOWN)
+            answers.append(answer)
+            try:
+                answer.low_watermark = _delete_one(broker, topic.name, asked.partition_index, asked.offset)
+                has_moved = True
+            except KafkaError as error:
+                answer.error_code = error.code
+        response.topics.append(DeletedTopic(name=topic.name, partitions=answers))
+    return _after_checkpoint(broker, response) if has_moved else response
+
+
+def _delete_one(broker: Broker, topic: str, index: int, offset: int) -> int:
+    """Move the log start offset; the new one."""
+    partition = find_partition(broker, topic, index)
+    log = partition.log
+    if partition.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own")
+    if not log.config.is_deleted:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the cleanup.policy of {topic} has no delete")
+    before = log.high_watermark if offset == UNKNOWN else offset
+    if not 0 <= before <= log.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if before > log.log_start_offset:
+        log.delete_records(before)
+        partition.wake()
+    return log.log_start_offset
+
+
+async def _after_checkpoint(broker: Broker, response: DeleteRecordsResponse) -> Any:
+    await broker.run_blocking(broker.logs.checkpoint)
+    return response

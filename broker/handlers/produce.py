@@ -1,0 +1,169 @@
+"""Produce (key 0), v3-v11, advertised from v0.
+
+Appends each partition's batch in the order of the request, straight from the receive buffer. acks=1 is
+answered from the page cache, acks=all when a flush has covered the batch (group commit), acks=0 not at all:
+there an error closes the connection, as Kafka does, so that the client looks again. A refused partition
+leaves the others alone (T145). v0-v2 are advertised and refused: librdkafka before 2.11.1 would else turn
+compression off (G2). v7 allows zstd (T151b); v8 says which records were refused and why (T144); v10's
+leader hints are absent (one node); v12 and v13 belong to transactions v2 and topic ids and are not served
+(G15). `timeout_ms` bounds Kafka's wait for replicas; here it has nothing to bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from broker.api import Later, handles
+from broker.context import RequestContext
+from broker.counters import TopicCounters
+from protocol.compression import Codec
+from protocol.errors import ErrorCode, InvalidRecords, KafkaError
+from protocol.messages.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+TopicAnswer = ProduceResponse.TopicProduceResponse
+PartitionAnswer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+RecordError = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
+Waits = list[tuple[PartitionAnswer, asyncio.Future[None]]]
+
+ACKS_ALL = -1
+NO_OFFSET = -1
+ZSTD_VERSION = 7
+CODEC_POSITION = 22
+CODEC_MASK = 7
+
+
+@handles(ProduceRequest)
+def produce(
+    broker: Broker, context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Later | None:
+    acks = request.acks
+    waits: Waits = []
+    topics: list[TopicAnswer] = []
+    is_refused = False
+    now_ms = broker.clock.now_ms()
+    topic_counters = broker.metrics_state.topics
+    for topic in request.topic_data:
+        name = topic.name
+        counters = topic_counters.get(name)
+        answers: list[PartitionAnswer] = []
+        for data in topic.partition_data:
+            try:
+                answer, wait = _append(broker, context, request, name, data, now_ms)
+                if wait is not None:
+                    waits.append((answer, wait))
+            except KafkaError as error:
+                is_refused = True
+                answer = _refused(data.index, error)
+                _count_refusal(counters, error, data.records)
+            answers.append(answer)
+        topics.append(TopicAnswer(name=name, partition_responses=answers))
+    if acks == 0:
+        if is_refused and context.connection is not None:
+            logger.info("closed the connection of client %s: a produce with acks=0 failed", context.client_id)
+            context.connection.close()
+        return None
+    response = ProduceResponse(responses=topics)
+    if not waits:
+        return response
+    return Later([wait for _, wait in waits], lambda: _after_flush(response, waits))
+
+
+def _append(
+    broker: Broker,
+    context: RequestContext,
+    request: ProduceRequest,
+    name: str,
+    data: ProduceRequest.TopicProduceData.PartitionProduceData,
+    now_ms: int,
+) -> tuple[PartitionAnswer, asyncio.Future[None] | None]:
+    """Append one partition's batch: the answer, and what it has to wait for; KafkaError refuses it."""
+    acks = request.acks
+    if not -1 <= acks <= 1:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}")
+    partition = broker.partitions.get((name, data.index))  # type: ignore[call-overload]
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    records = data.records
+    if partition.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only")
+    if request.transactional_id is not None:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+    if records is None or len(records) == 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is required")
+    if (
+        context.api_version < ZSTD_VERSION
+        and len(records) > CODEC_POSITION
+        and records[CODEC_POSITION] & CODEC_MASK == Codec.ZSTD
+    ):
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
+    log = partition.log
+    if acks == ACKS_ALL and log.config.min_insync_replicas > 1:
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS, "one replica is in sync, min.insync.replicas asks for more"
+        )
+    base_offset, last_offset, log_append_time_ms, log_start_offset, _ = partition.append(records, now_ms)
+    counters = broker.metrics_state.topics[name]
+    counters.produce_requests += 1
+    counters.messages_in += last_offset - base_offset + 1
+    counters.bytes_in += len(records)
+    answer = PartitionAnswer(
+        index=data.index,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time_ms,
+        log_start_offset=log_start_offset,
+    )
+    return answer, partition.when_flushed(last_offset + 1) if acks == ACKS_ALL else None
+
+
+def _after_flush(response: ProduceResponse, waits: Waits) -> ProduceResponse:
+    """The flushes are over; what one could not make durable is not acknowledged."""
+    for answer, wait in waits:
+        error = wait.exception()
+        if error is not None:
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            answer.error_message = str(error)
+            answer.base_offset = NO_OFFSET
+            answer.log_append_time_ms = NO_OFFSET
+            answer.log_start_offset = NO_OFFSET
+    return response
+
+
+def _refused(index: int, error: KafkaError) -> PartitionAnswer:
+    record_errors = error.record_errors if isinstance(error, InvalidRecords) else ()
+    return PartitionAnswer(
+        index=index,
+        error_code=error.code,
+        base_offset=NO_OFFSET,
+        record_errors=[
+            RecordError(batch_index=batch_index, batch_index_error_message=text)
+            for batch_index, text in record_errors
+        ],
+        error_message=error.message or None,
+    )
+
+
+def _count_refusal(counters: TopicCounters | None, error: KafkaError, records: memoryview | None) -> None:
+    """Count by kind; a name that is no topic of ours gets no counters, lest clients invent endless series."""
+    if counters is None:
+        return
+    counters.produce_requests += 1
+    counters.failed_produce_requests += 1
+    counters.bytes_rejected += len(records or b"")
+    match error.code:
+        case ErrorCode.CORRUPT_MESSAGE:
+            counters.invalid_message_crc_records += 1
+        case ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER | ErrorCode.INVALID_PRODUCER_EPOCH:
+            counters.invalid_offset_or_sequence_records += 1
+        case ErrorCode.INVALID_RECORD if "without key" in error.message:
+            counters.no_key_compacted_topic_records += 1
+        case ErrorCode.INVALID_RECORD if "magic" in error.message:
+            counters.invalid_magic_number_records += 1
+        case ErrorCode.INVALID_RECORD:
+            counters.invalid_offset_or_sequence_records += 1

@@ -1,0 +1,44 @@
+"""InitProducerId (key 22), v0-v5: producer ids for idempotent producers.
+
+Every call without a transactional id gets a fresh id with epoch 0, which is never given again, not even
+after a crash (`producer_ids.py`). A producer that sends its old id and epoch (v3, KIP-360) gets a fresh id
+as well, as Kafka does for producers without transactions. Transactions are not served: a transactional id
+is refused with UNSUPPORTED_VERSION, which clients treat as final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from broker.api import handles
+from broker.context import RequestContext
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+
+@handles(InitProducerIdRequest)
+def init_producer_id(
+    broker: Broker, context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    if request.transactional_id is not None:
+        code = ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST
+        return _refused(code)
+    producer_id = broker.producer_ids.next_now()
+    if producer_id is not None:
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    return _after_allocation(broker)
+
+
+async def _after_allocation(broker: Broker) -> InitProducerIdResponse:
+    try:
+        return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
+    except KafkaError as error:
+        return _refused(error.code)
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -1,0 +1,71 @@
+"""The broker as a process: event loop, signals, one line when it is ready, one exit status.
+
+SIGTERM and SIGINT drain, flush and mark a clean shutdown; a second one ends at once. Mirrors `kafka.Kafka`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from broker.broker import Broker
+
+if TYPE_CHECKING:
+    from config.broker import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+EXIT_STARTED_IN_VAIN = 1
+
+
+def run(config: BrokerConfig) -> int:
+    """Serve until a signal ends it; the exit status of the process."""
+    started = time.monotonic()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, started))
+
+
+async def _serve(config: BrokerConfig, started: float) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    broker = Broker(config)
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            os._exit(EXIT_STARTED_IN_VAIN)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        await broker.start()
+    except Exception as error:
+        logger.debug("the start failed", exc_info=error)
+        print(f"kompakt cannot start: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        await broker.stop()
+        return EXIT_STARTED_IN_VAIN
+    # Everything made so far lives as long as the process: the collector need never look at it again.
+    gc.collect()
+    gc.freeze()
+    print(_ready_line(broker, time.monotonic() - started), flush=True)  # noqa: T201
+    await stopping.wait()
+    logger.info("stopping")
+    await broker.stop()
+    return 0
+
+
+def _ready_line(broker: Broker, seconds: float) -> str:
+    places = ", ".join(f"{listener.host}:{listener.port}" for listener in broker.listeners)
+    topics = sum(not topic.is_internal for topic in broker.topics.all())
+    return (
+        f"kompakt is ready: Kafka on {places}, HTTP on port {broker.http.port}, "
+        f"{topics} topics, {len(broker.partitions)} partitions, started in {seconds:.2f} s"
+    )

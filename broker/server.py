@@ -1,0 +1,150 @@
+"""Listening: who may connect, who idles too long, and how serving ends.
+
+Mirrors Kafka's `SocketServer` and `ConnectionQuotas`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.connection import Connection, ReceiveBuffer
+from broker.context import Listener
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from config.broker import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 1024
+SWEEPS_PER_IDLE_LIMIT = 10
+DRAIN_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one listener and one connection may take."""
+
+    frame_bytes: int
+    in_flight_requests: int
+    queued_bytes: int
+    connections: int
+    connections_per_host: int
+    idle_ms: int
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> Limits:
+        return cls(
+            frame_bytes=config.socket_request_max_bytes,
+            in_flight_requests=config.connection_max_in_flight_requests,
+            queued_bytes=config.connection_max_queued_bytes,
+            connections=config.max_connections,
+            connections_per_host=config.max_connections_per_ip,
+            idle_ms=config.connections_max_idle_ms,
+        )
+
+
+class Server:
+    """One listener and its connections. Owned by: event loop."""
+
+    def __init__(self, broker: Broker, listener: Listener) -> None:
+        self.broker = broker
+        self.listener = listener
+        self.limits = Limits.of(broker.config)
+        self.receive_buffer = ReceiveBuffer()
+        self.connections: set[Connection] = set()
+        self.sweep = 0
+        self.is_draining = False
+        self._per_host: Counter[str] = Counter()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._all_drained = asyncio.Event()
+
+    async def start(self) -> None:
+        """Listen; a port of 0 becomes the one that was given."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(self), self.listener.host or None, self.listener.port, backlog=BACKLOG
+        )
+        port = self._server.sockets[0].getsockname()[1]
+        asked = self.listener
+        self.listener = Listener(
+            asked.name, asked.host, port, asked.advertised_host, asked.advertised_port or port
+        )
+        self._sweeper = loop.create_task(self._sweep_idle())
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether a new connection may stay; it is counted either way until `forget`."""
+        counters = self.broker.metrics_state
+        self.connections.add(connection)
+        self._per_host[connection.client_host] += 1
+        counters.connections_open += 1
+        counters.connections_opened += 1
+        if self.is_draining:
+            return False
+        if (
+            len(self.connections) <= self.limits.connections
+            and self._per_host[connection.client_host] <= self.limits.connections_per_host
+        ):
+            return True
+        counters.connections_refused += 1
+        logger.warning("refused the connection of %s: too many connections", connection.peer)
+        return False
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed."""
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self._per_host[connection.client_host] -= 1
+            if not self._per_host[connection.client_host]:
+                del self._per_host[connection.client_host]
+            self.broker.metrics_state.connections_open -= 1
+        if self.is_draining:
+            self.drained()
+
+    async def _sweep_idle(self) -> None:
+        """Close what was silent for `connections.max.idle.ms`, to within a tenth of it."""
+        if self.limits.idle_ms < 0:
+            return
+        while True:
+            await self.broker.clock.sleep(max(1, self.limits.idle_ms // SWEEPS_PER_IDLE_LIMIT))
+            self.sweep += 1
+            for connection in tuple(self.connections):
+                silent = self.sweep - connection.activity > SWEEPS_PER_IDLE_LIMIT
+                if silent and not connection.has_answers_to_come:
+                    connection.transport.abort()
+
+    def stop_listening(self) -> None:
+        """Take no new connections and no new requests."""
+        self.is_draining = True
+        if self._server is not None:
+            self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in tuple(self.connections):
+            connection.drain()
+
+    async def drain(self) -> None:
+        """Return when every request that was taken is answered, or after a moment."""
+        self.drained()
+        try:
+            await asyncio.wait_for(self._all_drained.wait(), DRAIN_MS / 1000)
+        except TimeoutError:
+            logger.warning("%d connections still wait for answers; closing them", len(self.connections))
+
+    def drained(self) -> None:
+        """Called when a connection answered its last request, or went away."""
+        if not any(connection.has_answers_to_come for connection in self.connections):
+            self._all_drained.set()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for connection in tuple(self.connections):
+            connection.close()
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
