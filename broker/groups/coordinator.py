@@ -250,11 +250,8 @@ class GroupCoordinator:
         """OffsetDelete."""
         return self._commits.delete(self._existing(group_id), topic_partitions)
 
-    def expire_offsets(self, now_ms: int) -> int:
-        """Remove what `offsets.retention.minutes` lets go, and empty groups without offsets; how many
-        offsets.
-        """
-        expired_count = 0
+    def expire_offsets(self, now_ms: int) -> None:
+        """Remove what `offsets.retention.minutes` lets go, and empty groups without offsets (T196)."""
         for group in list(self.groups.values()):
             expired = self._commits.expired(group, now_ms)
             try:
@@ -264,9 +261,7 @@ class GroupCoordinator:
             except KafkaError as error:
                 logger.warning("group %s: expired offsets not removed: %s", group.group_id, error)
                 continue
-            expired_count += len(expired)
-        self.statistics.offset_expirations += expired_count
-        return expired_count
+            self.statistics.offset_expirations += len(expired)
 
     def on_topics_deleted(self, topics: Iterable[str]) -> None:
         """The topic deletion path calls this: commits for deleted topics go (T198)."""

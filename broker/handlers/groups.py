@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.api import Later, handles
 from broker.context import RequestContext
@@ -119,7 +119,7 @@ def join_group(
         return _join_response(JoinResult(request.member_id, error.code), version)
     if isinstance(result, JoinResult):
         return _join_response(result, version)
-    waiter = result
+    waiter: asyncio.Future[Any] = result
     return Later([waiter], lambda: _join_response(waiter.result(), version))
 
 
@@ -167,7 +167,7 @@ def sync_group(
         return _sync_response(SyncResult(error.code))
     if isinstance(result, SyncResult):
         return _sync_response(result)
-    waiter: asyncio.Future[SyncResult] = result
+    waiter: asyncio.Future[Any] = result
     return Later([waiter], lambda: _sync_response(waiter.result()))
 
 

@@ -153,11 +153,11 @@ async def test_t196_offsets_expire_after_the_group_was_empty_for_the_retention()
     for _ in range(3):
         world.clock.advance(SESSION_TIMEOUT_MS - 1)
         world.heartbeat(leader)
-    assert world.groups.expire_offsets(world.clock.now_ms() + RETENTION_MS) == 0
+    assert world.expire(world.clock.now_ms() + RETENTION_MS) == 0
     world.groups.leave("g", [(leader.member_id, None)])
     empty_since_ms = world.clock.now_ms()
-    assert world.groups.expire_offsets(empty_since_ms + RETENTION_MS - 1) == 0
-    assert world.groups.expire_offsets(empty_since_ms + RETENTION_MS) == 1
+    assert world.expire(empty_since_ms + RETENTION_MS - 1) == 0
+    assert world.expire(empty_since_ms + RETENTION_MS) == 1
     assert world.groups.find("g") is None
     tombstones = [record.key for record in world.stored() if record.value is None]
     assert tombstones[0] == offset_key("g", ROWS_0)
@@ -172,7 +172,7 @@ async def test_t196_a_simple_consumers_offsets_age_one_by_one() -> None:
     world.clock.advance(MINUTE_MS)
     world.commit({ROWS_1: 1})
     first_ms = world.clock.now_ms() - MINUTE_MS
-    assert world.groups.expire_offsets(first_ms + RETENTION_MS) == 1
+    assert world.expire(first_ms + RETENTION_MS) == 1
     assert world.committed() == {ROWS_1: 1}
 
 
@@ -180,7 +180,7 @@ async def test_t196_a_stable_group_keeps_what_it_subscribes_to() -> None:
     world = World()
     (leader,) = await world.form(None)
     world.commit({ROWS_0: 1, COLUMNS_0: 2}, by=leader)
-    world.groups.expire_offsets(world.clock.now_ms() + RETENTION_MS)
+    world.expire(world.clock.now_ms() + RETENTION_MS)
     assert world.committed() == {ROWS_0: 1}
 
 
@@ -188,8 +188,8 @@ async def test_t196_a_commit_may_name_its_own_retention() -> None:
     world = World()
     world.commit({ROWS_0: 1}, version=4, retention_ms=MINUTE_MS)
     await world.restart()
-    assert world.groups.expire_offsets(world.clock.now_ms() + MINUTE_MS - 1) == 0
-    assert world.groups.expire_offsets(world.clock.now_ms() + MINUTE_MS) == 1
+    assert world.expire(world.clock.now_ms() + MINUTE_MS - 1) == 0
+    assert world.expire(world.clock.now_ms() + MINUTE_MS) == 1
 
 
 async def test_t196_a_commit_under_way_holds_its_offset() -> None:
@@ -197,7 +197,7 @@ async def test_t196_a_commit_under_way_holds_its_offset() -> None:
     world.commit({ROWS_0: 1})
     world.hold_flushes()
     world.commit({ROWS_0: 2})
-    assert world.groups.expire_offsets(world.clock.now_ms() + RETENTION_MS) == 0
+    assert world.expire(world.clock.now_ms() + RETENTION_MS) == 0
     await world.flush()
     assert world.committed() == {ROWS_0: 2}
 
@@ -330,7 +330,7 @@ async def test_t200_an_empty_group_is_restored_with_the_time_it_became_empty() -
     world.clock.advance(MINUTE_MS)
     await world.restart()
     assert world.state() is GroupState.EMPTY
-    assert world.groups.expire_offsets(empty_since_ms + RETENTION_MS) == 1
+    assert world.expire(empty_since_ms + RETENTION_MS) == 1
 
 
 async def test_t200_while_a_partition_is_read_its_groups_are_not_served() -> None:

@@ -251,6 +251,12 @@ class World:
         )
         return self.groups.commit(request, api_version=version)
 
+    def expire(self, now_ms: int) -> int:
+        """Expire as if it were `now_ms`; how many offsets went."""
+        before = self.groups.statistics.offset_expirations
+        self.groups.expire_offsets(now_ms)
+        return self.groups.statistics.offset_expirations - before
+
     def committed(self, group_id: str = "g") -> dict[TopicPartition, int]:
         return {place: commit.offset for place, commit in self.groups.fetch_offsets(group_id).items()}
 
