@@ -239,21 +239,24 @@ class _Encoder:
         self.flush()
         source, outer = self.source, self.parts
         count, all_tags = source.fresh("tag_count"), source.fresh("tags")
-        source.line(f"{count} = 0")
-        source.line(f"{all_tags} = []")
-        for field in tagged:
-            with source.block(f"if {_is_filled(field, owner)}:"):
-                self.parts = source.fresh(f"{field.name}_parts")
-                source.line(f"{count} += 1")
-                source.line(f"{self.parts} = []")
-                self.value(field, f"{owner}.{field.name}", field.name)
-                self.flush()
-                source.line(f"{all_tags}.append(write_unsigned({field.tag}))")
-                source.line(f"{all_tags}.append(write_unsigned(sum(map(len, {self.parts}))))")
-                source.line(f"{all_tags} += {self.parts}")
-        self.parts = outer
-        self.append(f"write_unsigned({count})")
-        source.line(f"{self.parts} += {all_tags}")
+        with source.block(f"if {' or '.join(_is_filled(field, owner) for field in tagged)}:"):
+            source.line(f"{count} = 0")
+            source.line(f"{all_tags} = []")
+            for field in tagged:
+                with source.block(f"if {_is_filled(field, owner)}:"):
+                    self.parts = source.fresh(f"{field.name}_parts")
+                    source.line(f"{count} += 1")
+                    source.line(f"{self.parts} = []")
+                    self.value(field, f"{owner}.{field.name}", field.name)
+                    self.flush()
+                    source.line(f"{all_tags}.append(write_unsigned({field.tag}))")
+                    source.line(f"{all_tags}.append(write_unsigned(sum(map(len, {self.parts}))))")
+                    source.line(f"{all_tags} += {self.parts}")
+            self.parts = outer
+            self.append(f"write_unsigned({count})")
+            source.line(f"{self.parts} += {all_tags}")
+        with source.block("else:"):
+            self.append(repr(ONE_BYTE[0]))
 
 
 def _is_filled(field: Field, owner: str) -> str:

@@ -58,12 +58,21 @@ class FrameReader:
 
     def feed(self, data: Buffer) -> list[bytes]:
         """Take what arrived; return every frame that is whole now, without its length prefix."""
-        if self._buffer:
-            self._buffer += data
-            if len(self._buffer) < LENGTH_BYTES + self._announced(self._buffer, 0):
-                return []
-            data = bytes(self._buffer)
-            self._buffer.clear()
+        if not self._buffer:
+            frames, position = self._cut(data)
+            if position < len(data):
+                self._buffer += memoryview(data)[position:]
+            return frames
+        self._buffer += data
+        if len(self._buffer) < LENGTH_BYTES + self._announced(self._buffer, 0):
+            return []
+        with memoryview(self._buffer) as view:
+            frames, position = self._cut(view)
+        del self._buffer[:position]
+        return frames
+
+    def _cut(self, data: Buffer) -> tuple[list[bytes], int]:
+        """The whole frames in `data`, and the position behind them."""
         frames = []
         position, size = 0, len(data)
         while size - position >= LENGTH_BYTES:
@@ -73,9 +82,7 @@ class FrameReader:
                 break
             frames.append(bytes(data[start:end]))
             position = end
-        if position < size:
-            self._buffer += memoryview(data)[position:]
-        return frames
+        return frames, position
 
     def _announced(self, data: Buffer, position: int) -> int:
         """The length at `position`; 0 while its own four bytes are not all there."""

@@ -41,6 +41,10 @@ def read_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
 def write_unsigned(value: int) -> bytes:
     if value < 128:
         return ONE_BYTE[value]
+    if value < 1 << 14:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     parts = bytearray()
     while value > 127:
         parts.append(value & 0x7F | 0x80)
