@@ -37,7 +37,7 @@ JOINED_BYTES = 16 * 1024
 MIN_FRAME_BYTES = 8
 PRODUCE = 0
 API_VERSIONS = 18
-_length = Struct(">i").unpack_from
+_integer = Struct(">i").unpack_from
 _key_and_version = Struct(">hh").unpack_from
 
 Parts = list[Buffer]
@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         position = 0
         self._head = b""
         while end - position >= 4:
-            size = _length(data, position)[0]
+            size = _integer(data, position)[0]
             if not MIN_FRAME_BYTES <= size <= self._limits.frame_bytes:
                 allowed = f"{MIN_FRAME_BYTES} to {self._limits.frame_bytes} are allowed"
                 return self.refuse(f"a frame of {size} bytes; {allowed}")
@@ -296,10 +296,10 @@ class Connection(asyncio.BufferedProtocol):
         if key != PRODUCE and frame.__class__ is bytearray:
             frame = bytes(frame)  # only records are taken as views; all else may be kept and hashed
         try:
+            if not api.min_version <= version <= api.max_version:
+                return self._unsupported(api, version, _integer(frame, 4)[0])
             header, position = decode_request_header(cast(bytes, frame))
             self.client_id = header.client_id
-            if not api.min_version <= version <= api.max_version:
-                return self._unsupported(api, version, header.correlation_id)
             request = decode(api.request, version, cast(bytes, frame), position)
         except MalformedFrame as error:
             return self.refuse(f"v{version}: {error}")

@@ -1,0 +1,76 @@
+"""A small Kafka client for tests: one connection, messages as declared, nothing behind the caller's back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from protocol.framing import decode_response, encode_request
+from protocol.schema import registry, schema_of
+
+M = TypeVar("M")
+LIMIT_SECONDS = 60.0
+
+
+class Client:
+    """One connection to a broker."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.client_id = client_id
+        self._correlation_ids = itertools.count(1)
+
+    @classmethod
+    async def connect(cls, host: str, port: int, client_id: str = "test") -> Client:
+        reader, writer = await asyncio.open_connection(host, port, limit=1 << 30)
+        return cls(reader, writer, client_id)
+
+    def send(self, request: Any, version: int) -> int:
+        """Write a request; its correlation id."""
+        correlation_id = next(self._correlation_ids)
+        self.writer.writelines(encode_request(request, version, correlation_id, self.client_id))
+        return correlation_id
+
+    def send_bytes(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def receive_frame(self) -> bytes:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            size = int.from_bytes(await self.reader.readexactly(4), "big")
+            return await self.reader.readexactly(size)
+
+    async def receive(self, cls: type[M], version: int) -> tuple[int, M]:
+        """The next answer, read as `cls`: its correlation id and itself."""
+        return decode_response(cls, version, await self.receive_frame())
+
+    async def ask(self, request: Any, version: int) -> Any:
+        """Send `request` and return its response."""
+        sent = self.send(request, version)
+        response = registry[schema_of(request).key].response
+        correlation_id, answer = await self.receive(response, version)
+        assert correlation_id == sent
+        return answer
+
+    async def is_closed_by_peer(self) -> bool:
+        """Whether the broker closes the connection (instead of answering)."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Let the loop run until `condition` holds."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)

@@ -1,0 +1,320 @@
+"""Goal: frames become requests in order and answers leave in order, whatever the client sends and however
+slowly.
+
+Method: a server with handlers of the test's own behind a real socket; frames cut at every place, pipelined,
+too large, broken; answers that wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker import api, connection
+from broker.api import Later, apis
+from broker.clock import ManualClock
+from broker.context import Listener, RequestContext
+from broker.counters import Counters
+from broker.server import Limits, Server
+from protocol.errors import ErrorCode, KafkaError
+from protocol.framing import encode_request
+from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
+from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.schema import registry, schema_of
+from tests.broker.client import Client, until
+
+IN_FLIGHT = 4
+FRAME_BYTES = 2_000_000
+
+
+class World:
+    """A server whose handlers the test sets."""
+
+    def __init__(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.server = server
+        self.clients: list[Client] = []
+        self._monkeypatch = monkeypatch
+
+    @property
+    def counters(self) -> Counters:
+        return self.server.broker.metrics_state
+
+    def handle(self, request: type[Any], handler: Callable[..., Any]) -> None:
+        spec = registry[schema_of(request).key]
+        self._monkeypatch.setitem(apis, spec.key, api.Api(*spec, handler))
+
+    async def connect(self) -> Client:
+        client = await Client.connect("127.0.0.1", self.server.listener.port)
+        self.clients.append(client)
+        return client
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    broker: Any = SimpleNamespace(clock=ManualClock(), metrics_state=Counters(), config=None)
+    limits = Limits(
+        frame_bytes=FRAME_BYTES,
+        in_flight_requests=IN_FLIGHT,
+        queued_bytes=1 << 20,
+        connections=3,
+        connections_per_host=3,
+        idle_ms=10_000,
+    )
+    monkeypatch.setattr(Limits, "of", staticmethod(lambda config: limits))
+    server = Server(broker, Listener("PLAINTEXT", "127.0.0.1", 0, "127.0.0.1", 0))
+    await server.start()
+    made = World(server, monkeypatch)
+    made.handle(
+        HeartbeatRequest,
+        lambda broker, context, request: HeartbeatResponse(throttle_time_ms=request.generation_id),
+    )
+    yield made
+    for client in made.clients:
+        await client.close()
+    server.stop_listening()
+    await server.close()
+
+
+def beat(number: int) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id="g", generation_id=number, member_id="m")
+
+
+def frame(request: Any, version: int, correlation_id: int = 1) -> bytes:
+    return b"".join(encode_request(request, version, correlation_id, "test"))
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 64])
+async def test_frames_cut_anywhere(world: World, chunk: int) -> None:
+    client = await world.connect()
+    data = b"".join(frame(beat(number), 4, number) for number in range(3))
+    for start in range(0, len(data), chunk):
+        client.send_bytes(data[start : start + chunk])
+        await client.writer.drain()
+        await asyncio.sleep(0)
+    for number in range(3):
+        assert (await client.receive(HeartbeatResponse, 4))[1].throttle_time_ms == number
+
+
+async def test_large_frames_arrive_whole_between_small_ones(world: World) -> None:
+    seen: list[tuple[int, bytes]] = []
+
+    def produce(broker: Any, context: RequestContext, request: ProduceRequest) -> ProduceResponse:
+        records = request.topic_data[0].partition_data[0].records
+        assert records is not None
+        seen.append((request.timeout_ms, bytes(records)))
+        return ProduceResponse(throttle_time_ms=request.timeout_ms)
+
+    world.handle(ProduceRequest, produce)
+    client = await world.connect()
+    topic = ProduceRequest.TopicProduceData
+    sizes = [10, 200_000, 5, 131_072, 1_500_000, 131_071, 262_144, 1]
+    for number, size in enumerate(sizes):
+        data = topic.PartitionProduceData(index=0, records=bytes([number]) * size)
+        client.send(
+            ProduceRequest(acks=1, timeout_ms=number, topic_data=[topic(name="t", partition_data=[data])]), 9
+        )
+    for number in range(len(sizes)):
+        assert (await client.receive(ProduceResponse, 9))[1].throttle_time_ms == number
+    assert seen == [(number, bytes([number]) * size) for number, size in enumerate(sizes)]
+
+
+async def test_answers_leave_in_request_order_and_waits_overlap(world: World) -> None:
+    """G25: the first answer is ready last, and yet is sent first."""
+    waits: dict[int, asyncio.Future[None]] = {}
+
+    def handler(broker: Any, context: RequestContext, request: HeartbeatRequest) -> Any:
+        number = request.generation_id
+        if number == 3:
+            return HeartbeatResponse(throttle_time_ms=3)
+        wait = waits[number] = asyncio.get_running_loop().create_future()
+        if number == 1:
+            return Later([wait], lambda: HeartbeatResponse(throttle_time_ms=1))
+
+        async def answer() -> HeartbeatResponse:
+            await wait
+            return HeartbeatResponse(throttle_time_ms=2)
+
+        return answer()
+
+    world.handle(HeartbeatRequest, handler)
+    client = await world.connect()
+    for number in (1, 2, 3):
+        client.send(beat(number), 4)
+    await until(lambda: len(waits) == 2)
+    waits[2].set_result(None)
+    await asyncio.sleep(0)
+    waits[1].set_result(None)
+    received = [(await client.receive(HeartbeatResponse, 4))[1].throttle_time_ms for _ in range(3)]
+    assert received == [1, 2, 3]
+
+
+async def test_a_full_queue_pauses_the_reading_and_nothing_is_lost(world: World) -> None:
+    waits: list[asyncio.Future[None]] = []
+
+    def handler(broker: Any, context: RequestContext, request: HeartbeatRequest) -> Later:
+        wait: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waits.append(wait)
+        return Later([wait], lambda: HeartbeatResponse(throttle_time_ms=request.generation_id))
+
+    world.handle(HeartbeatRequest, handler)
+    client = await world.connect()
+    for number in range(50):
+        client.send(beat(number), 4)
+    await client.writer.drain()
+    for number in range(50):
+        await until(lambda: len(waits) > number)  # noqa: B023
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(waits) <= number + IN_FLIGHT
+        waits[number].set_result(None)
+        assert (await client.receive(HeartbeatResponse, 4))[1].throttle_time_ms == number
+
+
+async def test_a_client_that_does_not_read_is_not_read_from(world: World) -> None:
+    handled = 0
+
+    def list_groups(broker: Any, context: RequestContext, request: Any) -> Any:
+        nonlocal handled
+        handled += 1
+        response = registry[16].response()
+        response.groups = [type(response).ListedGroup(group_id="x" * 30_000) for _ in range(10)]
+        return response
+
+    world.handle(ListGroupsRequest, list_groups)
+    client = await world.connect()
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    for _ in range(200):
+        client.send(ListGroupsRequest(), 4)
+    await client.writer.drain()
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert handled < 100
+    client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    for _ in range(200):
+        await client.receive_frame()
+    assert handled == 200
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\x7f\xff\xff\xff", "a frame of 2147483647 bytes"),
+        (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
+        (b"\0\0\0\x02\0\0", "a frame of 2 bytes"),
+        (b"\0\0\0\x0a\x03\xe7\0\0\0\0\0\1\xff\xff", "API 999 v0 is not served"),
+        (b"\0\0\0\x0a\0\x0c\0\x63\0\0\0\1\xff\xff", "v99 is not served"),
+        (b"\0\0\0\x0a\0\x0c\0\0\0\0\0\1\xff\xff", "v0: "),
+        (b"\0\0\0\x0a\0\x0c\0\0\0\0\0\1\x7f\xff", "v0: "),
+    ],
+)
+async def test_broken_frames_close_the_connection_with_one_line(
+    world: World, caplog: pytest.LogCaptureFixture, data: bytes, reason: str
+) -> None:
+    """G27: a length is checked before anything is allocated, and nobody else is disturbed."""
+    other = await world.connect()
+    client = await world.connect()
+    with caplog.at_level(logging.WARNING, connection.__name__):
+        client.send_bytes(data)
+        assert await client.is_closed_by_peer()
+    assert len(caplog.records) == 1
+    assert reason in caplog.text
+    assert world.counters.malformed_requests == 1
+    assert (await other.ask(beat(7), 4)).throttle_time_ms == 7
+
+
+async def test_an_announced_size_is_not_allocated(world: World) -> None:
+    """G27."""
+    client = await world.connect()
+    client.send_bytes((FRAME_BYTES).to_bytes(4, "big") + b"\0\0\0\x09\0\0\0\1\xff\xff")
+    await until(lambda: world.counters.bytes_received)
+    (served,) = world.server.connections
+    assert len(served._large or b"") <= connection.RECEIVE_BYTES
+
+
+async def test_api_versions_answers_an_unknown_version_in_version_0(world: World) -> None:
+    """G1."""
+    world.handle(ApiVersionsRequest, lambda broker, context, request: ApiVersionsResponse())
+    client = await world.connect()
+    client.send_bytes(b"\0\0\0\x0e\0\x12\0\x7f\0\0\0\x05\0\4test")
+    correlation_id, answer = await client.receive(ApiVersionsResponse, 0)
+    assert correlation_id == 5
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert any(row.api_key == 18 and row.max_version == 4 for row in answer.api_keys)
+    assert (await client.ask(beat(1), 4)).throttle_time_ms == 1
+
+
+async def test_our_own_bug_is_an_answer_and_a_traceback(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(broker: Any, context: RequestContext, request: HeartbeatRequest) -> Any:
+        match request.generation_id:
+            case 1:
+                raise RuntimeError("bug")
+            case 2:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            case 3:
+                return HeartbeatResponse(throttle_time_ms="no number")  # type: ignore[arg-type]
+
+        async def fails() -> HeartbeatResponse:
+            await asyncio.sleep(0)
+            raise RuntimeError("late bug")
+
+        return fails()
+
+    world.handle(HeartbeatRequest, handler)
+    client = await world.connect()
+    codes = [(await client.ask(beat(number), 4)).error_code for number in (1, 2, 3, 4)]
+    unknown = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert codes == [unknown, ErrorCode.UNKNOWN_MEMBER_ID, unknown, unknown]
+    assert world.counters.internal_errors == 3
+    assert "Traceback" in caplog.text
+
+
+async def test_too_many_connections_are_refused(world: World) -> None:
+    clients = [await world.connect() for _ in range(3)]
+    for client in clients:
+        assert (await client.ask(beat(1), 4)).throttle_time_ms == 1
+    assert await (await world.connect()).is_closed_by_peer()
+    assert world.counters.connections_refused == 1
+    await clients[0].close()
+    await until(lambda: world.counters.connections_open == 2)
+    assert (await (await world.connect()).ask(beat(2), 4)).throttle_time_ms == 2
+
+
+async def test_idle_connections_are_closed(world: World) -> None:
+    idle, busy = await world.connect(), await world.connect()
+    for client in (idle, busy):
+        await client.ask(beat(1), 4)
+    clock = world.server.broker.clock
+    assert isinstance(clock, ManualClock)
+    for _ in range(30):
+        clock.advance(1_000)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await busy.ask(beat(1), 4)
+    assert await idle.is_closed_by_peer()
+    await busy.ask(beat(1), 4)
+
+
+async def test_draining_answers_what_was_taken(world: World) -> None:
+    wait: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    world.handle(
+        HeartbeatRequest,
+        lambda broker, context, request: Later([wait], lambda: HeartbeatResponse(throttle_time_ms=9)),
+    )
+    client = await world.connect()
+    client.send(beat(1), 4)
+    await until(lambda: any(served.has_answers_to_come for served in world.server.connections))
+    world.server.stop_listening()
+    drained = asyncio.ensure_future(world.server.drain())
+    await asyncio.sleep(0)
+    assert not drained.done()
+    wait.set_result(None)
+    await drained
+    assert (await client.receive(HeartbeatResponse, 4))[1].throttle_time_ms == 9
