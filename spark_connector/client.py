@@ -1,0 +1,414 @@
+"""A small blocking Kafka client: connections, metadata, offset look-ups, fetches, each with retries.
+
+Versions are negotiated with each broker (ApiVersions) and stay below topic ids (Fetch 12), so that Apache
+Kafka from 0.11 on answers as kompakt does. A `Cluster` lives in its Python worker process and is found again
+by the next task (`connect`): tasks are short and connections are not. A connection is taken out of the cache
+while it is used, so that no two tasks share one, and dropped, not given back, when anything about it is in
+doubt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import socket
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+from protocol.errors import ErrorCode, MalformedFrame
+from protocol.framing import decode_response, encode_request
+from protocol.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+from spark_connector.errors import ConnectorError
+from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
+from spark_connector.options import ClientSettings
+
+logger = logging.getLogger("kompakt.spark")
+T = TypeVar("T")
+
+API_VERSIONS, FETCH, LIST_OFFSETS, METADATA = 18, 1, 2, 3
+# The lowest and highest version spoken of each API: fetches by topic name, isolation levels everywhere.
+SPOKEN = {FETCH: (4, 12), LIST_OFFSETS: (2, 7), METADATA: (4, 9)}
+MAX_FRAME_BYTES = 1 << 30
+IDLE_CONNECTIONS = 8  # kept for each broker
+MISSING_TRIES = 4
+
+TRANSIENT = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+class Unavailable(Exception):
+    """Worth another try: a broken connection, a leader on the move, a broker that starts."""
+
+
+class TopicMissing(Unavailable):
+    """The broker knows no such topic or partition: it may just have been made, but hardly for a minute."""
+
+
+class Backoff:
+    """Waits that grow from `retry_backoff_ms` to `retry_backoff_max_ms` until `api_timeout_ms` are over."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._missing = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """After progress: the next trouble has all the time again."""
+        self._deadline = time.monotonic() + self._settings.api_timeout_ms / 1000
+        self._wait_s = self._settings.retry_backoff_ms / 1000
+
+    def wait(self, reason: Exception, what: str) -> None:
+        """Sleep before another try; ConnectorError when the time is over."""
+        if isinstance(reason, TopicMissing):
+            self._missing += 1
+            if self._missing == MISSING_TRIES:
+                raise ConnectorError(f"{what}: {reason}") from reason
+        wait_s = self._wait_s * random.uniform(0.8, 1.2)
+        if time.monotonic() + wait_s > self._deadline:
+            seconds = self._settings.api_timeout_ms / 1000
+            servers = ",".join(f"{host}:{port}" for host, port in self._settings.bootstrap_servers)
+            raise ConnectorError(
+                f"{what} failed for {seconds:g} s (kafka.default.api.timeout.ms) at {servers}: {reason}"
+            ) from reason
+        logger.info("%s: %s; trying again in %.1f s", what, reason, wait_s)
+        time.sleep(wait_s)
+        self._wait_s = min(self._wait_s * 2, self._settings.retry_backoff_max_ms / 1000)
+
+
+class Connection:
+    """One blocking socket to one broker. Owned by: whoever took it out of the cache."""
+
+    def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
+        self.address = (host, port)
+        self._settings = settings
+        self._correlation_id = 0
+        self._awaited: list[tuple[int, type[Any], int]] = []
+        self._socket = self._open()
+        try:
+            self.versions = self._negotiate()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> socket.socket:
+        timeout_s = self._settings.request_timeout_ms / 1000
+        try:
+            made = socket.create_connection(self.address, timeout_s)
+        except OSError as problem:
+            raise Unavailable(f"no connection to {self._name()}: {problem}") from problem
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._settings.receive_buffer_bytes > 0:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
+        return made
+
+    def _name(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+    def _negotiate(self) -> dict[int, int]:
+        answer = self._exchange(ApiVersionsRequest(), 0, ApiVersionsResponse)
+        if answer.error_code:
+            raise ConnectorError(f"{self._name()} refuses ApiVersions: {ErrorCode(answer.error_code).name}")
+        served = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        versions = {}
+        for key, (lowest, highest) in SPOKEN.items():
+            broker_lowest, broker_highest = served.get(key, (0, -1))
+            versions[key] = min(highest, broker_highest)
+            if versions[key] < max(lowest, broker_lowest):
+                raise ConnectorError(
+                    f"{self._name()} serves versions {broker_lowest} to {broker_highest} of API {key}, "
+                    f"versions {lowest} to {highest} are needed"
+                )
+        return versions
+
+    @property
+    def is_idle(self) -> bool:
+        """No answer is awaited, so the next one read belongs to the next request."""
+        return not self._awaited
+
+    def send(self, request: Any, api_key: int, response: type[Any]) -> None:
+        """Send without waiting; answers come in the order of the requests."""
+        self._send(request, self.versions[api_key], response)
+
+    def _send(self, request: Any, version: int, response: type[Any]) -> None:
+        self._correlation_id += 1
+        parts = encode_request(request, version, self._correlation_id, self._settings.client_id)
+        try:
+            self._socket.sendall(b"".join(parts))
+        except OSError as problem:
+            raise Unavailable(f"{self._name()} closed the connection: {problem}") from problem
+        self._awaited.append((self._correlation_id, response, version))
+
+    def receive(self) -> Any:
+        """The answer to the oldest request without one."""
+        correlation_id, response, version = self._awaited[0]
+        try:
+            (size,) = struct.unpack(">i", self._read(4))
+            if not 4 <= size <= MAX_FRAME_BYTES:
+                raise ConnectorError(
+                    f"{self._name()} sent a frame of {size} bytes; is it a Kafka listener without TLS?"
+                )
+            answered, message = decode_response(response, version, cast(bytes, self._read(size)))
+        except OSError as problem:
+            raise Unavailable(f"{self._name()} did not answer: {problem}") from problem
+        except MalformedFrame as problem:
+            raise Unavailable(f"{self._name()} sent a broken {response.__name__}: {problem}") from problem
+        if answered != correlation_id:
+            raise Unavailable(f"{self._name()} answered request {answered} in place of {correlation_id}")
+        del self._awaited[0]
+        return message
+
+    def _read(self, size: int) -> bytearray:
+        """A new buffer for each answer: the records of a fetch are used where they lie."""
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        position = 0
+        while position < size:
+            got = self._socket.recv_into(view[position:])
+            if got == 0:
+                raise ConnectionResetError("the connection was closed")
+            position += got
+        return buffer
+
+    def call(self, request: Any, api_key: int, response: type[T]) -> T:
+        """Send and wait for the answer."""
+        return self._exchange(request, self.versions[api_key], response)
+
+    def _exchange(self, request: Any, version: int, response: type[T]) -> T:
+        self._send(request, version, response)
+        message: T = self.receive()
+        return message
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+
+class Cluster:
+    """The brokers behind one set of settings. Owned by: any thread; the idle lists change atomically."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._idle: defaultdict[tuple[str, int], list[Connection]] = defaultdict(list)
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+
+    # --- connections
+
+    @contextlib.contextmanager
+    def connection(self, address: tuple[str, int]) -> Iterator[Connection]:
+        """A connection to `address` for the time of the block; given back unless the block fails."""
+        idle = self._idle[address]
+        try:
+            connection = idle.pop()
+        except IndexError:
+            connection = Connection(*address, self.settings)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            # The others to this address are as old: after a restart of the broker they are dead too.
+            for other in self._drain(address):
+                other.close()
+            raise
+        if connection.is_idle and len(idle) < IDLE_CONNECTIONS:
+            idle.append(connection)
+        else:
+            connection.close()
+
+    def _drain(self, address: tuple[str, int]) -> list[Connection]:
+        drained, self._idle[address] = self._idle[address], []
+        return drained
+
+    def close(self) -> None:
+        for address in list(self._idle):
+            for connection in self._drain(address):
+                connection.close()
+
+    @contextlib.contextmanager
+    def any_connection(self) -> Iterator[Connection]:
+        """A connection to any broker that can be reached, known ones first."""
+        addresses = list(dict.fromkeys([*self._brokers.values(), *self.settings.bootstrap_servers]))
+        reasons = []
+        for address in addresses:
+            stack = contextlib.ExitStack()
+            try:
+                connection = stack.enter_context(self.connection(address))
+            except Unavailable as problem:
+                reasons.append(str(problem))
+                continue
+            with stack:
+                yield connection
+            return
+        raise Unavailable("; ".join(reasons))
+
+    def retrying(self, what: str, action: Callable[[], T]) -> T:
+        """Run `action` until it is not `Unavailable`, or too much time has gone."""
+        backoff = Backoff(self.settings)
+        while True:
+            try:
+                return action()
+            except Unavailable as problem:
+                backoff.wait(problem, what)
+
+    # --- metadata
+
+    def describe(self, topics: Iterable[str] | None) -> dict[str, list[int]]:
+        """Topic -> its partitions: of `topics`, which must all exist, or (None) of all but internal ones."""
+        names = None if topics is None else sorted(topics)
+        return self.retrying("looking up topics", lambda: self._describe(names))
+
+    def _describe(self, names: list[str] | None) -> dict[str, list[int]]:
+        answer = self._metadata(names)
+        found: dict[str, list[int]] = {}
+        for topic in answer.topics:
+            if names is None and topic.is_internal:
+                continue
+            if topic.error_code:
+                raise refusal(topic.error_code, f"topic {topic.name}")
+            found[topic.name or ""] = sorted(partition.partition_index for partition in topic.partitions)
+        return found
+
+    def _metadata(self, names: list[str] | None) -> MetadataResponse:
+        topics = (
+            None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        )
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        with self.any_connection() as connection:
+            answer = connection.call(request, METADATA, MetadataResponse)
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                leader = TopicPartition(topic.name or "", partition.partition_index)
+                self._leaders[leader] = partition.leader_id
+        return answer
+
+    def leader_of(self, topic_partition: TopicPartition) -> tuple[str, int]:
+        """The address of the partition's leader, asked for unless known; `Unavailable` without one."""
+        address = self._brokers.get(self._leaders.get(topic_partition, -1))
+        if address is not None:
+            return address
+        answer = self._metadata([topic_partition.topic])
+        for topic in answer.topics:
+            if topic.error_code:
+                raise refusal(topic.error_code, f"topic {topic.name}")
+        address = self._brokers.get(self._leaders.get(topic_partition, -1))
+        if address is None:
+            raise Unavailable(f"{topic_partition} has no leader")
+        return address
+
+    def forget_leaders(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Ask again who leads them before the next request."""
+        for topic_partition in topic_partitions:
+            self._leaders.pop(topic_partition, None)
+
+    # --- offsets
+
+    def earliest_offsets(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each log."""
+        return self.list_offsets(dict.fromkeys(topic_partitions, EARLIEST))
+
+    def latest_offsets(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of what the isolation level lets be seen: high watermark or last stable offset."""
+        return self.list_offsets(dict.fromkeys(topic_partitions, LATEST))
+
+    def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Timestamp, EARLIEST or LATEST of each partition -> its offset; -1 where no record is that young."""
+        left = dict(timestamps)
+        found: dict[TopicPartition, int] = {}
+        backoff = Backoff(self.settings)
+        while left:
+            try:
+                self._list_offsets(left, found)
+            except Unavailable as problem:
+                self.forget_leaders(left)
+                backoff.wait(problem, "looking up offsets")
+        return found
+
+    def _list_offsets(self, left: dict[TopicPartition, int], found: dict[TopicPartition, int]) -> None:
+        """One request to each leader; answers move from `left` to `found`."""
+        by_leader: defaultdict[tuple[str, int], list[TopicPartition]] = defaultdict(list)
+        for topic_partition in sorted(left):
+            by_leader[self.leader_of(topic_partition)].append(topic_partition)
+        for address, partitions in by_leader.items():
+            with self.connection(address) as connection:
+                request = self._list_offsets_request(partitions, left)
+                answer = connection.call(request, LIST_OFFSETS, ListOffsetsResponse)
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    topic_partition = TopicPartition(topic.name, partition.partition_index)
+                    if partition.error_code:
+                        raise refusal(partition.error_code, f"the offsets of {topic_partition}")
+                    found[topic_partition] = partition.offset
+                    left.pop(topic_partition, None)
+
+    def _list_offsets_request(
+        self, partitions: list[TopicPartition], timestamps: Mapping[TopicPartition, int]
+    ) -> ListOffsetsRequest:
+        topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
+        for topic_partition in partitions:
+            topic = topics.setdefault(
+                topic_partition.topic,
+                ListOffsetsRequest.ListOffsetsTopic(name=topic_partition.topic, partitions=[]),
+            )
+            topic.partitions.append(
+                ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+                    partition_index=topic_partition.partition,
+                    current_leader_epoch=-1,
+                    timestamp=timestamps[topic_partition],
+                )
+            )
+        return ListOffsetsRequest(
+            replica_id=-1, isolation_level=int(self.settings.read_committed), topics=list(topics.values())
+        )
+
+
+def refusal(error_code: int, what: str) -> Exception:
+    """The exception for an error code: `Unavailable` when another try may help, else a ConnectorError."""
+    try:
+        code = ErrorCode(error_code)
+    except ValueError:
+        return ConnectorError(f"{what}: the broker answered with the unknown error {error_code}")
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return TopicMissing(f"{what}: {code.name}")
+    if code in TRANSIENT:
+        return Unavailable(f"{what}: {code.name}")
+    return ConnectorError(f"{what}: {code.name}")
+
+
+_clusters: dict[tuple[int, ClientSettings], Cluster] = {}
+
+
+def connect(settings: ClientSettings) -> Cluster:
+    """The cluster of this process for `settings`: a worker's later tasks find earlier connections.
+
+    The process id keeps a forked worker from using the sockets of its parent.
+    """
+    key = (os.getpid(), settings)
+    if key not in _clusters:
+        _clusters[key] = Cluster(settings)
+    return _clusters[key]

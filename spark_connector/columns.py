@@ -1,0 +1,153 @@
+"""Arrow record batches out of fetched bytes: the columns of Spark's own Kafka source, as many as wanted.
+
+Key, value and headers are copied once, by kernel, from the fetched (or decompressed) bytes into buffers of
+exactly their size; offsets and timestamps are written by the walk itself; topic and partition are the same
+for all rows of a task, made once, sliced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy
+import pyarrow
+
+from protocol.record_kernels import FAULTS, LOCATED_ROWS, OK
+from spark_connector import kernels
+from spark_connector.kernels import Bytes, Ints, Longs
+from spark_connector.offsets import TopicPartition
+from spark_connector.options import COLUMN_TYPES
+
+HEADER_TYPE = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+ARROW_TYPES: dict[str, pyarrow.DataType] = {
+    "key": pyarrow.binary(),
+    "value": pyarrow.binary(),
+    "topic": pyarrow.string(),
+    "partition": pyarrow.int32(),
+    "offset": pyarrow.int64(),
+    "timestamp": pyarrow.timestamp("us", tz="UTC"),
+    "timestampType": pyarrow.int32(),
+    "headers": pyarrow.list_(HEADER_TYPE),
+}
+assert ARROW_TYPES.keys() == COLUMN_TYPES.keys()
+
+
+class BrokenRecords(Exception):
+    """The records of a batch are not what its header says; `batch` is its row in the batch table."""
+
+    def __init__(self, batch: int, reason: str) -> None:
+        super().__init__(reason)
+        self.batch = batch
+
+
+class ColumnBuilder:
+    """Makes the record batches of one topic partition. Owned by: the one task that reads it."""
+
+    def __init__(self, names: Sequence[str], topic_partition: TopicPartition) -> None:
+        self.schema = pyarrow.schema([(name, ARROW_TYPES[name]) for name in names])
+        self.topic_partition = topic_partition
+        self._rows: Longs = numpy.empty((0, LOCATED_ROWS), numpy.int64)
+        self._constants: dict[str, pyarrow.Array] = {}
+
+    def build(self, data: Bytes, batches: Longs, start: int, end: int) -> pyarrow.RecordBatch | None:
+        """The records of `batches` (a batch table over `data`) within [start, end), None without any."""
+        capacity = int(batches[:, kernels.RECORD_COUNT].sum())
+        if len(self._rows) < capacity:
+            self._rows = numpy.empty((capacity, LOCATED_ROWS), numpy.int64)
+        offsets = numpy.empty(capacity, numpy.int64)
+        timestamps = numpy.empty(capacity, numpy.int64)
+        timestamp_types = numpy.empty(capacity, numpy.int32)
+        count, fault, batch = kernels.locate_rows(
+            data, batches, start, end, self._rows, offsets, timestamps, timestamp_types
+        )
+        if fault != OK:
+            raise BrokenRecords(batch, FAULTS[fault])
+        if count == 0:
+            return None
+        rows = self._rows[:count]
+        makers: dict[str, Callable[[], pyarrow.Array]] = {
+            "key": lambda: _binary(data, rows, kernels.KEY_FIELDS),
+            "value": lambda: _binary(data, rows, kernels.VALUE_FIELDS),
+            "topic": lambda: self._constant("topic", count),
+            "partition": lambda: self._constant("partition", count),
+            "offset": lambda: _fixed(ARROW_TYPES["offset"], offsets, count),
+            "timestamp": lambda: _fixed(ARROW_TYPES["timestamp"], timestamps, count),
+            "timestampType": lambda: _fixed(ARROW_TYPES["timestampType"], timestamp_types, count),
+            "headers": lambda: _headers(data, rows),
+        }
+        return pyarrow.RecordBatch.from_arrays(
+            [makers[name]() for name in self.schema.names], schema=self.schema
+        )
+
+    def _constant(self, name: str, count: int) -> pyarrow.Array:
+        """`count` times the task's topic or partition, sliced from a longer array that lasts for the task."""
+        made = self._constants.get(name)
+        if made is None or len(made) < count:
+            topic, partition = self.topic_partition
+            if name == "topic":
+                made = _repeated_text(topic, count)
+            else:
+                made = _fixed(ARROW_TYPES[name], numpy.full(count, partition, numpy.int32), count)
+            self._constants[name] = made
+        return made[:count]
+
+
+def _repeated_text(text: str, count: int) -> pyarrow.Array:
+    """As `pyarrow.repeat`, which would make every worker import pandas to look at the value."""
+    encoded = text.encode()
+    ends = numpy.arange(count + 1, dtype=numpy.int32) * numpy.int32(len(encoded))
+    buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(encoded * count)]
+    return pyarrow.Array.from_buffers(pyarrow.string(), count, buffers)
+
+
+def _fixed(kind: pyarrow.DataType, numbers: Longs | Ints, count: int) -> pyarrow.Array:
+    return pyarrow.Array.from_buffers(kind, count, [None, pyarrow.py_buffer(numbers)])
+
+
+def _bits(count: int) -> Bytes:
+    return numpy.zeros((count + 7) // 8, numpy.uint8)
+
+
+def _buffer_or_none(bits: Bytes) -> pyarrow.Buffer | None:
+    return pyarrow.py_buffer(bits) if bits.size else None
+
+
+def _binary(data: Bytes, rows: Longs, fields: tuple[int, int]) -> pyarrow.Array:
+    position_field, size_field = fields
+    size, nulls = kernels.measure_column(rows, size_field)
+    output = numpy.empty(size, numpy.uint8)
+    ends = numpy.empty(len(rows) + 1, numpy.int32)
+    validity = _bits(len(rows) if nulls else 0)
+    if not kernels.copy_column(data, rows, position_field, size_field, ends, validity, output):
+        raise AssertionError("a located record lies outside of its bytes")
+    buffers = [_buffer_or_none(validity), pyarrow.py_buffer(ends), pyarrow.py_buffer(output)]
+    return pyarrow.Array.from_buffers(pyarrow.binary(), len(rows), buffers, null_count=nulls)
+
+
+def _headers(data: Bytes, rows: Longs) -> pyarrow.Array:
+    count, key_bytes, value_bytes = kernels.measure_headers(data, rows)
+    if count < 0:
+        raise AssertionError("a located record has headers outside of its bytes")
+    list_ends = numpy.empty(len(rows) + 1, numpy.int32)
+    list_validity = _bits(len(rows))
+    key_ends, value_ends = numpy.empty(count + 1, numpy.int32), numpy.empty(count + 1, numpy.int32)
+    keys, values = numpy.empty(key_bytes, numpy.uint8), numpy.empty(value_bytes, numpy.uint8)
+    value_validity = _bits(count)
+    kernels.copy_headers(
+        data, rows, list_ends, list_validity, key_ends, keys, value_ends, value_validity, values
+    )
+    key_buffers = [None, pyarrow.py_buffer(key_ends), pyarrow.py_buffer(keys)]
+    value_buffers = [
+        pyarrow.py_buffer(value_validity),
+        pyarrow.py_buffer(value_ends),
+        pyarrow.py_buffer(values),
+    ]
+    pairs = pyarrow.StructArray.from_arrays(
+        [
+            pyarrow.Array.from_buffers(pyarrow.string(), count, key_buffers),
+            pyarrow.Array.from_buffers(pyarrow.binary(), count, value_buffers),
+        ],
+        fields=list(HEADER_TYPE),
+    )
+    list_buffers = [pyarrow.py_buffer(list_validity), pyarrow.py_buffer(list_ends)]
+    return pyarrow.Array.from_buffers(ARROW_TYPES["headers"], len(rows), list_buffers, children=[pairs])

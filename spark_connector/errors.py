@@ -1,0 +1,11 @@
+"""What a user of the connector can be told: one exception for every refusal, one for lost data."""
+
+from __future__ import annotations
+
+
+class ConnectorError(RuntimeError):
+    """A wrong option, an unreachable broker, an answer that cannot be used: the message says what to do."""
+
+
+class DataLossError(ConnectorError):
+    """Planned offsets are no longer (or not yet) in the log and `failOnDataLoss` is true."""

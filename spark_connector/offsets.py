@@ -1,0 +1,180 @@
+"""Offsets as values: JSON forms, ranges, splits and rate limits. Pure; asks no broker.
+
+The JSON is that of Spark's own Kafka source, `{"topic":{"0":5}}`, always with topics sorted and partitions in
+numeric order: Spark compares offsets as strings, and the same offsets in another order would be an empty
+extra micro-batch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from spark_connector.errors import ConnectorError
+
+LATEST = -1
+EARLIEST = -2
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """What one task reads: offsets from `start` up to but without `end`.
+
+    EARLIEST and LATEST in place of an offset are looked up by the task itself when it starts.
+    """
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def is_resolved(self) -> bool:
+        return self.start >= 0 and self.end >= 0
+
+    @property
+    def size(self) -> int:
+        """Offsets, not records: cleaned logs have holes."""
+        return max(self.end - self.start, 0)
+
+
+def to_json_object(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """The canonical form, as Spark stores it in a checkpoint."""
+    result: dict[str, dict[str, int]] = {}
+    for topic_partition in sorted(offsets):
+        result.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offsets[
+            topic_partition
+        ]
+    return result
+
+
+def from_json_object(value: Any, what: str = "offset") -> dict[TopicPartition, int]:
+    """Read `{"topic":{"0":5}}`; ConnectorError for anything else."""
+    if not isinstance(value, dict):
+        raise _wrong_form(what, value)
+    result: dict[TopicPartition, int] = {}
+    for topic, partitions in value.items():
+        if not isinstance(partitions, dict):
+            raise _wrong_form(what, value)
+        for partition, offset in partitions.items():
+            if not partition.isdecimal() or not isinstance(offset, int) or isinstance(offset, bool):
+                raise _wrong_form(what, value)
+            result[TopicPartition(topic, int(partition))] = offset
+    return result
+
+
+def parse_offsets(text: str, what: str) -> dict[TopicPartition, int]:
+    """The offsets of an option's JSON text."""
+    return from_json_object(_load(text, what), what)
+
+
+def parse_assignment(text: str, what: str = "assign") -> tuple[TopicPartition, ...]:
+    """The partitions of `{"topic":[0,1]}`."""
+    value = _load(text, what)
+    partitions: set[TopicPartition] = set()
+    if isinstance(value, dict):
+        for topic, numbers in value.items():
+            if not isinstance(numbers, list) or not all(
+                type(number) is int and number >= 0 for number in numbers
+            ):
+                raise ConnectorError(f'{what} must look like {{"topic":[0,1]}}, not {text}')
+            partitions.update(TopicPartition(topic, number) for number in numbers)
+    if not partitions:
+        raise ConnectorError(f'{what} must look like {{"topic":[0,1]}}, not {text}')
+    return tuple(sorted(partitions))
+
+
+def require_same_partitions(
+    given: Iterable[TopicPartition], found: Iterable[TopicPartition], what: str
+) -> None:
+    """An option that gives offsets must give them for every partition that is read, and for no other."""
+    given, found = set(given), set(found)
+    if given == found:
+        return
+    parts = []
+    if found - given:
+        parts.append(f"missing: {_listed(found - given)}")
+    if given - found:
+        parts.append(f"not among the partitions to read: {_listed(given - found)}")
+    raise ConnectorError(
+        f"{what} must name each partition to read and no other (-1: latest, -2: earliest); {'; '.join(parts)}"
+    )
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
+) -> list[OffsetRange]:
+    """Cut large ranges into tasks: first none longer than `max_records`, then about `min_partitions` in all.
+
+    Resolved ranges only; empty ones are dropped, and those below the average stay whole.
+    """
+    left = [piece for piece in ranges if piece.size > 0]
+    if max_records:
+        left = [part for piece in left for part in _divide(piece, math.ceil(piece.size / max_records))]
+    if not min_partitions or min_partitions <= len(left):
+        return left
+    average = sum(piece.size for piece in left) / min_partitions
+    large_size = sum(piece.size for piece in left if piece.size >= average)
+    tasks = min_partitions - sum(1 for piece in left if piece.size < average)
+    result: list[OffsetRange] = []
+    for piece in left:
+        parts = 1 if piece.size < average else max(round(piece.size / large_size * tasks), 1)
+        result.extend(_divide(piece, parts))
+    return result
+
+
+def _divide(piece: OffsetRange, parts: int) -> list[OffsetRange]:
+    """`parts` ranges of nearly the same size that cover `piece` exactly."""
+    parts = min(max(parts, 1), max(piece.size, 1))
+    edges = [piece.start + piece.size * index // parts for index in range(parts + 1)]
+    return [replace(piece, start=edges[index], end=edges[index + 1]) for index in range(parts)]
+
+
+def limit_offsets(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
+    """Ends that lie `limit` offsets behind `start` in all, shared in proportion to each partition's backlog.
+
+    A partition with a backlog gets at least one offset, so that small ones do not starve behind large ones.
+    """
+    backlog = {tp: end[tp] - start[tp] for tp in end if tp in start and end[tp] > start[tp]}
+    total = sum(backlog.values())
+    limited = dict(end)
+    for topic_partition, size in backlog.items():
+        share = limit * size / total
+        granted = math.ceil(share) if share < 1 else math.floor(share)
+        limited[topic_partition] = min(end[topic_partition], start[topic_partition] + granted)
+    return limited
+
+
+def total_backlog(start: Offsets, end: Offsets) -> int:
+    """How many offsets lie between `start` and `end` in all."""
+    return sum(max(end[tp] - start[tp], 0) for tp in end if tp in start)
+
+
+def _load(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as problem:
+        raise ConnectorError(f"{what} is neither a known word nor JSON: {text} ({problem})") from None
+
+
+def _wrong_form(what: str, value: Any) -> ConnectorError:
+    return ConnectorError(f'{what} must look like {{"topic":{{"0":23,"1":-2}}}}, not {json.dumps(value)}')
+
+
+def _listed(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(str(topic_partition) for topic_partition in sorted(partitions))

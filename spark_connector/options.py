@@ -1,0 +1,298 @@
+"""The option strings of a reader as one frozen value: the names and rules of Spark's own Kafka source.
+
+Spark hands option names over in lower case. What cannot be honoured is refused with a message, never
+silently ignored; options of Spark's own source that have no meaning here (its consumer cache) are accepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_connector.errors import ConnectorError
+from spark_connector.offsets import EARLIEST, LATEST, TopicPartition, parse_assignment, parse_offsets
+
+logger = logging.getLogger("kompakt.spark")
+
+COLUMN_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+PLAIN_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
+
+SUBSCRIPTIONS = {"assign": "assign", "subscribe": "subscribe", "subscribepattern": "subscribePattern"}
+NAMES = {
+    **SUBSCRIPTIONS,
+    "startingoffsets": "startingOffsets",
+    "endingoffsets": "endingOffsets",
+    "startingtimestamp": "startingTimestamp",
+    "endingtimestamp": "endingTimestamp",
+    "startingoffsetsbytimestamp": "startingOffsetsByTimestamp",
+    "endingoffsetsbytimestamp": "endingOffsetsByTimestamp",
+    "startingoffsetsbytimestampstrategy": "startingOffsetsByTimestampStrategy",
+    "failondataloss": "failOnDataLoss",
+    "minpartitions": "minPartitions",
+    "maxrecordsperpartition": "maxRecordsPerPartition",
+    "maxoffsetspertrigger": "maxOffsetsPerTrigger",
+    "minoffsetspertrigger": "minOffsetsPerTrigger",
+    "maxtriggerdelay": "maxTriggerDelay",
+    "includeheaders": "includeHeaders",
+    "columns": "columns",
+    "kafkaconsumer.polltimeoutms": "kafkaConsumer.pollTimeoutMs",
+    "groupidprefix": "groupIdPrefix",
+    "fetchoffset.numretries": "fetchOffset.numRetries",
+    "fetchoffset.retryintervalms": "fetchOffset.retryIntervalMs",
+}
+STREAM_ONLY = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay")
+BATCH_ONLY = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
+
+REJECTED = {
+    "kafka.auto.offset.reset": "use startingOffsets: where a query begins is the query's own business",
+    "kafka.key.deserializer": "keys are binary; cast them in the query",
+    "kafka.value.deserializer": "values are binary; cast them in the query",
+    "kafka.enable.auto.commit": "the source commits no offsets",
+    "kafka.interceptor.classes": "interceptors are Java classes, and no Java consumer runs here",
+}
+
+_SIZES = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+)\s*([a-z]*)")
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """What `kafka.*` says about the connections. Equal settings share connections within a Python worker."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str = "kompakt-spark"
+    read_committed: bool = False
+    check_crcs: bool = True
+    request_timeout_ms: int = 30_000
+    api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    fetch_bytes: int = 4 * 1024 * 1024
+    receive_buffer_bytes: int = -1
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Which partitions are read: exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where reading begins or ends: `offset` (EARLIEST or LATEST) unless offsets or times are given."""
+
+    option: str
+    offset: int = LATEST
+    offsets: tuple[tuple[TopicPartition, int], ...] = ()
+    timestamp_ms: int | None = None
+    timestamps: tuple[tuple[TopicPartition, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that a reader is told. Picklable: it travels to the executors."""
+
+    client: ClientSettings
+    subscription: Subscription
+    starting: Position | None
+    ending: Position | None
+    fail_on_missing_time: bool = True
+    fail_on_data_loss: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+    poll_timeout_ms: int = 120_000
+    columns: tuple[str, ...] = PLAIN_COLUMNS
+    stream_only: tuple[str, ...] = ()
+    batch_only: tuple[str, ...] = ()
+
+
+def parse_options(given: Mapping[str, str]) -> Options:
+    """`given` in any case of its names; ConnectorError names the option that is wrong."""
+    values = {name.lower(): value for name, value in given.items()}
+    _refuse_typing_mistakes(values)
+    for name, reason in REJECTED.items():
+        if name in values:
+            raise ConnectorError(f"option {name} is not supported: {reason}")
+    minimum = _positive(values, "minoffsetspertrigger")
+    maximum = _positive(values, "maxoffsetspertrigger")
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise ConnectorError(
+            f"minOffsetsPerTrigger ({minimum}) must not be above maxOffsetsPerTrigger ({maximum})"
+        )
+    strategy = values.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        raise ConnectorError(f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy}")
+    return Options(
+        client=_client_settings(values),
+        subscription=_subscription(values),
+        starting=_position(values, "starting"),
+        ending=_position(values, "ending"),
+        fail_on_missing_time=strategy == "error",
+        fail_on_data_loss=_boolean(values, "failondataloss", True),
+        min_partitions=_positive(values, "minpartitions"),
+        max_records_per_partition=_positive(values, "maxrecordsperpartition"),
+        max_offsets_per_trigger=maximum,
+        min_offsets_per_trigger=minimum,
+        max_trigger_delay_ms=parse_duration_ms(values.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
+        poll_timeout_ms=_positive(values, "kafkaconsumer.polltimeoutms") or 120_000,
+        columns=_columns(values),
+        stream_only=tuple(NAMES[name] for name in STREAM_ONLY if name in values),
+        batch_only=tuple(NAMES[name] for name in BATCH_ONLY if name in values),
+    )
+
+
+def parse_duration_ms(text: str, name: str) -> int:
+    """Spark's durations: `500ms`, `90s`, `15m`, a bare number being milliseconds."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or (match[2] or "ms") not in _SIZES:
+        raise ConnectorError(f"{name} must be a duration such as 90s or 15m, not {text}")
+    return int(int(match[1]) * _SIZES[match[2] or "ms"])
+
+
+def _refuse_typing_mistakes(values: Mapping[str, str]) -> None:
+    """A misspelt `startingOffset` must not read a whole topic; names unlike ours are Spark's own affair."""
+    for name in values:
+        if name in NAMES or name.startswith("kafka."):
+            continue
+        close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.85)
+        if close:
+            raise ConnectorError(f"unknown option {name}; did you mean {NAMES[close[0]]}?")
+        logger.warning("option %s means nothing to format kompakt and is ignored", name)
+
+
+def _subscription(values: Mapping[str, str]) -> Subscription:
+    given = [name for name in SUBSCRIPTIONS if values.get(name, "").strip()]
+    if len(given) != 1:
+        said = " and ".join(SUBSCRIPTIONS[name] for name in given) or "none of them"
+        raise ConnectorError(
+            f"exactly one of assign, subscribe and subscribePattern is needed, {said} was given"
+        )
+    text = values[given[0]].strip()
+    if given[0] == "assign":
+        return Subscription(partitions=parse_assignment(text))
+    if given[0] == "subscribe":
+        topics = tuple(sorted({topic.strip() for topic in text.split(",") if topic.strip()}))
+        if not topics:
+            raise ConnectorError("subscribe names no topic")
+        return Subscription(topics=topics)
+    try:
+        re.compile(text)
+    except re.error as problem:
+        raise ConnectorError(f"subscribePattern {text} is not a regular expression: {problem}") from None
+    return Subscription(pattern=text)
+
+
+def _position(values: Mapping[str, str], side: str) -> Position | None:
+    """One time for all beats times by partition, and these beat offsets, as in Spark's own source."""
+    everywhere, by_partition, by_offset = f"{side}timestamp", f"{side}offsetsbytimestamp", f"{side}offsets"
+    if everywhere in values:
+        return Position(NAMES[everywhere], timestamp_ms=_not_negative(values, everywhere))
+    if by_partition in values:
+        timestamps = parse_offsets(values[by_partition], NAMES[by_partition])
+        if any(timestamp < 0 for timestamp in timestamps.values()):
+            raise ConnectorError(f"{NAMES[by_partition]} has a negative timestamp")
+        return Position(NAMES[by_partition], timestamps=tuple(sorted(timestamps.items())))
+    if by_offset not in values:
+        return None
+    name, text = NAMES[by_offset], values[by_offset].strip()
+    if text.lower() in ("earliest", "latest"):
+        return Position(name, offset=EARLIEST if text.lower() == "earliest" else LATEST)
+    offsets = parse_offsets(text, name)
+    if any(offset < EARLIEST for offset in offsets.values()):
+        raise ConnectorError(f"{name} has an offset below -2 (earliest): {text}")
+    return Position(name, offsets=tuple(sorted(offsets.items())))
+
+
+def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
+    headers = ("headers",) if _boolean(values, "includeheaders", False) else ()
+    if "columns" not in values:
+        return PLAIN_COLUMNS + headers
+    known = {name.lower(): name for name in COLUMN_TYPES}
+    names = [name.strip() for name in values["columns"].split(",") if name.strip()]
+    for name in names:
+        if name.lower() not in known:
+            raise ConnectorError(f"columns: there is no column {name}; there are {', '.join(COLUMN_TYPES)}")
+    if not names or len({name.lower() for name in names}) != len(names):
+        raise ConnectorError(f"columns must name each column once, not {values['columns']}")
+    return tuple(known[name.lower()] for name in names)
+
+
+def _client_settings(values: Mapping[str, str]) -> ClientSettings:
+    protocol = values.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
+    if protocol != "PLAINTEXT":
+        raise ConnectorError(f"kafka.security.protocol={protocol} is not supported; only PLAINTEXT is")
+    isolation = values.get("kafka.isolation.level", "read_uncommitted").strip().lower()
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise ConnectorError(
+            f"kafka.isolation.level must be read_committed or read_uncommitted, not {isolation}"
+        )
+    defaults = ClientSettings(())
+    fetch_bytes = _positive(values, "kafka.max.partition.fetch.bytes") or defaults.fetch_bytes
+    return ClientSettings(
+        bootstrap_servers=parse_servers(values.get("kafka.bootstrap.servers", "")),
+        client_id=values.get("kafka.client.id", values.get("kafka.group.id", defaults.client_id)),
+        read_committed=isolation == "read_committed",
+        check_crcs=_boolean(values, "kafka.check.crcs", True),
+        request_timeout_ms=_positive(values, "kafka.request.timeout.ms") or defaults.request_timeout_ms,
+        api_timeout_ms=_positive(values, "kafka.default.api.timeout.ms") or defaults.api_timeout_ms,
+        retry_backoff_ms=_positive(values, "kafka.retry.backoff.ms") or defaults.retry_backoff_ms,
+        retry_backoff_max_ms=_positive(values, "kafka.retry.backoff.max.ms") or defaults.retry_backoff_max_ms,
+        fetch_bytes=min(fetch_bytes, _positive(values, "kafka.fetch.max.bytes") or fetch_bytes),
+        receive_buffer_bytes=_positive(values, "kafka.receive.buffer.bytes") or defaults.receive_buffer_bytes,
+    )
+
+
+def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
+    """`host:port,host:port`; an IPv6 address stands in brackets."""
+    servers = []
+    for server in (part.strip() for part in text.split(",")):
+        if not server:
+            continue
+        host, colon, port = server.rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConnectorError(f"kafka.bootstrap.servers must be host:port,..., not {server}")
+        servers.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    if not servers:
+        raise ConnectorError("option kafka.bootstrap.servers is needed: the addresses of one or more brokers")
+    return tuple(servers)
+
+
+def _boolean(values: Mapping[str, str], name: str, default: bool) -> bool:
+    text = values.get(name, str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise ConnectorError(f"{NAMES.get(name, name)} must be true or false, not {values[name]}")
+    return text == "true"
+
+
+def _not_negative(values: Mapping[str, str], name: str) -> int:
+    text = values[name].strip()
+    if not text.isdecimal():
+        raise ConnectorError(f"{NAMES.get(name, name)} must be a number that is not negative, not {text}")
+    return int(text)
+
+
+def _positive(values: Mapping[str, str], name: str) -> int | None:
+    if name not in values:
+        return None
+    number = _not_negative(values, name)
+    if number == 0:
+        raise ConnectorError(f"{NAMES.get(name, name)} must be positive")
+    return number

@@ -1,0 +1,169 @@
+"""Micro-batch streams: where the next batch ends, and how it is cut into tasks.
+
+One long-lived process on Spark's driver side holds a `StreamReader` and asks it for offsets; `read` runs in
+the workers on a pickled copy. Limits count offsets, as in Spark's own source: on a cleaned log a batch can
+hold fewer records.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from spark_connector.client import connect
+from spark_connector.errors import ConnectorError, DataLossError
+from spark_connector.offsets import (
+    LATEST,
+    OffsetRange,
+    TopicPartition,
+    from_json_object,
+    limit_offsets,
+    split_ranges,
+    to_json_object,
+    total_backlog,
+)
+from spark_connector.options import Options, Position
+from spark_connector.planning import find_partitions, locate, resolve
+from spark_connector.reader import read_range
+
+logger = logging.getLogger("kompakt.spark")
+
+LOOK_UP_TRIES = 4
+LOOK_UP_PAUSE_S = 0.1
+
+Found = dict[TopicPartition, int]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Owned by: the query's planning process, and a pickled copy by each task."""
+
+    def __init__(self, options: Options, columns: Sequence[str]) -> None:
+        if options.batch_only:
+            raise ConnectorError(
+                f"{', '.join(options.batch_only)}: a stream has no end; the option is for batch reads"
+            )
+        self._options = options
+        self._columns = tuple(columns)
+        self._latest: Found | None = None
+        self._fixed_end: Found | None = None
+        self._last_batch_s: float | None = None
+
+    # --- planning
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+        cluster = connect(self._options.client)
+        position = self._options.starting or Position("startingOffsets", LATEST)
+        found = find_partitions(cluster, self._options.subscription)
+        start = locate(cluster, position, found, latest_if_none=not self._options.fail_on_missing_time)
+        return to_json_object(resolve(cluster, start))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of the whole query: what arrives from now on is for the next run."""
+        self._fixed_end = self._look_up({})
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Tells Spark whether there is a limit; what it is, `latestOffset` knows by itself."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next micro-batch ends; `start` itself when there is to be none."""
+        begin = from_json_object(start)
+        latest = self._look_up(begin) if self._fixed_end is None else dict(self._fixed_end)
+        self._latest = latest
+        if isinstance(limit, ReadAllAvailable):
+            return to_json_object(latest)
+        begin = self._with_new_partitions(begin, latest)
+        if self._should_wait(begin, latest):
+            return start
+        self._last_batch_s = time.monotonic()
+        if self._options.max_offsets_per_trigger is not None:
+            latest = limit_offsets(begin, latest, self._options.max_offsets_per_trigger)
+        return to_json_object(latest)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The log ends that `latestOffset` saw last, for the progress report."""
+        return None if self._latest is None else to_json_object(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of one micro-batch."""
+        begin, until = from_json_object(start), from_json_object(end)
+        gone = sorted(begin.keys() - until.keys())
+        if gone:
+            self._lose(f"{', '.join(map(str, gone))} are gone")
+        for partition in sorted(begin.keys() & until.keys()):
+            if until[partition] < begin[partition]:
+                self._lose(f"{partition} went back from offset {begin[partition]} to {until[partition]}")
+        complete = self._with_new_partitions(begin, until)
+        for partition in sorted(until.keys() - begin.keys()):
+            if complete[partition] > 0:
+                self._lose(f"the new {partition} starts at offset {complete[partition]}, not at 0")
+        ranges = [
+            OffsetRange(partition, complete[partition], until[partition]) for partition in sorted(until)
+        ]
+        ranges = split_ranges(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        return [InputPartition(wanted) for wanted in ranges]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: progress lives in the query's checkpoint."""
+
+    def stop(self) -> None:
+        """Close the planning process's connections."""
+        connect(self._options.client).close()
+
+    # --- reading
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The Arrow record batches of one input partition."""
+        return read_range(self._options, self._columns, partition.value)
+
+    # --- looking up
+
+    def _look_up(self, known: Found) -> Found:
+        """The log ends now; asked again when one has gone back, as a new leader may lag for a moment."""
+        cluster = connect(self._options.client)
+        found = find_partitions(cluster, self._options.subscription)
+        for _ in range(LOOK_UP_TRIES):
+            latest = cluster.latest_offsets(found)
+            if all(latest[partition] >= known.get(partition, 0) for partition in found):
+                break
+            time.sleep(LOOK_UP_PAUSE_S)
+        return latest
+
+    def _with_new_partitions(self, begin: Found, until: Found) -> Found:
+        """`begin` and, for partitions that came since, the start of their log."""
+        new = sorted(until.keys() - begin.keys())
+        if not new:
+            return begin
+        return {**begin, **connect(self._options.client).earliest_offsets(new)}
+
+    def _should_wait(self, begin: Found, latest: Found) -> bool:
+        """Whether too little came (minOffsetsPerTrigger) in too little time (maxTriggerDelay)."""
+        minimum = self._options.min_offsets_per_trigger
+        if minimum is None or self._fixed_end is not None or total_backlog(begin, latest) >= minimum:
+            return False
+        if self._last_batch_s is None:
+            self._last_batch_s = time.monotonic()
+        return time.monotonic() - self._last_batch_s < self._options.max_trigger_delay_ms / 1000
+
+    def _lose(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{what}; some data may be lost. Set failOnDataLoss=false to go on with what is left"
+            )
+        logger.warning("%s; going on, as failOnDataLoss is false", what)
