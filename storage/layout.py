@@ -45,7 +45,9 @@ DATA_DIRECTORY_FILES = frozenset(
 )
 
 _OFFSET_DIGITS = 20
-_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.cleaned|\.swap|\.deleted)?")
+_SEGMENT_FILE = re.compile(
+    r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.cleaned|\.swap|\.deleted)?"
+)
 _PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,10})")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 _MAX_DIRECTORY_NAME = 255

@@ -53,7 +53,9 @@ class AbortedTransaction(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """What the cleaner must keep of a living producer; `last_data_offset` is None when only a marker is left."""
+    """What the cleaner must keep of a living producer; `last_data_offset` is None when only a marker is
+    left.
+    """
 
     last_data_offset: int | None
     producer_epoch: int
@@ -77,15 +79,21 @@ class LogSnapshot(NamedTuple):
 class FlushJob:
     """What one flush has to make durable. `run` may be called on any thread, once; it raises OSError."""
 
-    __slots__ = ("_flushes", "end_offset", "end_position", "end_segment")
+    __slots__ = ("_flushes", "end_offset", "end_position", "end_segment", "rolled")
 
     def __init__(
-        self, flushes: Sequence[Callable[[], None]], end_offset: int, end_segment: Segment, end_position: int
+        self,
+        flushes: Sequence[Callable[[], None]],
+        end_offset: int,
+        end_segment: Segment,
+        end_position: int,
+        rolled: Sequence[Segment],
     ) -> None:
         self._flushes = flushes
         self.end_offset = end_offset
         self.end_segment = end_segment
         self.end_position = end_position
+        self.rolled = rolled
 
     def run(self) -> None:
         for flush in self._flushes:

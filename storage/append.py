@@ -1,0 +1,284 @@
+"""What a batch must be to be appended, and what the broker changes about it. Pure: bytes and numbers.
+
+Mirrors Kafka's `UnifiedLog.analyzeAndValidateRecords` and `LogValidator`. The stored bytes are the client's
+own but for the first 16 (offset, length, leader epoch), unless the topic has its own codec or stamps
+LogAppendTime. Offsets are assigned by whoever writes: `protocol.batch.encode_prefix`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol import records as record_room
+from protocol.batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    BatchHeader,
+    checksum,
+    iterate_headers,
+    parse_header,
+    seal_header,
+)
+from protocol.compression import CODEC_NAMES, Codec, codec_of, compress
+from protocol.errors import ErrorCode, InvalidRecords, KafkaError
+
+if TYPE_CHECKING:
+    from config.topic import TopicConfig
+
+Buffer = bytes | bytearray | memoryview
+
+MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+LONG_MAX = 2**63 - 1
+MAX_RECORD_ERRORS = 1000
+
+OK = record_room.OK
+KEYLESS = record_room.KEYLESS
+NOT_STORED_AS_THEY_CAME = LOG_APPEND_TIME  # the bit that a CreateTime topic refuses
+
+
+class AppendRules:
+    """What the settings of a topic ask of a batch, worked out once."""
+
+    __slots__ = (
+        "after_max_ms",
+        "before_max_ms",
+        "codec",
+        "codec_level",
+        "is_compacted",
+        "max_message_bytes",
+        "name",
+        "segment_bytes",
+        "stamps_append_time",
+    )
+
+    def __init__(self, config: TopicConfig, name: str) -> None:
+        self.name = name
+        self.is_compacted = config.is_compacted
+        self.max_message_bytes = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.stamps_append_time = config.message_timestamp_type == "LogAppendTime"
+        self.before_max_ms = config.message_timestamp_before_max_ms
+        self.after_max_ms = config.message_timestamp_after_max_ms
+        kind = config.compression_type
+        self.codec: Codec | None = None if kind == "producer" else CODEC_NAMES[kind]
+        levels = {
+            Codec.GZIP: config.compression_gzip_level,
+            Codec.LZ4: config.compression_lz4_level,
+            Codec.ZSTD: config.compression_zstd_level,
+        }
+        level = levels.get(self.codec) if self.codec is not None else None
+        self.codec_level = None if self.codec is Codec.GZIP and level == -1 else level
+
+
+def read_single_batch(records: Buffer, rules: AppendRules) -> BatchHeader:
+    """The header of the one batch that `records` must be; the refusals of everything else."""
+    size = len(records)
+    if size < HEADER_BYTES:
+        if size > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
+            raise _old_format(rules)
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes for {rules.name} are no record batch")
+    header = parse_header(records)
+    if header.magic != MAGIC:
+        if 0 <= header.magic < MAGIC:
+            raise _old_format(rules)
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch for {rules.name} has magic {header.magic}")
+    if header.batch_length + LENGTH_PREFIX_BYTES != size:
+        if HEADER_BYTES <= header.size_bytes < size and len(list(iterate_headers(records))) > 1:
+            raise InvalidRecords(
+                ErrorCode.INVALID_RECORD, f"Records for {rules.name} are more than one batch; one is allowed"
+            )
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"a batch for {rules.name} says {header.size_bytes} bytes and has {size}",
+        )
+    return header
+
+
+def _old_format(rules: AppendRules) -> KafkaError:
+    return InvalidRecords(
+        ErrorCode.INVALID_RECORD, f"Records for {rules.name} must be only record batches with magic 2"
+    )
+
+
+def check_trusted(records: Buffer, rules: AppendRules) -> BatchHeader:
+    """A batch of the broker's own: the size must be right, the rest is believed."""
+    header = read_single_batch(records, rules)
+    if header.size_bytes > rules.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{header.size_bytes} bytes for {rules.name} do not fit into a segment of {rules.segment_bytes}",
+        )
+    return header
+
+
+def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> tuple[Buffer, BatchHeader]:
+    """The batch as it is to be stored (offsets apart), and its header; KafkaError when it is refused."""
+    header = read_single_batch(records, rules)
+    (
+        base_offset,
+        batch_length,
+        _,
+        _,
+        crc,
+        attributes,
+        last_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+    ) = header[:10]
+    size = batch_length + LENGTH_PREFIX_BYTES
+    if size > rules.max_message_bytes or size > rules.segment_bytes:
+        raise _too_large(size, rules)
+    if checksum(records, 0, size) != crc:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch for {rules.name} does not have its checksum")
+    count = header.record_count
+    if (
+        base_offset
+        or count != last_delta + 1
+        or count <= 0
+        or attributes & (CONTROL | DELETE_HORIZON)
+        or (producer_id >= 0 and header.base_sequence < 0)
+    ):
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, _what_is_wrong(header, rules))
+    codec = attributes & CODEC_MASK
+    payload = (
+        record_room.payload(records, 0, header, MAX_DECOMPRESSED_BYTES)
+        if codec
+        else record_room.as_array(memoryview(records)[HEADER_BYTES:])
+    )
+    fault, index, max_delta = record_room.validate_records(payload, count, rules.is_compacted)
+    if fault != OK:
+        raise _refused(fault, index, payload, count, rules)
+    target = rules.codec
+    if rules.stamps_append_time:
+        return _restamped(records, header, payload, rules, now_ms)
+    if attributes & LOG_APPEND_TIME:
+        raise InvalidRecords(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"{rules.name}: producers do not set the timestamp type LogAppendTime",
+        )
+    true_max = base_timestamp + max_delta
+    if rules.before_max_ms != LONG_MAX or now_ms + rules.after_max_ms < true_max:
+        _check_timestamps(payload, header, rules, now_ms)
+    if true_max != max_timestamp or (target is not None and target != codec):
+        return _rewritten(records, header._replace(max_timestamp=true_max), payload, rules)
+    return records, header
+
+
+def _too_large(size: int, rules: AppendRules) -> KafkaError:
+    if size > rules.max_message_bytes:
+        return KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch size in the append to {rules.name} is {size} bytes which exceeds the maximum "
+            f"configured value of {rules.max_message_bytes}",
+        )
+    return KafkaError(
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        f"The record batch of {size} bytes for {rules.name} exceeds the segment size {rules.segment_bytes}",
+    )
+
+
+def _what_is_wrong(header: BatchHeader, rules: AppendRules) -> str:
+    """The first reason to refuse a header that is whole but not a client's."""
+    if header.base_offset:
+        return (
+            f"The baseOffset of the record batch in the append to {rules.name} should be 0, "
+            f"but it is {header.base_offset}"
+        )
+    if header.is_control:
+        return f"Clients are not allowed to write control records to {rules.name}"
+    if header.has_delete_horizon:
+        return f"Clients are not allowed to set a delete horizon in {rules.name}"
+    if header.last_offset_delta < 0:
+        return f"Batch for {rules.name} has an invalid offset range: [0, {header.last_offset_delta}]"
+    if header.record_count <= 0:
+        return (
+            f"Invalid reported count for record batch: {header.record_count} in topic partition {rules.name}"
+        )
+    if header.record_count != header.last_offset_delta + 1:
+        return (
+            f"Inconsistent batch offset range [0, {header.last_offset_delta}] and count of records "
+            f"{header.record_count} in topic partition {rules.name}"
+        )
+    return (
+        f"Invalid sequence number {header.base_sequence} in record batch with producerId "
+        f"{header.producer_id} in topic partition {rules.name}"
+    )
+
+
+def _refused(
+    fault: int, index: int, payload: record_room.Bytes, count: int, rules: AppendRules
+) -> KafkaError:
+    if fault != KEYLESS:
+        return InvalidRecords(
+            ErrorCode.INVALID_RECORD,
+            f"Record {index} of the batch for {rules.name}: {record_room.FAULTS[fault]}",
+            [(int(index), record_room.FAULTS[fault])],
+        )
+    text = f"{record_room.FAULTS[KEYLESS]} in topic partition {rules.name}."
+    found = record_room.keyless_records(payload, count)[:MAX_RECORD_ERRORS]
+    return InvalidRecords(
+        ErrorCode.INVALID_RECORD,
+        "One or more records have been rejected due to record errors: " + text,
+        [(int(number), text) for number in found],
+    )
+
+
+def _check_timestamps(
+    payload: record_room.Bytes, header: BatchHeader, rules: AppendRules, now_ms: int
+) -> None:
+    """Each record's CreateTime must lie in the topic's window; a record without a time passes."""
+    times = (
+        record_room.locate(payload, header.record_count)[record_room.TIMESTAMP_DELTA] + header.base_timestamp
+    )
+    earliest = now_ms - rules.before_max_ms
+    latest = now_ms + rules.after_max_ms
+    wrong = ((times < earliest) | (times > latest)) & (times != NO_TIMESTAMP)
+    if not wrong.any():
+        return
+    errors = [
+        (
+            int(index),
+            f"Timestamp {int(times[index])} of message with offset {int(index)} is out of range. "
+            f"The timestamp should be within [{earliest}, {latest}]",
+        )
+        for index in wrong.nonzero()[0][:MAX_RECORD_ERRORS]
+    ]
+    raise InvalidRecords(
+        ErrorCode.INVALID_TIMESTAMP,
+        "One or more records have been rejected due to record errors: " + errors[0][1],
+        errors,
+    )
+
+
+def _restamped(
+    records: Buffer, header: BatchHeader, payload: record_room.Bytes, rules: AppendRules, now_ms: int
+) -> tuple[Buffer, BatchHeader]:
+    """The batch with the broker's time instead of the producers' (LogAppendTime)."""
+    stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
+    return _rewritten(records, stamped, payload, rules)
+
+
+def _rewritten(
+    records: Buffer, header: BatchHeader, payload: record_room.Bytes, rules: AppendRules
+) -> tuple[Buffer, BatchHeader]:
+    """The batch under a changed header, its records recompressed if the topic wants another codec."""
+    codec = codec_of(header.codec)
+    target = codec if rules.codec is None else rules.codec
+    if target == codec:
+        stored: Buffer = memoryview(records)[HEADER_BYTES:]
+    else:
+        stored = compress(target, memoryview(payload), rules.codec_level)
+        header = header._replace(attributes=header.attributes & ~CODEC_MASK | target)
+        size = HEADER_BYTES + len(stored)
+        if size > rules.max_message_bytes or size > rules.segment_bytes:
+            raise _too_large(size, rules)
+    sealed = seal_header(header, stored)
+    return b"".join((sealed, stored)), parse_header(sealed)

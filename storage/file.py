@@ -1,0 +1,350 @@
+"""The only system calls on data files, and the seam where tests inject faults.
+
+`Disk` is one method a system call and holds no state: a test hands in its own to fail the nth call, tear a
+write, forget what was not flushed or fill the disk. `DataFile` is one file whose descriptor may be closed
+behind its back by the `DescriptorPool`, so that thousands of segments fit under a small `ulimit -n` (Kafka
+keeps one descriptor a segment open for ever).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+Buffer = bytes | bytearray | memoryview
+
+FILE_MODE = 0o644
+
+
+class Disk:
+    """The operating system. Owned by: any thread; has no state."""
+
+    def open(self, path: Path, flags: int) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def pwritev(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(descriptor, buffers, position)
+
+    def pread(self, descriptor: int, size: int, position: int) -> bytes:
+        return os.pread(descriptor, size, position)
+
+    def pread_cached(self, descriptor: int, size: int, position: int) -> bytes | None:
+        """What the page cache holds of these bytes; None when the disk would have to be asked first."""
+        buffer = bytearray(size)
+        try:
+            got = os.preadv(descriptor, (buffer,), position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # not on this file system: ask plainly
+                return os.pread(descriptor, size, position)
+            raise
+        return bytes(buffer) if got == size else bytes(memoryview(buffer)[:got])
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        os.ftruncate(descriptor, size)
+
+    def allocate(self, descriptor: int, size: int) -> None:
+        os.posix_fallocate(descriptor, 0, size)
+
+    def fdatasync(self, descriptor: int) -> None:
+        os.fdatasync(descriptor)
+
+    def fsync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make creates, renames and removals in `path` durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir()
+
+    def remove_tree(self, path: Path) -> None:
+        shutil.rmtree(path, ignore_errors=False)
+
+    def size_of(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        nanoseconds = modified_ms * 1_000_000
+        os.utime(path, ns=(nanoseconds, nanoseconds))
+
+
+SYSTEM_DISK = Disk()
+
+
+class DescriptorPool:
+    """At most `capacity` descriptors of idle data files stay open; the second-chance rule picks who goes.
+
+    Owned by: any thread, under lock. Files in use, and files that pin themselves open (the active segments),
+    are not closed, so the capacity is a target and not a wall.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._lock = threading.Lock()
+        self._open: deque[DataFile] = deque()
+
+    @property
+    def open_files(self) -> int:
+        return len(self._open)
+
+    def opened(self, file: DataFile) -> None:
+        """`file` has just opened its descriptor: make room for it."""
+        with self._lock:
+            self._open.append(file)
+            for _ in range(2 * len(self._open)):
+                if len(self._open) <= self.capacity:
+                    return
+                candidate = self._open.popleft()
+                if candidate is file or candidate.recently_used:
+                    candidate.recently_used = candidate is file
+                    self._open.append(candidate)
+                elif not candidate.try_close():
+                    self._open.append(candidate)
+
+    def shed(self) -> int:
+        """Close all that is idle, because the process has no descriptors left; how many were closed."""
+        with self._lock:
+            before = len(self._open)
+            self._open = deque(file for file in self._open if not file.try_close())
+            return before - len(self._open)
+
+    def closed(self, file: DataFile) -> None:
+        with self._lock:
+            try:
+                self._open.remove(file)
+            except ValueError:
+                return
+
+
+def default_capacity() -> int:
+    """Half of what the process may open; the rest is for connections, indexes and checkpoints."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 16
+    return max(16, soft // 2)
+
+
+POOL = DescriptorPool(default_capacity())
+
+
+class DataFile:
+    """One file of a log by path; its descriptor comes and goes.
+
+    Owned by: the log's owner for writing and renaming; any thread, under lock, for reading and flushing.
+    """
+
+    __slots__ = ("_descriptor", "_lock", "_pool", "_users", "disk", "is_pinned", "path", "recently_used")
+
+    def __init__(self, disk: Disk, path: Path, pool: DescriptorPool = POOL) -> None:
+        self.disk = disk
+        self.path = path
+        self.is_pinned = False
+        self.recently_used = False
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._descriptor = -1
+        self._users = 0
+
+    @staticmethod
+    def create(disk: Disk, path: Path, pool: DescriptorPool = POOL) -> DataFile:
+        """A new empty file, kept open until `unpin`; what had the name before is emptied."""
+        file = DataFile(disk, path, pool)
+        file.is_pinned = True
+        file._open(os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        return file
+
+    def _open(self, flags: int) -> None:
+        try:
+            self._descriptor = self.disk.open(self.path, flags)
+        except OSError as error:
+            if error.errno != errno.EMFILE or self._pool.shed() == 0:
+                raise
+            self._descriptor = self.disk.open(self.path, flags)
+
+    def acquire(self) -> int:
+        """An open descriptor, valid until `release`."""
+        with self._lock:
+            self._users += 1
+            self.recently_used = True
+            descriptor = self._descriptor
+            if descriptor >= 0:
+                return descriptor
+            try:
+                self._open(os.O_RDWR)
+            except BaseException:
+                self._users -= 1
+                raise
+            descriptor = self._descriptor
+        self._pool.opened(self)
+        return descriptor
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int]:
+        descriptor = self.acquire()
+        try:
+            yield descriptor
+        finally:
+            self.release()
+
+    def try_close(self) -> bool:
+        """Close the descriptor if nobody uses it; False when it stays. Never waits."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._users or self.is_pinned:
+                return False
+            if self._descriptor >= 0:
+                descriptor, self._descriptor = self._descriptor, -1
+                self.disk.close(descriptor)
+            return True
+        finally:
+            self._lock.release()
+
+    def unpin(self) -> None:
+        """The file is written no more: from now on the pool may close it."""
+        if self.is_pinned:
+            self.is_pinned = False
+            if self._descriptor >= 0:
+                self._pool.opened(self)
+
+    def pin(self) -> None:
+        """The file is written from now on: keep it open."""
+        if not self.is_pinned:
+            self.is_pinned = True
+            self.acquire()
+            self.release()
+            self._pool.closed(self)
+
+    def close(self) -> None:
+        """Give the descriptor back; somebody who still reads keeps the file open until the pool needs room."""
+        self.is_pinned = False
+        self._pool.closed(self)
+        if not self.try_close():
+            self._pool.opened(self)
+
+    def write(self, buffers: Sequence[Buffer], position: int, size: int) -> None:
+        """All of `buffers` (`size` bytes) at `position` by one call; OSError (ENOSPC) when less could be
+        written.
+        """
+        descriptor = self._descriptor
+        if descriptor >= 0 and self.is_pinned:
+            written = self.disk.pwritev(descriptor, buffers, position)
+        else:
+            with self.descriptor() as descriptor:
+                written = self.disk.pwritev(descriptor, buffers, position)
+        if written != size:
+            raise OSError(errno.ENOSPC, f"{written} of {size} bytes were written", str(self.path))
+
+    def read(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes at `position`, less only at the end of the file. May wait for the disk."""
+        descriptor = self.acquire()
+        try:
+            data = self.disk.pread(descriptor, size, position)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            missing = size - len(data)
+            while missing:  # a signal, or more than the system gives at once
+                position += len(parts[-1])
+                more = self.disk.pread(descriptor, missing, position)
+                if not more:
+                    break
+                parts.append(more)
+                missing -= len(more)
+            return b"".join(parts)
+        finally:
+            self.release()
+
+    def read_cached(self, size: int, position: int) -> bytes | None:
+        """As `read`, never waiting: None when the page cache does not hold the bytes (or all of them)."""
+        descriptor = self._descriptor
+        if descriptor >= 0 and self.is_pinned:
+            return self.disk.pread_cached(descriptor, size, position)
+        descriptor = self.acquire()
+        try:
+            return self.disk.pread_cached(descriptor, size, position)
+        finally:
+            self.release()
+
+    def truncate(self, size: int) -> None:
+        with self.descriptor() as descriptor:
+            self.disk.truncate(descriptor, size)
+
+    def allocate(self, size: int) -> None:
+        with self.descriptor() as descriptor:
+            self.disk.allocate(descriptor, size)
+
+    def flush_data(self) -> None:
+        """fdatasync: contents and size."""
+        with self.descriptor() as descriptor:
+            self.disk.fdatasync(descriptor)
+
+    def size(self) -> int:
+        return self.disk.size_of(self.path)
+
+    def rename(self, target: Path) -> None:
+        with self._lock:
+            self.disk.rename(self.path, target)
+            self.path = target
+
+
+def read_whole(disk: Disk, path: Path) -> bytes:
+    """A small file as bytes."""
+    descriptor = disk.open(path, os.O_RDONLY)
+    try:
+        parts = []
+        position = 0
+        while part := disk.pread(descriptor, 1 << 20, position):
+            parts.append(part)
+            position += len(part)
+        return b"".join(parts)
+    finally:
+        disk.close(descriptor)
+
+
+def write_whole(disk: Disk, path: Path, data: bytes, *, is_durable: bool) -> None:
+    """A small file written at once in place; a reader that meets half of it must be able to tell."""
+    descriptor = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        if data and disk.pwritev(descriptor, [data], 0) != len(data):
+            raise OSError(errno.ENOSPC, "a short write", str(path))
+        if is_durable:
+            disk.fsync(descriptor)
+    finally:
+        disk.close(descriptor)
+
+
+def replace_whole(disk: Disk, path: Path, data: bytes) -> None:
+    """A small file replaced in one step, durably: temporary file, fsync, rename, fsync of the directory."""
+    temporary = path.with_name(path.name + ".tmp")
+    write_whole(disk, temporary, data, is_durable=True)
+    disk.rename(temporary, path)
+    disk.sync_directory(path.parent)

@@ -1,0 +1,306 @@
+"""Offset index and time index of a segment, in Kafka's files (`OffsetIndex`, `TimeIndex`).
+
+`.index`: 8-byte entries, relative offset i32 and position i32: the last offset of the batch that starts
+there. `.timeindex`: 12-byte entries, timestamp i64 and relative offset i32: the largest timestamp up to
+that offset. Both are sparse (an entry when more than `index.interval.bytes` were written since the last
+one) and ascending.
+
+Kafka maps preallocated files into memory. Here a full disk would then kill the process (SIGBUS) and every
+map would hold a descriptor, so entries live in arrays, are appended to the file when the segment rolls, is
+flushed or closes, and those of closed segments are loaded when they are asked for, within one budget for
+the process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy
+
+from storage.file import Disk, read_whole
+
+OFFSET_ENTRY = numpy.dtype([("offset", ">i4"), ("position", ">i4")])
+TIME_ENTRY = numpy.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+OFFSET_ENTRY_BYTES = OFFSET_ENTRY.itemsize
+TIME_ENTRY_BYTES = TIME_ENTRY.itemsize
+
+NO_TIMESTAMP = -1
+LOADED_BYTES = 64 * 1024 * 1024
+
+Column = TypeVar("Column", bound="array[int]")
+
+
+class WouldBlock(Exception):
+    """What was asked needs the disk, and the caller must not wait for it: ask again on another thread."""
+
+
+class BrokenIndex(Exception):
+    """An index file that cannot be right; the segment rebuilds it from its batches."""
+
+
+class LoadedIndexes:
+    """Which closed indexes are in memory; the longest unused go when the budget is spent.
+
+    Owned by: any thread, under lock.
+    """
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self.used_bytes = 0
+        self._lock = threading.Lock()
+        self._sizes: OrderedDict[int, tuple[IndexFile[Any], int]] = OrderedDict()
+
+    def loaded(self, index: IndexFile[Any], size_bytes: int) -> None:
+        with self._lock:
+            self._forget(index)
+            self._sizes[id(index)] = (index, size_bytes)
+            self.used_bytes += size_bytes
+            while self.used_bytes > self.budget_bytes and len(self._sizes) > 1:
+                _, (oldest, oldest_bytes) = self._sizes.popitem(last=False)
+                self.used_bytes -= oldest_bytes
+                oldest.unload()
+
+    def forget(self, index: IndexFile[Any]) -> None:
+        with self._lock:
+            self._forget(index)
+
+    def _forget(self, index: IndexFile[Any]) -> None:
+        known = self._sizes.pop(id(index), None)
+        if known is not None:
+            self.used_bytes -= known[1]
+
+
+LOADED = LoadedIndexes(LOADED_BYTES)
+
+
+class IndexFile(Generic[Column]):
+    """What both indexes share: two columns in memory, and how they come from and go to the file.
+
+    Owned by: the log's owner for appending; any thread for looking up (columns only grow, and are replaced as
+    one tuple).
+    """
+
+    __slots__ = ("_columns", "_is_writable", "_saved_entries", "base_offset", "disk", "path")
+    entry: Any = OFFSET_ENTRY
+
+    def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
+        self.disk = disk
+        self.path = path
+        self.base_offset = base_offset
+        self._columns: tuple[Column, Column] | None = None
+        self._is_writable = False
+        self._saved_entries = 0
+
+    def _empty(self) -> tuple[Column, Column]:
+        raise NotImplementedError
+
+    def _check(self, entries: numpy.ndarray[Any, Any]) -> bool:
+        raise NotImplementedError
+
+    def create(self) -> None:
+        """Begin an empty index, and its file."""
+        descriptor = self.disk.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        self.disk.close(descriptor)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all entries; what the file holds is overwritten by the next `save`."""
+        LOADED.forget(self)
+        self._columns = self._empty()
+        self._is_writable = True
+        self._saved_entries = 0
+
+    def make_writable(self) -> None:
+        """The segment becomes active: its index stays in memory from now on."""
+        columns = self.columns()
+        LOADED.forget(self)
+        self._columns = columns
+        self._is_writable = True
+        self._saved_entries = len(columns[0])
+
+    def make_read_only(self) -> None:
+        """The segment was closed: `save` was called, and the entries may leave memory."""
+        self._is_writable = False
+        if self._columns is not None:
+            LOADED.loaded(self, len(self._columns[0]) * self.entry.itemsize)
+
+    def unload(self) -> None:
+        if not self._is_writable:
+            self._columns = None
+
+    def columns(self, may_wait: bool = True) -> tuple[Column, Column]:
+        """Both columns; WouldBlock when they are on disk and `may_wait` is false; BrokenIndex, OSError."""
+        columns = self._columns
+        if columns is not None:
+            return columns
+        data = read_whole(self.disk, self.path) if may_wait else self._read_cached()
+        columns = self._parse(data)
+        self._columns = columns
+        LOADED.loaded(self, len(data))
+        return columns
+
+    def _read_cached(self) -> bytes:
+        size = self.disk.size_of(self.path)
+        descriptor = self.disk.open(self.path, os.O_RDONLY)
+        try:
+            data = self.disk.pread_cached(descriptor, size, 0) if size else b""
+        finally:
+            self.disk.close(descriptor)
+        if data is None or len(data) != size:
+            raise WouldBlock
+        return data
+
+    def _parse(self, data: bytes) -> tuple[Column, Column]:
+        if len(data) % self.entry.itemsize:
+            raise BrokenIndex(f"{self.path.name} has {len(data)} bytes")
+        entries = numpy.frombuffer(data, self.entry)
+        if len(entries) and not self._check(entries):
+            raise BrokenIndex(f"{self.path.name} is not ascending")
+        columns = self._empty()
+        for column, name in zip(columns, self.entry.names, strict=True):
+            column.frombytes(entries[name].astype(f"i{column.itemsize}").tobytes())
+        return columns
+
+    def entry_count(self) -> int:
+        return len(self.columns()[0])
+
+    def size_bytes(self) -> int:
+        """Bytes of all entries, of which the file may still lack the newest."""
+        columns = self._columns
+        if columns is not None:
+            return len(columns[0]) * int(self.entry.itemsize)
+        try:
+            return self.disk.size_of(self.path)
+        except FileNotFoundError:
+            return 0
+
+    def save(self, *, is_final: bool, is_durable: bool = False) -> None:
+        """Append to the file the entries it lacks; at the end also cut off what does not belong to it."""
+        columns = self._columns
+        if columns is None or not self._is_writable:
+            return
+        count = min(len(columns[0]), len(columns[1]))
+        if count == self._saved_entries and not is_final:
+            return
+        entries = numpy.empty(count - self._saved_entries, self.entry)
+        for column, name in zip(columns, self.entry.names, strict=True):
+            entries[name] = column[self._saved_entries : count]
+        data = entries.tobytes()
+        descriptor = self.disk.open(self.path, os.O_WRONLY | os.O_CREAT)
+        try:
+            if data:
+                position = self._saved_entries * self.entry.itemsize
+                if self.disk.pwritev(descriptor, [data], position) != len(data):
+                    raise OSError(28, "a short write", str(self.path))
+            if is_final:
+                self.disk.truncate(descriptor, count * self.entry.itemsize)
+            if is_durable:
+                self.disk.fsync(descriptor)
+        finally:
+            self.disk.close(descriptor)
+        self._saved_entries = count
+
+    def rename(self, target: Path) -> None:
+        self.disk.rename(self.path, target)
+        self.path = target
+
+    def forget(self) -> None:
+        """The segment is gone."""
+        LOADED.forget(self)
+        self._is_writable = False
+
+
+class OffsetIndex(IndexFile["array[int]"]):
+    """Relative offset -> position."""
+
+    __slots__ = ()
+    entry = OFFSET_ENTRY
+
+    def _empty(self) -> tuple[array[int], array[int]]:
+        return array("i"), array("i")
+
+    def _check(self, entries: numpy.ndarray[Any, Any]) -> bool:
+        offsets, positions = entries["offset"], entries["position"]
+        ascending = numpy.all(offsets[1:] > offsets[:-1]) and numpy.all(positions[1:] > positions[:-1])
+        return bool(ascending and offsets[0] >= 0 and positions[0] >= 0)
+
+    def append(self, last_offset: int, position: int) -> None:
+        columns = self._columns
+        assert columns is not None
+        columns[1].append(position)  # a reader looks for the offset first
+        columns[0].append(last_offset - self.base_offset)
+
+    def floor(self, offset: int, may_wait: bool = True) -> tuple[int, int]:
+        """The last entry at or below `offset` as (offset, position); (base offset, 0) before the first."""
+        offsets, positions = self.columns(may_wait)
+        found = bisect_right(offsets, offset - self.base_offset) - 1
+        if found < 0:
+            return self.base_offset, 0
+        return self.base_offset + offsets[found], positions[found]
+
+    def floor_position(self, position: int, may_wait: bool = True) -> int:
+        """The last batch start known at or below `position`; 0 before the first entry."""
+        positions = self.columns(may_wait)[1]
+        found = bisect_right(positions, position) - 1
+        return positions[found] if found >= 0 else 0
+
+    def last(self) -> tuple[int, int]:
+        """The last entry as (offset, position); (base offset, 0) when there is none."""
+        offsets, positions = self.columns()
+        if not offsets:
+            return self.base_offset, 0
+        return self.base_offset + offsets[-1], positions[-1]
+
+    def entries(self) -> list[tuple[int, int]]:
+        offsets, positions = self.columns()
+        return [
+            (self.base_offset + offset, position)
+            for offset, position in zip(offsets, positions, strict=False)
+        ]
+
+
+class TimeIndex(IndexFile["array[int]"]):
+    """Timestamp -> relative offset of the batch that carries it."""
+
+    __slots__ = ()
+    entry = TIME_ENTRY
+
+    def _empty(self) -> tuple[array[int], array[int]]:
+        return array("q"), array("i")
+
+    def _check(self, entries: numpy.ndarray[Any, Any]) -> bool:
+        timestamps, offsets = entries["timestamp"], entries["offset"]
+        return bool(numpy.all(timestamps[1:] > timestamps[:-1]) and numpy.all(offsets[1:] >= offsets[:-1]))
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry unless a timestamp as large is already there."""
+        columns = self._columns
+        assert columns is not None
+        timestamps = columns[0]
+        if timestamp > (timestamps[-1] if timestamps else NO_TIMESTAMP):
+            columns[1].append(offset - self.base_offset)
+            timestamps.append(timestamp)
+
+    def floor(self, timestamp: int) -> tuple[int, int]:
+        """The last entry at or below `timestamp` as (timestamp, offset)."""
+        timestamps, offsets = self.columns()
+        found = bisect_right(timestamps, timestamp) - 1
+        if found < 0:
+            return NO_TIMESTAMP, self.base_offset
+        return timestamps[found], self.base_offset + offsets[found]
+
+    def last(self) -> tuple[int, int]:
+        timestamps, offsets = self.columns()
+        if not timestamps:
+            return NO_TIMESTAMP, self.base_offset
+        return timestamps[-1], self.base_offset + offsets[-1]
+
+    def entries(self) -> list[tuple[int, int]]:
+        timestamps, offsets = self.columns()
+        return [(time, self.base_offset + offset) for time, offset in zip(timestamps, offsets, strict=False)]

@@ -1,0 +1,621 @@
+"""One partition: a directory of segments, appended at its end, read anywhere, flushed in groups
+(`UnifiedLog`).
+
+The event loop is the only writer. An append is a header check, a checksum, a kernel over the records and
+one `pwritev`; what waits for the disk is handed out as jobs. Any thread may read `segments` (a tuple that
+is replaced, never changed) and the offsets.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from protocol.batch import BatchHeader, encode_prefix, parse_header
+from protocol.control import Marker, decode_marker
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import decode_batch
+from storage import batch_table, layout, recovery, search
+from storage.append import AppendRules, check_from_client, check_trusted
+from storage.checkpoint import read_topic_id, write_leader_epochs, write_topic_id
+from storage.file import SYSTEM_DISK, Disk
+from storage.layout import TopicPartition
+from storage.removal import Removals
+from storage.retention import RetentionRules, SegmentFacts, expired_segments
+from storage.segment import CleanedSegment, RollLimits, Segment
+from storage.slice import Slice, floor_segment
+from storage.types import (
+    AbortedTransaction,
+    Appended,
+    Expired,
+    FlushJob,
+    LogSnapshot,
+    Origin,
+    SwapJob,
+    TimestampOffset,
+)
+
+if TYPE_CHECKING:
+    from config.topic import TopicConfig
+    from storage.producer_state import BatchMetadata
+
+__all__ = ["Appended", "Expired", "FlushJob", "Log", "LogSnapshot", "Origin", "Slice", "SwapJob"]
+
+logger = logging.getLogger(__name__)
+
+Buffer = bytes | bytearray | memoryview
+NO_TIMESTAMP = -1
+PRODUCER_EXPIRATION_MS = 86_400_000
+KEPT_PREFIX_BYTES = 16  # of a batch: what the log writes anew
+
+
+class Log:
+    """Owned by: event loop. `segments` and the offsets may be read from any thread."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID,
+        directory: Path,
+        config: TopicConfig,
+        loaded: recovery.LoadedLog,
+        disk: Disk,
+        removals: Removals,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.disk = disk
+        self.name = str(topic_partition)
+        self.segments: tuple[Segment, ...] = loaded.segments
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.next_offset
+        self.high_watermark = loaded.next_offset
+        self.recovery_point = loaded.next_offset
+        self.producers = loaded.producers
+        self.leader_epochs = loaded.leader_epochs
+        self.leader_epoch = max(0, loaded.leader_epochs.latest)
+        self.offline_reason: str | None = None
+        self.is_closed = False
+        self.removals = removals
+        self._random = random.Random(self.name)
+        self._unsynced: list[Callable[[], None]] = []
+        self._rolled: list[Segment] = []
+        self._closed_bytes = sum(segment.size_bytes for segment in loaded.segments[:-1])
+        self.update_config(config)
+        self._active = loaded.segments[-1]
+        self._active.make_active(self._jitter_ms())
+        self.producers.high_watermark_moved(self.high_watermark)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        *,
+        topic_id: uuid.UUID | None = None,
+        now_ms: int = 0,
+        disk: Disk = SYSTEM_DISK,
+        removals: Removals | None = None,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        is_clean: bool = False,
+        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        segment_recovered: Callable[[], None] = lambda: None,
+    ) -> Log:
+        """The log of `directory`, made if it is missing, repaired unless it was shut down cleanly. May take
+        long.
+        """
+        is_new = not directory.exists()
+        if is_new:
+            disk.make_directory(directory)
+        loaded = recovery.load(
+            recovery.LoadRequest(
+                disk=disk,
+                directory=directory,
+                config=config,
+                log_start_offset=log_start_offset,
+                recovery_point=recovery_point,
+                is_clean=is_clean or is_new,
+                now_ms=now_ms,
+                producer_expiration_ms=producer_expiration_ms,
+                segment_recovered=segment_recovered,
+            )
+        )
+        known_id = read_topic_id(disk, directory)
+        log = cls(
+            topic_partition,
+            known_id or topic_id or uuid.uuid4(),
+            directory,
+            config,
+            loaded,
+            disk,
+            removals or Removals(),
+        )
+        if known_id is None:
+            write_topic_id(disk, directory, log.topic_id)
+        if is_new or known_id is None:
+            log._unsynced.append(lambda: disk.sync_directory(log.directory))
+        if is_new:
+            log._unsynced.append(lambda: disk.sync_directory(log.directory.parent))
+        return log
+
+    def update_config(self, config: TopicConfig) -> None:
+        """From the next append on."""
+        self.config = config
+        self._rules = AppendRules(config, self.name)
+        self._limits = RollLimits(config)
+        self._interval_bytes = config.index_interval_bytes
+        self.must_flush = config.flush_messages == 1
+        if not self.must_flush and self.offline_reason is None:
+            self._advance_high_watermark(self.log_end_offset)
+
+    def _jitter_ms(self) -> int:
+        return self._random.randint(0, self._limits.jitter_ms) if self._limits.jitter_ms else 0
+
+    # Figures
+
+    @property
+    def size_bytes(self) -> int:
+        return self._closed_bytes + self._active.size_bytes
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._active
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a read_committed reader stops: the first record of an undecided transaction."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    # Appending
+
+    def append(self, records: Buffer, *, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
+        """Write one batch at the end of the log. KafkaError (nothing was written) or the offsets it got."""
+        if self.offline_reason is not None:
+            raise self._offline()
+        marker: Marker | None = None
+        duplicate: BatchMetadata | None = None
+        if origin is Origin.CLIENT:
+            records, header = check_from_client(records, self._rules, now_ms)
+            if header.producer_id >= 0:
+                duplicate = self.producers.check(header, self.name)
+        else:
+            header = check_trusted(records, self._rules)
+            if header.producer_id >= 0:
+                marker, duplicate = self._check_coordinator(records, header)
+        if duplicate is not None:
+            return Appended(
+                duplicate.first_offset, duplicate.last_offset, duplicate.timestamp if self._rules.stamps_append_time
+                else NO_TIMESTAMP, self.log_start_offset, True,
+            )  # fmt: skip
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        batch_length, max_timestamp = header.batch_length, header.max_timestamp
+        size = batch_length + 12
+        active = self._active
+        if active.must_roll(size, last_offset, max_timestamp, now_ms, self._limits):
+            self._roll_for_append(now_ms)
+            active = self._active
+        if self.leader_epoch != self.leader_epochs.latest:
+            self._begin_epoch(base_offset)
+        position = active.size_bytes
+        prefix = encode_prefix(base_offset, batch_length, self.leader_epoch)
+        try:
+            active.file.write((prefix, memoryview(records)[KEPT_PREFIX_BYTES:]), position, size)
+        except OSError as error:
+            raise self._not_written(active, position, error) from error
+        active.appended(last_offset, max_timestamp, size, self._interval_bytes)
+        self.log_end_offset = last_offset + 1
+        if header.producer_id >= 0:
+            self._note_producer(header, marker, base_offset, position)
+        if not self.must_flush:
+            self._advance_high_watermark(last_offset + 1)
+        return Appended(
+            base_offset,
+            last_offset,
+            max_timestamp if header.attributes & 8 else NO_TIMESTAMP,
+            self.log_start_offset,
+            False,
+        )
+
+    def _check_coordinator(
+        self, records: Buffer, header: BatchHeader
+    ) -> tuple[Marker | None, BatchMetadata | None]:
+        if not header.is_control:
+            return None, self.producers.check(header, self.name)
+        record = decode_batch(records)[0] if header.record_count else None
+        marker = decode_marker(record.key, record.value) if record is not None else None
+        if marker is not None:
+            self.producers.check_marker(header, marker, self.name)
+        return marker, None
+
+    def _note_producer(
+        self, header: BatchHeader, marker: Marker | None, base_offset: int, position: int
+    ) -> None:
+        if marker is not None:
+            aborted = self.producers.update_marker(header, marker, base_offset)
+            if aborted is not None:
+                self._active.txn_index.append([aborted])
+        elif not header.is_control and self.producers.update(header, base_offset):
+            self._active.remember(base_offset, position)
+
+    def _begin_epoch(self, base_offset: int) -> None:
+        if self.leader_epochs.assign(self.leader_epoch, base_offset):
+            try:
+                write_leader_epochs(self.disk, self.directory, self.leader_epochs.entries)
+            except OSError as error:
+                self.leader_epochs.truncate_from_end(base_offset)
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
+            self._unsynced.append(self._sync_directory)
+
+    def _sync_directory(self) -> None:
+        self.disk.sync_directory(self.directory)
+
+    def _offline(self) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.offline_reason}")
+
+    def take_offline(self, reason: str) -> None:
+        """Nothing more of this log is acknowledged; a restart recovers it."""
+        if self.offline_reason is None:
+            logger.error("%s goes offline: %s", self.name, reason)
+            self.offline_reason = reason
+
+    def _not_written(self, active: Segment, position: int, error: OSError) -> KafkaError:
+        """Cut off what a failed write left; a full disk is no failure of the log, anything else is."""
+        try:
+            active.file.truncate(position)
+        except OSError as second:
+            self.take_offline(f"a failed write could not be cut off: {second}")
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE):
+            self.take_offline(f"a write failed: {error}")
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
+
+    def _advance_high_watermark(self, offset: int) -> None:
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            if self.producers.has_unstable:
+                self.producers.high_watermark_moved(offset)
+
+    # Rolling
+
+    def roll(self, now_ms: int) -> None:
+        """Close the active segment and begin a new one at the log's end; an empty one stays."""
+        if self.offline_reason is not None:
+            raise self._offline()
+        if self._active.size_bytes or self._active.base_offset != self.log_end_offset:
+            self._roll_for_append(now_ms)
+
+    def _roll_for_append(self, now_ms: int) -> None:
+        try:
+            self._roll(now_ms)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot roll: {error}") from error
+
+    def _roll(self, now_ms: int) -> None:
+        """On an OSError the old active segment stays active; everything here can be done again."""
+        closed, base_offset = self._active, self.log_end_offset
+        snapshot = recovery.take_snapshot(self.disk, self.directory, self.producers, base_offset)
+        fresh = Segment.create(self.disk, self.directory, base_offset, self.config, now_ms)
+        try:
+            closed.close_for_appends(now_ms)
+        except OSError:
+            closed.is_active = True
+            fresh.unlink()
+            raise
+        fresh.roll_jitter_ms = self._jitter_ms()
+        self._rolled.append(closed)
+        self._unsynced += [lambda: sync_file(self.disk, snapshot), self._sync_directory]
+        self._closed_bytes += closed.size_bytes
+        self.segments = (*self.segments, fresh)
+        self._active = fresh
+
+    # Flushing
+
+    def begin_flush(self) -> FlushJob | None:
+        """A job that makes everything appended so far durable; None when there is nothing. One at a time."""
+        if self.is_closed or (
+            self.recovery_point >= self.log_end_offset and not self._rolled and not self._unsynced
+        ):
+            return None
+        rolled, self._rolled = self._rolled, []
+        unsynced, self._unsynced = self._unsynced, []
+        active = self._active
+        flushes = [segment.flush_closed for segment in rolled]
+        if active.size_bytes:
+            flushes.append(active.file.flush_data)
+        for sync in unsynced:
+            if sync not in flushes:
+                flushes.append(sync)
+        return FlushJob(flushes, self.log_end_offset, active, active.size_bytes, rolled)
+
+    def end_flush(self, job: FlushJob, error: OSError | None) -> None:
+        """The job ran: what it covered is safe. A failed flush is not tried again, the page cache cannot be
+        believed.
+        """
+        for segment in job.rolled:
+            segment.file.unpin()
+        if error is not None:
+            self.take_offline(f"a flush failed: {error}")
+            return
+        if self.offline_reason is None and job.end_offset > self.recovery_point:
+            self.recovery_point = job.end_offset
+            job.end_segment.remember(job.end_offset, job.end_position)
+            if self.must_flush:
+                self._advance_high_watermark(job.end_offset)
+
+    def flush(self) -> None:
+        """Flush now, waiting for the disk: for shutdown, recovery and tests."""
+        job = self.begin_flush()
+        if job is None:
+            return
+        try:
+            job.run()
+        except OSError as error:
+            self.end_flush(job, error)
+            raise
+        self.end_flush(job, None)
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool = True) -> Slice:
+        """Whole batches from the one that holds `offset` (or comes next) on, none at or behind
+        `upper_offset`.
+        """
+        if self.offline_reason is not None:
+            raise self._offline()
+        end = self.log_end_offset
+        if offset < self.log_start_offset or offset > end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.name} is outside of {self.log_start_offset} to {end}",
+            )
+        segments = self.segments
+        active = self._active
+        if upper_offset > end:
+            upper_offset = end
+        found = Slice(segments[-1:], offset, max_bytes, upper_offset, at_least_one)
+        if offset >= upper_offset:
+            if offset == end and offset not in active.hints:
+                active.remember(offset, active.size_bytes)
+            found.is_located = True
+            return found
+        if offset >= active.base_offset:
+            position = active.hints.get(offset)
+            if position is not None:
+                limit = active.size_bytes if upper_offset == end else active.hints.get(upper_offset)
+                if limit is not None:
+                    found.place(active, position, limit)
+                    return found
+        else:
+            found = Slice(
+                segments[floor_segment(segments, offset) :], offset, max_bytes, upper_offset, at_least_one
+            )
+        found.locate(False)
+        return found
+
+    def scan(self, start: int, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Every batch that reaches into [start, end), in order. May wait for the disk."""
+        upper = self.log_end_offset if end is None else end
+        segments = self.segments
+        for segment in segments[floor_segment(segments, start) :]:
+            if segment.base_offset >= upper:
+                return
+            position = segment.locate(start)
+            if position is None:
+                continue
+            for table in segment.tables(position):
+                begin = int(table[batch_table.POSITION, 0])
+                size = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1]) - begin
+                view = memoryview(segment.read_at(begin, size))
+                for batch_position in (table[batch_table.POSITION] - begin).tolist():
+                    header = parse_header(view, batch_position)
+                    if header.base_offset >= upper:
+                        return
+                    yield header, view[batch_position : batch_position + header.size_bytes]
+
+    def aborted_transactions(self, start: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Those that touch [start, upper); their markers may lie behind it."""
+        found: list[AbortedTransaction] = []
+        segments = self.segments
+        for segment in segments[floor_segment(segments, start) :]:
+            entries, is_complete = segment.txn_index.collect(start, upper_offset)
+            found += entries
+            if is_complete:
+                break
+        return found
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record at least so new. May wait for the disk."""
+        return search.first_at_or_after(self.segments, timestamp_ms, self.log_start_offset)
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The record with the largest timestamp. May wait for the disk."""
+        return search.with_largest_timestamp(self.segments, self.log_start_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch known not above `epoch`, the offset behind its last record); (-1, -1) when
+        unknown.
+        """
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # Removing from the front
+
+    def delete_records(self, before_offset: int) -> int:
+        """Let the log start at `before_offset`; the new start. The segments go with the next `expire`."""
+        if not self.config.is_deleted:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{self.name} is not a topic whose records are deleted"
+            )
+        if before_offset > self.high_watermark or before_offset < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{before_offset} is beyond the high watermark {self.high_watermark} of {self.name}",
+            )
+        self._advance_log_start(before_offset)
+        return self.log_start_offset
+
+    def _advance_log_start(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_from_start(offset)
+
+    def expire(self, now_ms: int) -> Expired:
+        """Take expired segments out of the log; their files are renamed here and unlinked by and by after
+        the job ran.
+        """
+        self.producers.expire(now_ms)
+        count = expired_segments(
+            self._segment_facts(),
+            RetentionRules(self.config.is_deleted, self.config.retention_ms, self.config.retention_bytes),
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+        )
+        if not count or self.offline_reason is not None:
+            return Expired(0, 0, lambda: None)
+        if count == len(self.segments):
+            self.roll(now_ms)
+        gone = self.segments[:count]
+        self.segments = self.segments[count:]
+        gone_bytes = sum(segment.size_bytes for segment in gone)
+        self._closed_bytes -= gone_bytes
+        self._advance_log_start(self.segments[0].base_offset)
+        return Expired(count, gone_bytes, self._remove(gone, now_ms))
+
+    def _segment_facts(self) -> list[SegmentFacts]:
+        ends = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
+        return [
+            SegmentFacts(segment.size_bytes, end, lambda segment=segment: segment.largest_timestamp)  # type: ignore[misc]
+            for segment, end in zip(self.segments, ends, strict=True)
+        ]
+
+    def _remove(self, gone: Sequence[Segment], now_ms: int) -> Callable[[], None]:
+        """Rename the files of segments that left the log; the rest of their end as work for a thread."""
+        rolled = [segment for segment in self._rolled if segment in gone]
+        self._rolled = [segment for segment in self._rolled if segment not in gone]
+        for segment in rolled:
+            segment.file.unpin()
+        kept = {segment.base_offset for segment in self.segments}
+        snapshots = []
+        for segment in gone:
+            segment.rename(layout.DELETED_SUFFIX)
+            if segment.base_offset not in kept:
+                name = layout.segment_file_name(segment.base_offset, layout.SNAPSHOT_SUFFIX)
+                snapshots.append(self.directory / name)
+        due_ms = now_ms + self.config.file_delete_delay_ms
+
+        def work() -> None:
+            self.disk.sync_directory(self.directory)
+            for path in snapshots:
+                self.disk.unlink(path)
+            self.removals.add(due_ms, gone)
+
+        return work
+
+    # Cleaning
+
+    def snapshot(self) -> LogSnapshot:
+        """This log at this moment, for the cleaner."""
+        return LogSnapshot(
+            self.topic_partition, self.topic_id, self.directory, self.config, self.segments, self.log_start_offset,
+            self.last_stable_offset, self.high_watermark, self.log_end_offset, self.producers.active_producers(),
+        )  # fmt: skip
+
+    def replace_segments(
+        self, sources: Sequence[Segment], cleaned: Sequence[CleanedSegment], now_ms: int = 0
+    ) -> SwapJob:
+        """Put finished cleaned segments in the place of `sources` (T111). Sources that are gone are
+        skipped.
+
+        When all of them are gone the cleaned files are removed. The renames that decide come first, in an
+        order that a start can tell apart after a crash in between.
+        """
+        present = [segment for segment in sources if segment in self.segments]
+        if not present or self.offline_reason is not None:
+            return SwapJob(lambda: abandon_all(cleaned))
+        if any(segment.is_active for segment in present):
+            raise ValueError("the active segment is never replaced")
+        fresh = [one.to_segment() for one in cleaned]
+        for segment in reversed(fresh):
+            segment.rename(layout.SWAP_SUFFIX)
+        first = self.segments.index(present[0])
+        self._closed_bytes += sum(one.size_bytes for one in fresh) - sum(one.size_bytes for one in present)
+        self.segments = (*self.segments[:first], *fresh, *self.segments[first + len(present) :])
+        work = self._remove(present, now_ms)
+        for segment in fresh:
+            segment.rename("")
+        return SwapJob(work)
+
+    # The end
+
+    def close(self) -> None:
+        """Flush, write the producers' state and whole indexes, let go of the files. May take long."""
+        if self.is_closed:
+            return
+        if self.offline_reason is None:
+            self.flush()
+            self._active.save_indexes()
+            sync_file(
+                self.disk,
+                recovery.take_snapshot(self.disk, self.directory, self.producers, self.log_end_offset),
+            )
+            self.disk.sync_directory(self.directory)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files as they are, as a crash would."""
+        self.is_closed = True
+        for segment in self.segments:
+            segment.file.close()
+            segment.offset_index.forget()
+            segment.time_index.forget()
+        self.removals.forget(self.directory)
+
+    def mark_deleted(self) -> Path:
+        """Rename the directory for its removal; the log may still be read by who holds slices of it."""
+        target = self.directory.with_name(layout.deleted_directory_name(self.topic_partition))
+        self.disk.rename(self.directory, target)
+        self.removals.forget(self.directory)
+        self.directory = target
+        for segment in self.segments:
+            segment.moved(target)
+            segment.file.unpin()
+        self.take_offline_quietly("the partition was deleted")
+        return target
+
+    def take_offline_quietly(self, reason: str) -> None:
+        """As `take_offline`, where that was the intention."""
+        self.offline_reason = self.offline_reason or reason
+
+
+def abandon_all(cleaned: Sequence[CleanedSegment]) -> None:
+    for one in cleaned:
+        one.abandon()
+
+
+def sync_file(disk: Disk, path: Path) -> None:
+    """fsync by name; a file that is gone needs none."""
+    import os
+
+    try:
+        descriptor = disk.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        disk.fsync(descriptor)
+    finally:
+        disk.close(descriptor)

@@ -1,0 +1,326 @@
+"""What a partition remembers of its idempotent and transactional producers (Kafka's
+`ProducerStateManager`).
+
+Pure but for the two functions that read and write `.snapshot` files: takes headers and numbers, so that
+every rule of T155-T164 can be tried without a disk. The last five batches of a producer are remembered, by
+which a re-sent batch is recognised and answered with the offsets it already has.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from struct import Struct, error
+from typing import NamedTuple
+
+import crc32c
+
+from protocol.batch import (
+    MAX_SEQUENCE,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+)
+from protocol.control import Marker
+from protocol.errors import ErrorCode, KafkaError
+from storage.types import AbortedTransaction, LastRecord
+
+REMEMBERED_BATCHES = 5
+SNAPSHOT_VERSION = 1
+NO_OFFSET = -1
+NO_COORDINATOR_EPOCH = -1
+
+_SNAPSHOT_HEAD = Struct(">hIi")
+_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+_CHECKED_FROM = 6
+
+
+class BatchMetadata(NamedTuple):
+    """One remembered batch."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
+
+
+class ProducerState:
+    """One producer. Owned by: the log's owner."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+        "transaction_start",
+    )
+
+    def __init__(self, producer_id: int, epoch: int = NO_PRODUCER_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        self.last_timestamp = NO_TIMESTAMP
+        self.transaction_start: int | None = None
+        self.batches: deque[BatchMetadata] = deque(maxlen=REMEMBERED_BATCHES)
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int | None:
+        return self.batches[-1].last_offset if self.batches else None
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """The remembered batch that `header` re-sends."""
+        if header.producer_epoch != self.epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return batch
+        return None
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker was appended; it stays unstable until its marker is below the high
+    watermark.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerStateManager:
+    """All producers of one partition. Owned by: event loop (recovery: the thread that opens the log)."""
+
+    __slots__ = ("_completed", "_open", "expiration_ms", "first_unstable_offset", "producers")
+
+    def __init__(self, expiration_ms: int = 86_400_000) -> None:
+        self.producers: dict[int, ProducerState] = {}
+        self.expiration_ms = expiration_ms
+        self.first_unstable_offset: int | None = None
+        self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction
+        self._completed: list[CompletedTransaction] = []
+
+    # Checking a batch of a client, before anything is written
+
+    def check(self, header: BatchHeader, name: str) -> BatchMetadata | None:
+        """None when the batch may be appended; the remembered batch when it is a duplicate; else
+        KafkaError.
+        """
+        state = self.producers.get(header.producer_id)
+        if state is None:
+            return None
+        duplicate = state.duplicate_of(header)
+        if duplicate is not None:
+            return duplicate
+        self._check_epoch(header, state, name)
+        self._check_sequence(header, state, name)
+        if state.transaction_start is not None and not header.attributes & TRANSACTIONAL:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Expected transactional write from producer {header.producer_id} at {name}",
+            )
+        return None
+
+    def check_marker(self, header: BatchHeader, marker: Marker, name: str) -> None:
+        """Whether a coordinator may end the transaction of this producer."""
+        state = self.producers.get(header.producer_id)
+        if state is None:
+            return
+        self._check_epoch(header, state, name)
+        if state.coordinator_epoch > marker.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Invalid coordinator epoch for producer {header.producer_id} at {name}: "
+                f"{marker.coordinator_epoch} (zombie), {state.coordinator_epoch} (current)",
+            )
+
+    @staticmethod
+    def _check_epoch(header: BatchHeader, state: ProducerState, name: str) -> None:
+        if header.producer_epoch < state.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {header.producer_id} at {name} is {header.producer_epoch}, "
+                f"which is smaller than the last seen epoch {state.epoch}",
+            )
+
+    @staticmethod
+    def _check_sequence(header: BatchHeader, state: ProducerState, name: str) -> None:
+        first = header.base_sequence
+        if header.producer_epoch != state.epoch:
+            if first != 0 and state.epoch != NO_PRODUCER_EPOCH:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Invalid sequence number for new epoch of producer {header.producer_id} at {name}: "
+                    f"{header.producer_epoch} (request epoch), {first} (seq. number), "
+                    f"{state.epoch} (current epoch)",
+                )
+            return
+        last = state.last_sequence
+        if first == last + 1 or (first == 0 and last == MAX_SEQUENCE):
+            return
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Out of order sequence number for producer {header.producer_id} at {name}: "
+            f"{first} (incoming seq. number), {last} (current end sequence number)",
+        )
+
+    # Taking note of what was written or is found in the log
+
+    def update(self, header: BatchHeader, base_offset: int) -> bool:
+        """A data batch is in the log at `base_offset`; whether it began a transaction."""
+        state = self._state(header)
+        last_offset = base_offset + header.last_offset_delta
+        state.batches.append(
+            BatchMetadata(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
+        )
+        state.last_timestamp = header.max_timestamp
+        if header.attributes & TRANSACTIONAL and state.transaction_start is None:
+            state.transaction_start = base_offset
+            self._open[header.producer_id] = base_offset
+            self._find_unstable()
+            return True
+        return False
+
+    def update_marker(self, header: BatchHeader, marker: Marker, offset: int) -> AbortedTransaction | None:
+        """A marker is in the log at `offset`; the transaction index entry that it makes."""
+        state = self._state(header)
+        state.coordinator_epoch = marker.coordinator_epoch
+        state.last_timestamp = header.max_timestamp
+        first_offset, state.transaction_start = state.transaction_start, None
+        if first_offset is None:
+            return None
+        del self._open[header.producer_id]
+        completed = CompletedTransaction(header.producer_id, first_offset, offset, not marker.is_commit)
+        stable = min(self._open.values(), default=offset + 1)
+        self._completed.append(completed)
+        self._find_unstable()
+        if marker.is_commit:
+            return None
+        return AbortedTransaction(header.producer_id, first_offset, offset, stable)
+
+    def _state(self, header: BatchHeader) -> ProducerState:
+        state = self.producers.get(header.producer_id)
+        if state is None:
+            state = self.producers[header.producer_id] = ProducerState(
+                header.producer_id, header.producer_epoch
+            )
+        elif header.producer_epoch != state.epoch:
+            state.epoch = header.producer_epoch
+            state.batches.clear()
+        return state
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Transactions whose markers are below it are decided for good."""
+        if self._completed:
+            self._completed = [done for done in self._completed if done.last_offset >= high_watermark]
+            self._find_unstable()
+
+    def _find_unstable(self) -> None:
+        first = min(self._open.values(), default=None)
+        for done in self._completed:
+            if first is None or done.first_offset < first:
+                first = done.first_offset
+        self.first_unstable_offset = first
+
+    @property
+    def has_unstable(self) -> bool:
+        return self.first_unstable_offset is not None
+
+    def open_transactions(self) -> dict[int, int]:
+        """producer id -> first offset of its open transaction."""
+        return dict(self._open)
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that were silent too long and have no open transaction; how many."""
+        gone = [
+            producer_id
+            for producer_id, state in self.producers.items()
+            if state.transaction_start is None and now_ms - state.last_timestamp >= self.expiration_ms
+        ]
+        for producer_id in gone:
+            del self.producers[producer_id]
+        return len(gone)
+
+    def active_producers(self) -> dict[int, LastRecord]:
+        """What the cleaner has to spare for each living producer."""
+        return {
+            producer_id: LastRecord(state.last_data_offset, state.epoch)
+            for producer_id, state in self.producers.items()
+        }
+
+    # Snapshots
+
+    def encode_snapshot(self) -> bytes:
+        """The bytes of a `.snapshot` file, which keeps the last batch of each producer only."""
+        return encode_snapshot(self.producers.values())
+
+    def load(self, states: Iterable[ProducerState], now_ms: int) -> None:
+        """Start from a snapshot; producers that expired since are left out."""
+        for state in states:
+            if state.transaction_start is None and now_ms - state.last_timestamp >= self.expiration_ms:
+                continue
+            self.producers[state.producer_id] = state
+            if state.transaction_start is not None:
+                self._open[state.producer_id] = state.transaction_start
+        self._find_unstable()
+
+
+def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
+    entries = [
+        _SNAPSHOT_ENTRY.pack(
+            state.producer_id,
+            state.epoch,
+            state.last_sequence,
+            state.batches[-1].last_offset if state.batches else NO_OFFSET,
+            state.batches[-1].offset_delta if state.batches else 0,
+            state.last_timestamp,
+            state.coordinator_epoch,
+            NO_OFFSET if state.transaction_start is None else state.transaction_start,
+        )
+        for state in states
+    ]
+    body = b"".join(entries)
+    head = _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, 0, len(entries))
+    crc = crc32c.crc32c(body, crc32c.crc32c(head[_CHECKED_FROM:]))
+    return _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, crc, len(entries)) + body
+
+
+def decode_snapshot(data: bytes) -> list[ProducerState]:
+    """The producers of a `.snapshot` file; ValueError when it is damaged."""
+    try:
+        version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+    except error:
+        raise ValueError(f"{len(data)} bytes are no snapshot") from None
+    if version != SNAPSHOT_VERSION:
+        raise ValueError(f"version {version}")
+    if crc32c.crc32c(data[_CHECKED_FROM:]) != crc:
+        raise ValueError("the checksum is wrong")
+    if count < 0 or len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+        raise ValueError(f"{count} entries in {len(data)} bytes")
+    states = []
+    for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, transaction_start = fields
+        state = ProducerState(producer_id, epoch)
+        state.last_timestamp = timestamp
+        state.coordinator_epoch = coordinator_epoch
+        state.transaction_start = None if transaction_start == NO_OFFSET else transaction_start
+        if sequence != NO_SEQUENCE:
+            state.batches.append(BatchMetadata(sequence, offset, delta, timestamp))
+        states.append(state)
+    return states

@@ -1,0 +1,45 @@
+"""Files of removed segments, waiting out `file.delete.delay.ms` for readers that still hold them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from storage.segment import Segment
+
+
+class Removals:
+    """Owned by: any thread, under lock. What is forgotten here is removed when the log is opened next."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[int, Segment]] = []
+
+    def add(self, due_ms: int, segments: Sequence[Segment]) -> None:
+        with self._lock:
+            self._waiting += [(due_ms, segment) for segment in segments]
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def run(self, now_ms: int) -> int:
+        """Unlink what is due, on a thread; how many segments."""
+        with self._lock:
+            due = [segment for due_ms, segment in self._waiting if due_ms <= now_ms]
+            self._waiting = [(due_ms, segment) for due_ms, segment in self._waiting if due_ms > now_ms]
+        for segment in due:
+            with contextlib.suppress(FileNotFoundError):
+                segment.unlink()
+        return len(due)
+
+    def forget(self, directory: Path) -> None:
+        """The directory closes or goes."""
+        with self._lock:
+            gone = [segment for _, segment in self._waiting if segment.directory == directory]
+            self._waiting = [item for item in self._waiting if item[1].directory != directory]
+        for segment in gone:
+            segment.file.close()

@@ -1,0 +1,86 @@
+"""Which of the oldest segments may go. Pure: sizes, times and offsets in, a count of segments out.
+
+Kafka's `UnifiedLog.deleteOldSegments`. Only whole segments go, the oldest first, up to the first that
+stays; never one that reaches to or above the high watermark, so that what is not yet safe is not yet old
+either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+UNLIMITED = -1
+
+
+class SegmentFacts(NamedTuple):
+    """What retention looks at. `largest_timestamp` is asked for only when retention by time needs it."""
+
+    size_bytes: int
+    next_base_offset: int
+    largest_timestamp: Callable[[], int]
+
+
+class RetentionRules(NamedTuple):
+    """The settings of a topic that retention looks at."""
+
+    is_deleted: bool
+    retention_ms: int
+    retention_bytes: int
+
+
+def expired_segments(
+    segments: Sequence[SegmentFacts],
+    rules: RetentionRules,
+    *,
+    now_ms: int,
+    log_start_offset: int,
+    high_watermark: int,
+) -> int:
+    """How many segments from the front may be deleted by time, by size, or because the log starts behind
+    them.
+
+    The last one counts too (then a new empty one has to be made first), unless it is empty.
+    """
+    allowed = _deletable(segments, high_watermark)
+    count = 0
+    if rules.is_deleted and rules.retention_ms >= 0:
+        count = _by_time(segments[:allowed], now_ms - rules.retention_ms)
+    if rules.is_deleted and rules.retention_bytes >= 0:
+        count += _by_size(segments, count, allowed, rules.retention_bytes)
+    behind = allowed if allowed < len(segments) else len(segments) - 1
+    while count < behind and segments[count].next_base_offset <= log_start_offset:
+        count += 1
+    return count
+
+
+def _deletable(segments: Sequence[SegmentFacts], high_watermark: int) -> int:
+    """How many from the front lie wholly below the high watermark and are not the empty last one."""
+    count = 0
+    for segment in segments:
+        if segment.next_base_offset > high_watermark:
+            break
+        count += 1
+    if count == len(segments) and segments and not segments[-1].size_bytes:
+        count -= 1
+    return count
+
+
+def _by_time(segments: Sequence[SegmentFacts], before_ms: int) -> int:
+    count = 0
+    for segment in segments:
+        if segment.largest_timestamp() >= before_ms:
+            break
+        count += 1
+    return count
+
+
+def _by_size(segments: Sequence[SegmentFacts], start: int, allowed: int, retention_bytes: int) -> int:
+    surplus = sum(segment.size_bytes for segment in segments[start:]) - retention_bytes
+    count = 0
+    for segment in segments[start:allowed]:
+        surplus -= segment.size_bytes
+        if surplus < 0:
+            break
+        count += 1
+    return count

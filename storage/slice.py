@@ -1,0 +1,162 @@
+"""A stretch of whole batches in one segment, to be read now if it is in the page cache, else on a thread.
+
+Finding the stretch can need the disk too (a cold index, a cold batch header), so a slice may be handed out
+before its place is known. Its end lies on a batch boundary: at the upper offset, or at an index entry below
+`max_bytes`, or, when a single batch is larger than that, behind this batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
+from storage.batch_table import as_chunk, whole_batches
+from storage.file import DataFile
+from storage.index import BrokenIndex, WouldBlock
+from storage.segment import Segment
+
+Segments = tuple[Segment, ...]
+
+
+def floor_segment(segments: Segments, offset: int) -> int:
+    """The number of the last segment whose base offset is at or below `offset`; 0 when there is none."""
+    if segments[-1].base_offset <= offset:
+        return len(segments) - 1
+    return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+class Slice:
+    """Owned by: whoever asked for it; read once, by one thread.
+
+    `size_bytes` is 0 when there is nothing to read. It is exact once `is_located`, before that (and where the
+    first batch is larger than the limit) an estimate.
+    """
+
+    __slots__ = (
+        "_at_least_one",
+        "_available",
+        "_max_bytes",
+        "_offset",
+        "_segment",
+        "_segments",
+        "_upper_offset",
+        "is_located",
+        "position",
+        "size_bytes",
+    )
+
+    def __init__(
+        self, segments: Segments, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
+    ) -> None:
+        self._segments = segments  # the one that can hold `offset`, and those behind it
+        self._segment = segments[0]
+        self._offset = offset
+        self._max_bytes = max_bytes
+        self._upper_offset = upper_offset
+        self._at_least_one = at_least_one
+        self._available = 0
+        self.position = 0
+        self.size_bytes = 0
+        self.is_located = False
+
+    @property
+    def file(self) -> DataFile:
+        """The file that holds it, once it is located."""
+        return self._segment.file
+
+    def place(self, segment: Segment, position: int, end: int) -> None:
+        """It begins at `position` of `segment` and may reach to `end`, a batch boundary."""
+        self._segment = segment
+        self.position = position
+        self._available = available = end - position
+        limit = self._max_bytes
+        if available > limit:
+            try:
+                available = segment.offset_index.floor_position(position + limit, False) - position
+            except (WouldBlock, BrokenIndex, OSError):
+                available = 0
+            if available <= 0:
+                available = limit  # cut inside a batch; `_whole` sees to that
+        self.size_bytes = available
+        self.is_located = True
+
+    def locate(self, may_wait: bool) -> bool:
+        """Find the first batch that reaches `offset`; False when that would wait and must not."""
+        upper_offset = self._upper_offset
+        last = len(self._segments) - 1
+        try:
+            for number, segment in enumerate(self._segments):
+                if segment.base_offset >= upper_offset:
+                    break
+                position = segment.locate(self._offset, may_wait)
+                if position is None:
+                    continue
+                end = segment.size_bytes
+                if number == last or self._segments[number + 1].base_offset > upper_offset:
+                    found = segment.locate(upper_offset, may_wait)
+                    end = end if found is None else found
+                self.place(segment, position, max(position, end))
+                return True
+        except WouldBlock:
+            self.size_bytes = self._max_bytes
+            return False
+        self.size_bytes = 0
+        self.is_located = True
+        return True
+
+    def read_now(self) -> bytes | None:
+        """The batches, if no disk has to be waited for; else None: ask `read` on a thread."""
+        if not self.is_located and not self.locate(False):
+            return None
+        size = self.size_bytes
+        if not size:
+            return b""
+        data = self._segment.file.read_cached(size, self.position)
+        if data is None or len(data) != size:
+            return None
+        return data if size == self._available else self._whole(data, False)
+
+    def read(self) -> bytes:
+        """The batches. May wait for the disk."""
+        if not self.is_located:
+            self.locate(True)
+        if not self.size_bytes:
+            return b""
+        data = self._segment.file.read(self.size_bytes, self.position)
+        if self.size_bytes == self._available:
+            return data
+        whole = self._whole(data, True)
+        assert whole is not None
+        return whole
+
+    def _whole(self, data: bytes, may_wait: bool) -> bytes | None:
+        """`data` without the batch that its end cuts, or the first batch whole if that is the one."""
+        segment = self._segment
+        try:
+            known = segment.offset_index.floor_position(self.position + len(data), may_wait) - self.position
+        except (WouldBlock, BrokenIndex, OSError):
+            known = 0
+        if known == len(data):
+            return data
+        end, next_offset = whole_batches(as_chunk(data), max(known, 0))
+        if end > 0:
+            if next_offset >= 0:
+                segment.remember(int(next_offset), self.position + int(end))
+            return data[: int(end)]
+        if not self._at_least_one:
+            return b""
+        return self._first_batch(may_wait)
+
+    def _first_batch(self, may_wait: bool) -> bytes | None:
+        read = self._segment.file.read if may_wait else self._segment.file.read_cached
+        head = read(HEADER_BYTES, self.position)
+        if head is None:
+            return None
+        size = int.from_bytes(head[8:12], "big") + LENGTH_PREFIX_BYTES
+        size = min(size, self._available)
+        data = read(size, self.position)
+        return None if data is None or (len(data) < size and not may_wait) else data

@@ -1,0 +1,109 @@
+"""The aborted transactions of a segment (`.txnindex`, Kafka's `TransactionIndex`).
+
+34-byte entries in the order of their markers: version i16, producer id, first offset, last offset (of the
+marker), and the last stable offset after it, each i64. A fetch with read_committed is told which of them
+touch its range. The file exists only where a transaction was aborted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from struct import Struct
+
+from storage.file import Disk, read_whole
+from storage.types import AbortedTransaction
+
+ENTRY = Struct(">hqqqq")
+ENTRY_BYTES = ENTRY.size
+VERSION = 0
+
+
+def parse(data: bytes) -> list[AbortedTransaction]:
+    """The entries; ValueError when the bytes are none."""
+    if len(data) % ENTRY_BYTES:
+        raise ValueError(f"{len(data)} bytes are no whole entries")
+    entries: list[AbortedTransaction] = []
+    for version, *fields in ENTRY.iter_unpack(data):
+        entry = AbortedTransaction(*fields)
+        if version != VERSION or entry.first_offset > entry.last_offset:
+            raise ValueError(f"entry {len(entries)} of version {version} is {entry}")
+        entries.append(entry)
+    return entries
+
+
+def encode(entries: Iterable[AbortedTransaction]) -> bytes:
+    return b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)
+
+
+class TransactionIndex:
+    """Owned by: the log's owner for appending; any thread for reading (the list is replaced, not changed)."""
+
+    __slots__ = ("_entries", "disk", "path")
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self.disk = disk
+        self.path = path
+        self._entries: tuple[AbortedTransaction, ...] | None = None
+
+    def entries(self) -> tuple[AbortedTransaction, ...]:
+        """All entries; ValueError when the file is damaged."""
+        entries = self._entries
+        if entries is None:
+            try:
+                entries = tuple(parse(read_whole(self.disk, self.path)))
+            except FileNotFoundError:
+                entries = ()
+            self._entries = entries
+        return entries
+
+    def append(self, added: Iterable[AbortedTransaction], *, is_durable: bool = False) -> None:
+        """Write entries behind those that are there; an empty index makes no file."""
+        entries = self.entries()
+        new = tuple(added)
+        if not new:
+            return
+        data = encode(new)
+        descriptor = self.disk.open(self.path, os.O_WRONLY | os.O_CREAT)
+        try:
+            if self.disk.pwritev(descriptor, [data], len(entries) * ENTRY_BYTES) != len(data):
+                raise OSError(28, "a short write", str(self.path))
+            if is_durable:
+                self.disk.fsync(descriptor)
+        finally:
+            self.disk.close(descriptor)
+        self._entries = entries + new
+
+    def reset(self) -> None:
+        """Forget everything, and the file."""
+        self.disk.unlink(self.path)
+        self._entries = ()
+
+    def sync(self) -> None:
+        if self._entries:
+            descriptor = self.disk.open(self.path, os.O_WRONLY)
+            try:
+                self.disk.fsync(descriptor)
+            finally:
+                self.disk.close(descriptor)
+
+    def exists(self) -> bool:
+        return bool(self.entries())
+
+    def collect(self, start_offset: int, upper_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """The aborted transactions that touch [start, upper), and whether later segments hold no more of
+        them.
+        """
+        found = []
+        for entry in self.entries():
+            if entry.last_offset >= start_offset and entry.first_offset < upper_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= upper_offset:
+                return found, True
+        return found, False
+
+    def rename(self, target: Path) -> None:
+        if self.path.exists():
+            self.disk.rename(self.path, target)
+        self.path = target
