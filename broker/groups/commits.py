@@ -112,7 +112,7 @@ class Commits:
         commits: dict[TopicPartition, Commit] = {}
         for position in request.positions:
             topic_partition = position.topic_partition
-            if topic_partition not in self._broker.partitions:
+            if not self._exists(topic_partition):
                 errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(position.metadata) > limit:
                 errors[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -155,6 +155,10 @@ class Commits:
         self._store.when_durable(written, finish)
         return Outcome(errors, written.flushed)
 
+    def _exists(self, topic_partition: TopicPartition) -> bool:
+        topic = self._broker.topics.get(topic_partition.topic)
+        return topic is not None and 0 <= topic_partition.partition < topic.partition_count
+
     # delete and expire
 
     def delete(self, group: Group, topic_partitions: Iterable[TopicPartition]) -> Outcome:
@@ -166,7 +170,7 @@ class Commits:
         known = group.offsets.known()
         for topic_partition in topic_partitions:
             errors[topic_partition] = ErrorCode.NONE
-            if topic_partition not in self._broker.partitions and topic_partition not in known:
+            if not self._exists(topic_partition) and topic_partition not in known:
                 errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif group.members and group.is_subscribed(topic_partition.topic):
                 errors[topic_partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

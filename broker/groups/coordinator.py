@@ -55,7 +55,7 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         self._broker = broker
         self._store = OffsetsStore(broker)
-        self._rebalancer = Rebalancer(broker.config, broker.clock, self._store, self.statistics)
+        self._rebalancer = Rebalancer(broker, self._store, self.statistics)
         self._joining = Joining(self._rebalancer, self._store)
         self._commits = Commits(broker, self._store, self._rebalancer, self.statistics)
 
@@ -66,6 +66,7 @@ class GroupCoordinator:
         COORDINATOR_LOAD_IN_PROGRESS.
         """
         await self._store.load(self._apply)
+        self._forget_lost_topics()
 
     async def stop(self) -> None:
         """Answer everybody who waits, accept nothing more."""
@@ -97,6 +98,16 @@ class GroupCoordinator:
         for group in self.groups.values():
             if len(group.members) > self._broker.config.group_max_size:
                 self._rebalancer.start_if_possible(group, "more members than group.max.size")
+
+    def _forget_lost_topics(self) -> None:
+        """A crash may come between a topic's deletion and that of its offsets: finish it, or a new topic of
+        the same name would be read from the old one's positions.
+        """
+        topics = {place.topic for group in self.groups.values() for place in group.offsets.known()}
+        lost = [topic for topic in topics if self._broker.topics.get(topic) is None]
+        if lost:
+            logger.warning("offsets of topics that do not exist are removed: %s", ", ".join(sorted(lost)))
+            self.on_topics_deleted(lost)
 
     def _restore(self, group: Group) -> None:
         known = self.groups.get(group.group_id)

@@ -16,14 +16,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from broker.clock import Clock
 from broker.groups import records
 from broker.groups.membership import Group, JoinResult, Member, SyncResult
 from broker.groups.state import GroupEvent, GroupState, can
 from broker.groups.store import OffsetsStore
-from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from config.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +59,16 @@ class GroupStatistics:
 class Rebalancer:
     """Owned by: event loop."""
 
-    def __init__(
-        self, config: BrokerConfig, clock: Clock, store: OffsetsStore, statistics: GroupStatistics
-    ) -> None:
-        self.config = config
-        self._clock = clock
+    def __init__(self, broker: Broker, store: OffsetsStore, statistics: GroupStatistics) -> None:
+        self._broker = broker
+        self._clock = broker.clock
         self._store = store
         self._statistics = statistics
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings as they are now: some change while it runs."""
+        return self._broker.config
 
     # sessions
 

@@ -56,26 +56,35 @@ _NOT_ASKED_FOR = -(1 << 31)
 def find_coordinator(
     broker: Broker, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    response = _coordinators(broker, context, request)
-    if request.key_type != _GROUP or broker.groups.has_offsets_topic:
-        return response
-    return _once_there_is_a_topic(broker, response)
+    if request.key_type not in (_GROUP, _TRANSACTION):
+        refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"key type {request.key_type} is not supported")
+        return _coordinators(broker, context, request, refusal)
+    if request.key_type == _TRANSACTION or broker.groups.has_offsets_topic:
+        return _coordinators(broker, context, request)
+    return _once_there_is_a_topic(broker, context, request)
 
 
 async def _once_there_is_a_topic(
-    broker: Broker, response: FindCoordinatorResponse
+    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    await broker.groups.ensure_offsets_topic()
-    return response
+    try:
+        await broker.groups.ensure_offsets_topic()
+    except KafkaError as error:
+        refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+        return _coordinators(broker, context, request, refusal)
+    return _coordinators(broker, context, request)
 
 
 def _coordinators(
-    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+    broker: Broker,
+    context: RequestContext,
+    request: FindCoordinatorRequest,
+    refusal: KafkaError | None = None,
 ) -> FindCoordinatorResponse:
     host, port, node_id = context.listener.advertised_host, context.listener.advertised_port, broker.node_id
     error, message = ErrorCode.NONE, None
-    if request.key_type not in (_GROUP, _TRANSACTION):
-        error, message = ErrorCode.INVALID_REQUEST, f"key type {request.key_type} is not supported"
+    if refusal is not None:
+        error, message = refusal.code, refusal.message
         host, port, node_id = "", -1, -1
     if context.api_version < 4:
         return FindCoordinatorResponse(

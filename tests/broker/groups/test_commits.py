@@ -273,6 +273,17 @@ async def test_t198_a_deleted_topic_takes_its_offsets_along() -> None:
     assert world.committed() == {COLUMNS_0: 2}
 
 
+async def test_t198_a_crash_between_a_topics_deletion_and_that_of_its_offsets_is_made_good() -> None:
+    world = World()
+    world.commit({ROWS_0: 1, COLUMNS_0: 2})
+    del world.topics.created["rows"]
+    await world.restart()
+    assert world.committed() == {COLUMNS_0: 2}
+    world.topics.create("rows", 2, {})
+    await world.restart()
+    assert world.committed() == {COLUMNS_0: 2}
+
+
 async def test_t199_the_offsets_topic_is_created_as_kafkas() -> None:
     world = World()
     del world.topics.created[OFFSETS_TOPIC]

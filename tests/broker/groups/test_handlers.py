@@ -187,6 +187,14 @@ async def test_t199_the_first_search_for_a_coordinator_creates_the_offsets_topic
     assert ask(world, FindCoordinatorRequest(key="g"), 0).error_code == 0
 
 
+async def test_no_coordinator_while_the_offsets_topic_cannot_be_made() -> None:
+    world = World()
+    del world.topics.created[OFFSETS_TOPIC]
+    world.topics.refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "disk full")
+    response = read(await start(world, FindCoordinatorRequest(coordinator_keys=["g"]), 4), 4)
+    assert response.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 @pytest.mark.parametrize("version", range(7))
 async def test_describe_in_every_version(version: int) -> None:
     world = World()

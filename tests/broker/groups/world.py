@@ -99,9 +99,14 @@ class Topics:
     def __init__(self, world: World) -> None:
         self._world = world
         self.created: dict[str, SimpleNamespace] = {}
+        self.refusal: KafkaError | None = None
 
     def get(self, name: str) -> SimpleNamespace | None:
         return self.created.get(name)
+
+    async def flushed(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> None:
         self.created[name] = SimpleNamespace(partition_count=partitions, overrides=dict(overrides))

@@ -1,0 +1,380 @@
+"""Goal: group consumers share the work, hand it over and take it up again where they left it (T185-T200).
+
+Method: unmodified clients, one thread for each consumer; members come, go, restart and die while records
+flow. What was processed is compared with what was produced, offset by offset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import confluent_kafka
+import confluent_kafka.admin
+import kafka
+import pytest
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
+
+from tests.clients.adaptors import CLIENTS, Client, Sent
+from tests.process import BrokerProcess
+from tests.waiting import wait_for
+
+PARTITIONS = 4
+COUNT = 200
+
+
+def records(count: int = COUNT) -> list[Sent]:
+    return [Sent(b"k%d" % number, b"%d" % number, number % PARTITIONS) for number in range(count)]
+
+
+class Member:
+    """A confluent-kafka consumer in a thread of its own that commits what it processed before it lets go."""
+
+    def __init__(
+        self, broker: BrokerProcess, topic: str, group: str, forward: str | None = None, **options: Any
+    ) -> None:
+        settings = {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 200,
+        }
+        self._consumer = Consumer({**settings, **{name.replace("_", "."): v for name, v in options.items()}})
+        self._producer = (
+            confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap}) if forward else None
+        )
+        self._forward = forward
+        self._is_incremental = options.get("partition_assignment_strategy") == "cooperative-sticky"
+        self._topic = topic
+        self._leaving = threading.Event()
+        self._positions: dict[int, int] = {}
+        self.processed: list[tuple[int, int]] = []
+        self.assigned: set[int] = set()
+        self.assignments = 0
+        self.revoked: list[int] = []
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        self._leaving.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        assert self.failure is None, self.failure
+
+    def _run(self) -> None:
+        try:
+            self._consumer.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke)
+            while not self._leaving.is_set():
+                message = self._consumer.poll(0.05)
+                if message is not None and message.error() is None:
+                    self._process(message)
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self._consumer.close()
+
+    def _process(self, message: confluent_kafka.Message) -> None:
+        self.processed.append((message.partition(), message.offset()))
+        self._positions[message.partition()] = message.offset() + 1
+        if self._producer is not None:
+            self._producer.produce(self._forward, message.value(), message.key())
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assignments += 1
+        self.assigned |= {place.partition for place in partitions}
+        if self._is_incremental:
+            consumer.incremental_assign(partitions)
+
+    def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._producer is not None:
+            self._producer.flush()
+        leaving = {place.partition for place in partitions}
+        done = [
+            TopicPartition(self._topic, partition, self._positions.pop(partition))
+            for partition in leaving & set(self._positions)
+        ]
+        if done:
+            consumer.commit(offsets=done, asynchronous=False)
+        self.assigned -= leaving
+        self.revoked += sorted(leaving)
+        if self._is_incremental:
+            consumer.incremental_unassign(partitions)
+
+
+def shared_out(members: Sequence[Member]) -> bool:
+    """Every partition belongs to exactly one of the members, and every member has some."""
+    owned = sorted(partition for member in members for partition in member.assigned)
+    return owned == list(range(PARTITIONS)) and all(member.assigned for member in members)
+
+
+def processed(*members: Member) -> Counter[tuple[int, int]]:
+    return Counter(place for member in members for place in member.processed)
+
+
+def everything(count: int) -> set[tuple[int, int]]:
+    return {(number % PARTITIONS, number // PARTITIONS) for number in range(count)}
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+def test_members_share_partitions_and_hand_them_over(
+    broker: BrokerProcess, confluent: Client, topic: str, strategy: str
+) -> None:
+    """T187, T189: nothing is lost or done twice while a member joins and another leaves."""
+    confluent.create_topic(topic, PARTITIONS)
+    options = {"partition_assignment_strategy": strategy}
+    first = Member(broker, topic, topic, **options)
+    wait_for(lambda: shared_out([first]), "the first member's assignment")
+    confluent.produce(topic, records(COUNT))
+    second = Member(broker, topic, topic, **options)
+    wait_for(lambda: shared_out([first, second]), "partitions for both members")
+    confluent.produce(topic, records(COUNT))
+    wait_for(lambda: sum(processed(first, second).values()) >= 2 * COUNT, "all records")
+    first.leave()
+    wait_for(lambda: shared_out([second]), "everything for the one that stays")
+    confluent.produce(topic, records(COUNT))
+    wait_for(lambda: sum(processed(first, second).values()) >= 3 * COUNT, "the last records")
+    second.leave()
+    assert processed(first, second) == Counter(everything(3 * COUNT))
+
+
+def test_cooperative_members_keep_what_does_not_move(
+    broker: BrokerProcess, confluent: Client, topic: str
+) -> None:
+    """KIP-429: when a second member comes, the first gives up only what the second gets."""
+    confluent.create_topic(topic, PARTITIONS)
+    options = {"partition_assignment_strategy": "cooperative-sticky"}
+    first = Member(broker, topic, topic, **options)
+    wait_for(lambda: shared_out([first]), "the first member's assignment")
+    second = Member(broker, topic, topic, **options)
+    wait_for(lambda: shared_out([first, second]), "partitions for both members")
+    assert len(first.revoked) == PARTITIONS // 2
+    assert set(first.revoked) == second.assigned
+    first.leave()
+    second.leave()
+
+
+def test_t188_a_static_member_restarts_without_a_rebalance(
+    broker: BrokerProcess, confluent: Client, topic: str
+) -> None:
+    confluent.create_topic(topic, PARTITIONS)
+    first = Member(broker, topic, topic, group_instance_id="a", session_timeout_ms=30_000)
+    second = Member(broker, topic, topic, group_instance_id="b", session_timeout_ms=30_000)
+    wait_for(lambda: shared_out([first, second]), "partitions for both members")
+    theirs, assignments = set(second.assigned), first.assignments
+    second.leave()
+    again = Member(broker, topic, topic, group_instance_id="b", session_timeout_ms=30_000)
+    wait_for(lambda: again.assigned, "the assignment of the member that came back")
+    assert again.assigned == theirs
+    assert first.assignments == assignments
+    assert not first.revoked
+    first.leave()
+    again.leave()
+
+
+def test_t189_a_member_that_dies_is_replaced_after_its_session(
+    broker: BrokerProcess, confluent: Client, topic: str
+) -> None:
+    """A static member does not say good-bye when it closes: to the broker it is dead."""
+    confluent.create_topic(topic, PARTITIONS)
+    dying = Member(broker, topic, topic, group_instance_id="dies")
+    survivor = Member(broker, topic, topic)
+    wait_for(lambda: shared_out([dying, survivor]), "partitions for both members")
+    dying.leave()
+    wait_for(lambda: shared_out([survivor]), "the dead member's partitions")
+    survivor.leave()
+
+
+def test_t190_chained_groups_rebalance_at_once_without_loss(
+    broker: BrokerProcess, confluent: Client, topic: str
+) -> None:
+    """Three groups, each reading what the one before wrote, while members come and go in all of them."""
+    stages = [f"{topic}-{number}" for number in range(4)]
+    for stage in stages:
+        confluent.create_topic(stage, PARTITIONS)
+
+    def joined(number: int) -> Member:
+        return Member(broker, stages[number], f"group-{stages[number]}", forward=stages[number + 1])
+
+    members = [[joined(number)] for number in range(3)]
+    for round_number in range(3):
+        confluent.produce(stages[0], records(COUNT))
+        for number in range(3):
+            members[number].append(joined(number))
+        if round_number:
+            for number in range(3):
+                members[number][round_number - 1].leave()
+    for number in range(3):
+        wait_for(
+            lambda n=number: sum(processed(*members[n]).values()) >= 3 * COUNT,  # type: ignore[misc]
+            f"all records in stage {number}",
+        )
+    for stage_members in members:
+        for member in stage_members[2:]:
+            member.leave()
+        assert set(processed(*stage_members).values()) == {1}
+    ends = [confluent.offsets(stages[3], partition)[1] for partition in range(PARTITIONS)]
+    assert sum(ends) == 3 * COUNT
+
+
+def test_t200_a_group_goes_on_after_the_broker_was_killed(
+    own_broker: Callable[..., BrokerProcess], topic: str
+) -> None:
+    broker = own_broker()
+    client = CLIENTS["confluent-kafka"](broker.bootstrap)
+    client.create_topic(topic, PARTITIONS)
+    client.produce(topic, records(COUNT))
+    assert len(client.read_as_group(topic, "resuming", COUNT)) == COUNT
+    client.produce(topic, records(COUNT))
+    broker.kill()
+    broker.start()
+    rest = client.read_as_group(topic, "resuming", COUNT)
+    assert {(record.partition, record.offset) for record in rest} == everything(2 * COUNT) - everything(COUNT)
+
+
+def test_t200_members_that_live_through_a_restart_keep_their_partitions(
+    own_broker: Callable[..., BrokerProcess], topic: str
+) -> None:
+    broker = own_broker()
+    client = CLIENTS["confluent-kafka"](broker.bootstrap)
+    client.create_topic(topic, PARTITIONS)
+    first, second = (Member(broker, topic, topic, session_timeout_ms=45_000) for _ in range(2))
+    wait_for(lambda: shared_out([first, second]), "partitions for both members")
+    assignments = first.assignments, second.assignments
+    assert broker.stop() == 0
+    broker.start()
+    client.produce(topic, records(COUNT))
+    wait_for(lambda: sum(processed(first, second).values()) >= COUNT, "all records")
+    assert (first.assignments, second.assignments) == assignments
+    first.leave()
+    second.leave()
+
+
+@pytest.mark.parametrize("name", list(CLIENTS))
+def test_t191_t193_commits_round_trip_and_survive_between_clients(
+    broker: BrokerProcess, topic: str, name: str
+) -> None:
+    """What one client commits every other client reads."""
+    writer = CLIENTS[name](broker.bootstrap)
+    writer.create_topic(topic, 2)
+    writer.produce(topic, [Sent(b"k", b"v", 1)] * 3)
+    assert writer.committed(topic, topic, 1) is None
+    writer.commit(topic, topic, 1, 2, "some metadata")
+    for reader in CLIENTS.values():
+        assert reader(broker.bootstrap).committed(topic, topic, 1) == 2
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+    (place,) = consumer.committed([TopicPartition(topic, 1)], 30)
+    assert place.metadata == "some metadata"
+    consumer.close()
+
+
+def test_kafka_python_members_share_partitions(broker: BrokerProcess, confluent: Client, topic: str) -> None:
+    confluent.create_topic(topic, PARTITIONS)
+    confluent.produce(topic, records(COUNT))
+    consumers = [
+        kafka.KafkaConsumer(
+            topic,
+            bootstrap_servers=broker.bootstrap,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=200,
+            session_timeout_ms=6000,
+        )
+        for _ in range(2)
+    ]
+    seen: Counter[tuple[int, int]] = Counter()
+
+    def balanced() -> bool:
+        for consumer in consumers:
+            for place, batch in consumer.poll(timeout_ms=100).items():
+                seen.update((place.partition, record.offset) for record in batch)
+        owned = [{place.partition for place in consumer.assignment()} for consumer in consumers]
+        return all(len(own) == PARTITIONS // 2 for own in owned) and len(seen) == COUNT
+
+    wait_for(balanced, "both members to have half of the partitions and all records to arrive")
+    for consumer in consumers:
+        consumer.commit()
+        consumer.close()
+    ends = [confluent.committed(topic, topic, partition) for partition in range(PARTITIONS)]
+    assert ends == [COUNT // PARTITIONS] * PARTITIONS
+
+
+def test_aiokafka_members_share_partitions(broker: BrokerProcess, confluent: Client, topic: str) -> None:
+    confluent.create_topic(topic, PARTITIONS)
+    confluent.produce(topic, records(COUNT))
+
+    async def run() -> None:
+        consumers = [
+            AIOKafkaConsumer(
+                topic,
+                bootstrap_servers=broker.bootstrap,
+                group_id=topic,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                heartbeat_interval_ms=200,
+            )
+            for _ in range(2)
+        ]
+        seen: Counter[tuple[int, int]] = Counter()
+        for consumer in consumers:
+            await consumer.start()
+        try:
+            while len(seen) < COUNT or any(len(each.assignment()) != PARTITIONS // 2 for each in consumers):
+                for consumer in consumers:
+                    for place, batch in (await consumer.getmany(timeout_ms=100)).items():
+                        seen.update((place.partition, record.offset) for record in batch)
+            for consumer in consumers:
+                await consumer.commit()
+        finally:
+            for consumer in consumers:
+                await consumer.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 120))
+    ends = [confluent.committed(topic, topic, partition) for partition in range(PARTITIONS)]
+    assert ends == [COUNT // PARTITIONS] * PARTITIONS
+
+
+def test_t197_an_admin_lists_describes_moves_and_deletes_a_group(
+    broker: BrokerProcess, confluent: Client, topic: str
+) -> None:
+    confluent.create_topic(topic, PARTITIONS)
+    confluent.produce(topic, records(COUNT))
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+    member = Member(broker, topic, topic)
+    wait_for(lambda: shared_out([member]) and len(member.processed) == COUNT, "the member's work")
+    listed = {group.group_id: group for group in admin.list_consumer_groups().result(30).valid}
+    assert listed[topic].state == ConsumerGroupState.STABLE
+    described = admin.describe_consumer_groups([topic])[topic].result(30)
+    assert described.state == ConsumerGroupState.STABLE
+    (only,) = described.members
+    assert {place.partition for place in only.assignment.topic_partitions} == set(range(PARTITIONS))
+    with pytest.raises(confluent_kafka.KafkaException) as refusal:
+        admin.delete_consumer_groups([topic])[topic].result(30)
+    assert refusal.value.args[0].code() == confluent_kafka.KafkaError.NON_EMPTY_GROUP
+    member.leave()
+    moved = confluent_kafka.ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 7)])
+    admin.alter_consumer_group_offsets([moved])[topic].result(30)
+    asked = confluent_kafka.ConsumerGroupTopicPartitions(topic)
+    found = admin.list_consumer_group_offsets([asked])[topic].result(30).topic_partitions
+    assert {place.partition: place.offset for place in found}[0] == 7
+    admin.delete_consumer_groups([topic])[topic].result(30)
+    assert topic not in {group.group_id for group in admin.list_consumer_groups().result(30).valid}
+    assert confluent.committed(topic, topic, 1) is None
+
+
+def test_t198_offsets_of_a_deleted_topic_are_gone(
+    broker: BrokerProcess, confluent: Client, topic: str
+) -> None:
+    confluent.create_topic(topic)
+    confluent.commit(topic, topic, 0, 5)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    confluent.create_topic(topic)
+    assert confluent.committed(topic, topic, 0) is None
