@@ -1,0 +1,120 @@
+"""The two brokers under measurement behind one interface, each with its own defaults."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from tests.kafka.broker import KafkaBroker, answers_api_versions
+from tests.kafka.tools import Tools
+from tests.process import BrokerProcess
+from tests.waiting import wait_for
+
+KOMPAKT = "kompakt"
+KAFKA = "Apache Kafka"
+# The heap of the release archive's own start script.
+ARCHIVE_HEAP = ("-Xms1g", "-Xmx1g")
+# The same for both: one cleaner thread that looks often, files gone soon after their topic.
+SETTINGS = {
+    "log.cleaner.threads": "1",
+    "log.cleaner.backoff.ms": "100",
+    "log.segment.delete.delay.ms": "1000",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+class System:
+    """One broker process that can be started, asked for topics, and looked at from outside."""
+
+    name: str
+
+    def __init__(self, broker: BrokerProcess | KafkaBroker, name: str, data: Path) -> None:
+        self.broker = broker
+        self.name = name
+        self.data = data
+
+    @property
+    def port(self) -> int:
+        return self.broker.port
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
+    def start(self) -> float:
+        """Seconds from the start of the process to its first answer of ApiVersions."""
+        if isinstance(self.broker, KafkaBroker):
+            self.broker.start()
+            return self.broker.start_seconds
+        began = time.monotonic()
+        self.broker.start()
+        wait_for(lambda: answers_api_versions(self.port), self.name)
+        return time.monotonic() - began
+
+    def stop(self) -> None:
+        self.broker.stop()
+
+    def close(self) -> None:
+        self.broker.close()
+
+    def log(self) -> str:
+        return self.broker.log()
+
+    def memory_mib(self) -> float:
+        """Resident memory of the process."""
+        assert self.broker.process is not None
+        status = Path(f"/proc/{self.broker.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None, status
+        return int(found[1]) / 1024
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap})
+
+    def create_topic(
+        self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic and wait until its partitions have a leader."""
+        admin = self.admin()
+        admin.create_topics([NewTopic(topic, partitions, 1, config=dict(settings or {}))])[topic].result(60)
+
+        def is_led() -> bool:
+            known = admin.list_topics(topic, 10).topics[topic].partitions
+            return len(known) == partitions and all(one.leader >= 0 for one in known.values())
+
+        wait_for(is_led, f"a leader of {topic}")
+
+    def delete_topic(self, topic: str) -> None:
+        admin = self.admin()
+        admin.delete_topics([topic])[topic].result(60)
+
+    def set_topic(self, topic: str, key: str, value: str) -> None:
+        """Set one key of a topic's configuration."""
+        admin = self.admin()
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(60)
+
+
+def make_systems(directory: Path, tools: Tools, only: str | None = None) -> list[System]:
+    """Both systems (or the one named), not started, with their data under `directory`."""
+    systems = []
+    if only in (None, KOMPAKT):
+        data = directory / "kompakt" / "data"
+        data.parent.mkdir(parents=True, exist_ok=True)
+        systems.append(System(BrokerProcess(data, SETTINGS), KOMPAKT, data))
+    if only in (None, KAFKA):
+        broker = KafkaBroker(directory / "kafka", SETTINGS, tools=tools, heap=ARCHIVE_HEAP)
+        systems.append(System(broker, KAFKA, broker.data))
+    return systems
