@@ -243,11 +243,15 @@ def topic_rows() -> dict[str, Row]:
     return rows_of(TopicConfig)
 
 
-def check_client_overrides(overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
-    """What a client may set on a topic: everything `resolve` asks for, and Kafka's floors (KIP-1030)."""
+def check_client_overrides(
+    overrides: Mapping[str, str], broker: BrokerConfig, current: Mapping[str, str] | None = None
+) -> TopicConfig:
+    """What a client may set on a topic: all that `resolve` asks for, and Kafka's floors (KIP-1030) for what
+    it does not set already.
+    """
     resolved = TopicConfig.resolve(overrides, broker)
     for name, row in topic_rows().items():
-        if name in overrides:
+        if name in overrides and overrides[name] != (current or {}).get(name):
             check_client_floor(row, parse(row, overrides[name]))
     return resolved
 

@@ -1,0 +1,110 @@
+"""What DescribeConfigs tells about each key: value, where it comes from, and what stands behind it.
+
+A topic's key is set by the topic, else by a broker key of another name, which may be dynamic for this
+broker or for all, or static, else it is the default. Mirrors Kafka's `ConfigHelper`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from config.broker import BrokerConfig, broker_rows
+from config.definition import Row, text_of
+from config.topic import TopicConfig, topic_rows
+from protocol.messages.configs import DescribeConfigsResponse
+
+Entry = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
+Synonym = Entry.DescribeConfigsSynonym
+
+
+class Source(IntEnum):
+    """Kafka's `ConfigSource`."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Setting(NamedTuple):
+    """One place that gives a key a value."""
+
+    name: str
+    text: str | None
+    source: Source
+
+
+def topic_entries(overrides: Mapping[str, str], config: TopicConfig, broker: BrokerConfig) -> list[Entry]:
+    """Every key of a topic."""
+    entries = []
+    for name, row in topic_rows().items():
+        settings = []
+        if name in overrides:
+            settings.append(Setting(name, overrides[name], Source.TOPIC))
+        for synonym in row.synonyms:
+            settings.extend(_broker_settings(broker_rows()[synonym.name], broker))
+        if row.is_internal and name not in overrides:
+            continue
+        value = overrides.get(name, text_of(row, getattr(config, row.attribute)))
+        entries.append(_entry(row, value, settings, read_only=False))
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def broker_entries(broker: BrokerConfig) -> list[Entry]:
+    """Every key of the broker."""
+    entries = []
+    for row in broker_rows().values():
+        settings = list(_broker_settings(row, broker))
+        if row.is_internal and not any(setting.source is not Source.DEFAULT for setting in settings):
+            continue
+        value = text_of(row, getattr(broker, row.attribute))
+        entries.append(_entry(row, value, settings, read_only=not row.is_dynamic))
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def default_broker_entries(broker: BrokerConfig) -> list[Entry]:
+    """The keys that are set for all brokers dynamically, and no others."""
+    return [
+        _entry(
+            broker_rows()[name],
+            text,
+            [Setting(name, text, Source.DYNAMIC_DEFAULT_BROKER)],
+            read_only=False,
+        )
+        for name, text in sorted(broker.dynamic_defaults.items())
+    ]
+
+
+def _broker_settings(row: Row, broker: BrokerConfig) -> Iterator[Setting]:
+    """Where a broker key is set, the place that wins first."""
+    places = (
+        (broker.dynamic, Source.DYNAMIC_BROKER),
+        (broker.dynamic_defaults, Source.DYNAMIC_DEFAULT_BROKER),
+        (broker.static, Source.STATIC_BROKER),
+    )
+    for values, source in places:
+        if row.name in values:
+            yield Setting(row.name, values[row.name], source)
+    default = text_of(row, row.default)
+    if default is not None:
+        yield Setting(row.name, default, Source.DEFAULT)
+
+
+def _entry(row: Row, value: str | None, settings: list[Setting], *, read_only: bool) -> Entry:
+    is_sensitive = row.is_sensitive
+    return Entry(
+        name=row.name,
+        value=None if is_sensitive else value,
+        read_only=read_only,
+        config_source=settings[0].source if settings else Source.DEFAULT,
+        is_sensitive=is_sensitive,
+        synonyms=[
+            Synonym(name=setting.name, value=None if is_sensitive else setting.text, source=setting.source)
+            for setting in settings
+        ],
+        config_type=row.type,
+        documentation=row.words,
+    )

@@ -1,0 +1,305 @@
+"""DescribeConfigs (key 32) v1-v4, AlterConfigs (33) v0-v2, IncrementalAlterConfigs (44) v0-v1.
+
+Resources are topics and brokers; a broker of no name stands for all brokers. DescribeConfigs gives every
+key, so that old tools can read, modify and write (G23); v1 adds sources and synonyms, v3 types and
+documentation. AlterConfigs replaces all that a resource sets; IncrementalAlterConfigs changes single keys:
+SET, DELETE, APPEND, SUBTRACT. Changes are durable in `__kompakt_metadata` when they are answered, and hold
+at once. Loggers, client metrics and groups have no settings here: INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from broker.api import Answer, handles
+from broker.context import RequestContext
+from broker.handlers.config_entries import Entry, broker_entries, default_broker_entries, topic_entries
+from broker.topics import METADATA_TOPIC
+from config.broker import broker_rows, check_threads
+from config.definition import ConfigError, Row, Type, by_any_name, split_list, text_of
+from config.topic import check_client_overrides, topic_name_problem, topic_rows
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.topics import Topic
+
+Described = DescribeConfigsResponse.DescribeConfigsResult
+Altered = AlterConfigsResponse.AlterConfigsResourceResponse
+IncrementallyAltered = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+Change = IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig
+THREADS = "log.cleaner.threads"
+
+
+class Resource(IntEnum):
+    """Kafka's `ConfigResource.Type`."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Operation(IntEnum):
+    """Kafka's `AlterConfigOp.OpType`."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@handles(DescribeConfigsRequest)
+def describe_configs(
+    broker: Broker, context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        result = Described(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            entries = _entries(broker, resource.resource_type, resource.resource_name)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message or None
+        else:
+            wanted = resource.configuration_keys
+            result.configs = [entry for entry in entries if wanted is None or entry.name in wanted]
+            for entry in result.configs:
+                if not request.include_synonyms:
+                    entry.synonyms = []
+                if not request.include_documentation:
+                    entry.documentation = None
+        response.results.append(result)
+    return response
+
+
+def _entries(broker: Broker, resource_type: int, name: str) -> list[Entry]:
+    if resource_type == Resource.TOPIC:
+        topic = _topic(broker, name)
+        return topic_entries(topic.overrides, topic.config, broker.config)
+    if resource_type == Resource.BROKER:
+        _check_broker_name(broker, name)
+        return broker_entries(broker.config) if name else default_broker_entries(broker.config)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+
+
+def _topic(broker: Broker, name: str) -> Topic:
+    topic = broker.topics.get(name)
+    if topic is None:
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    return topic
+
+
+def _check_broker_name(broker: Broker, name: str) -> None:
+    if name not in ("", str(broker.node_id)):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
+        )
+
+
+@handles(AlterConfigsRequest)
+def alter_configs(broker: Broker, context: RequestContext, request: AlterConfigsRequest) -> Answer:
+    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    responses = []
+    for resource in request.resources:
+        answer = Altered(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            _check_once(times[resource.resource_type, resource.resource_name])
+            target = _target(broker, resource.resource_type, resource.resource_name)
+            _check_distinct(entry.name for entry in resource.configs)
+            changed = {
+                target.row(entry.name).name: _text(entry.name, entry.value) for entry in resource.configs
+            }
+            target.change(changed, validate_only=request.validate_only)
+        except KafkaError as error:
+            answer.error_code, answer.error_message = error.code, error.message or None
+        responses.append(answer)
+    response = AlterConfigsResponse(responses=responses)
+    return response if request.validate_only else _when_durable(broker, response, responses)
+
+
+@handles(IncrementalAlterConfigsRequest)
+def incremental_alter_configs(
+    broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> Answer:
+    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    responses = []
+    for resource in request.resources:
+        answer = IncrementallyAltered(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            _check_once(times[resource.resource_type, resource.resource_name])
+            target = _target(broker, resource.resource_type, resource.resource_name)
+            _check_distinct(change.name for change in resource.configs)
+            changed = dict(target.current)
+            for change in resource.configs:
+                _edit(target, changed, change)
+            target.change(changed, validate_only=request.validate_only)
+        except KafkaError as error:
+            answer.error_code, answer.error_message = error.code, error.message or None
+        responses.append(answer)
+    response = IncrementalAlterConfigsResponse(responses=responses)
+    return response if request.validate_only else _when_durable(broker, response, responses)
+
+
+async def _when_durable(
+    broker: Broker, response: Answer, responses: Sequence[Altered | IncrementallyAltered]
+) -> Answer:
+    """What was changed is told when it is on disk and the cleaner works by it."""
+    done = [answer for answer in responses if not answer.error_code]
+    try:
+        if done:
+            await broker.topics.flushed()
+        if any(answer.resource_type == Resource.BROKER for answer in done):
+            await broker.topics.cleaner_reconfigured()
+    except KafkaError as error:
+        for answer in done:
+            answer.error_code, answer.error_message = error.code, error.message or None
+    return response
+
+
+class Target(ABC):
+    """A resource whose settings are changed."""
+
+    current: Mapping[str, str]
+    """what it sets itself"""
+    rows: Mapping[str, Row]
+    """its keys by all their names"""
+
+    def row(self, name: str) -> Row:
+        row = self.rows.get(name)
+        if row is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
+        return row
+
+    @abstractmethod
+    def effective(self, row: Row) -> str:
+        """The text that holds for a key now."""
+
+    @abstractmethod
+    def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
+        """Check the new settings and put them in force; KafkaError when they cannot be."""
+
+
+class TopicTarget(Target):
+    def __init__(self, broker: Broker, topic: Topic) -> None:
+        self._broker = broker
+        self._topic = topic
+        self.current = topic.overrides
+        self.rows = topic_rows()
+
+    def effective(self, row: Row) -> str:
+        return text_of(row, getattr(self._topic.config, row.attribute)) or ""
+
+    def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
+        try:
+            check_client_overrides(overrides, self._broker.config, current=self.current)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
+        if not validate_only:
+            self._broker.topics.set_overrides(self._topic.name, overrides)
+
+
+class BrokerTarget(Target):
+    def __init__(self, broker: Broker, *, is_default: bool) -> None:
+        self._broker = broker
+        self._is_default = is_default
+        self.current = broker.config.dynamic_defaults if is_default else broker.config.dynamic
+        self.rows = by_any_name(broker_rows())
+
+    def effective(self, row: Row) -> str:
+        return text_of(row, getattr(self._broker.config, row.attribute)) or ""
+
+    def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
+        config = self._broker.config
+        changed = {
+            name for name in {*overrides, *self.current} if overrides.get(name) != self.current.get(name)
+        }
+        fixed = sorted(name for name in changed if not self.row(name).is_dynamic)
+        if fixed:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {fixed}")
+        try:
+            wanted = config.with_dynamic(
+                overrides if self._is_default else config.dynamic_defaults,
+                config.dynamic if self._is_default else overrides,
+            )
+            if wanted.log_cleaner_threads != config.log_cleaner_threads:
+                check_threads(config.log_cleaner_threads, wanted.log_cleaner_threads)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
+        if not validate_only:
+            self._broker.topics.set_broker_overrides(self._is_default, overrides)
+
+
+def _target(broker: Broker, resource_type: int, name: str) -> Target:
+    if resource_type == Resource.TOPIC:
+        topic = _topic(broker, name)
+        if topic.name == METADATA_TOPIC:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"The settings of {name} are the broker's own."
+            )
+        return TopicTarget(broker, topic)
+    if resource_type == Resource.BROKER:
+        _check_broker_name(broker, name)
+        return BrokerTarget(broker, is_default=not name)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+
+
+def _edit(target: Target, overrides: dict[str, str], change: Change) -> None:
+    """One incremental change of a resource's own settings."""
+    row = target.row(change.name)
+    if change.config_operation == Operation.DELETE:
+        overrides.pop(row.name, None)
+        return
+    text = _text(change.name, change.value)
+    if change.config_operation == Operation.SET:
+        overrides[row.name] = text
+        return
+    if change.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.config_operation}.")
+    operation = Operation(change.config_operation)
+    if row.type is not Type.LIST:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {operation.name} to key {change.name} because its type is not LIST.",
+        )
+    members = split_list(overrides.get(row.name, target.effective(row)))
+    given = split_list(text)
+    if operation is Operation.APPEND:
+        members += [member for member in given if member not in members]
+    else:
+        members = [member for member in members if member not in given]
+    overrides[row.name] = ",".join(members)
+
+
+def _text(name: str, value: str | None) -> str:
+    if value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+    return value
+
+
+def _check_once(times: int) -> None:
+    if times > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+
+
+def _check_distinct(names: Iterable[str]) -> None:
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    if repeated:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {','.join(repeated)}"
+        )

@@ -1,0 +1,308 @@
+"""CreateTopics (key 19) v2-v7, DeleteTopics (20) v1-v6, CreatePartitions (37) v0-v3.
+
+Each topic succeeds or fails for itself; the answer is sent when what was done is durable, so that
+`timeout_ms` has nothing to bound. CreateTopics: v4 takes -1 for the default number of partitions and
+replicas, v5 answers with the configuration, v7 with the id; one node holds one replica, more are
+INVALID_REPLICATION_FACTOR; a manual assignment may name this node only. DeleteTopics: v6 by id; internal
+topics stay. CreatePartitions: a topic grows, never shrinks (S20), and one row is answered for each topic
+(G22).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from broker.api import Answer, handles
+from broker.context import RequestContext
+from broker.handlers.config_entries import topic_entries
+from broker.partition import INTERNAL_TOPICS
+from config.definition import ConfigError
+from config.topic import TopicConfig, check_client_overrides
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.topics import Topic
+
+Creatable = CreateTopicsRequest.CreatableTopic
+Created = CreateTopicsResponse.CreatableTopicResult
+CreatedConfig = Created.CreatableTopicConfigs
+Deleted = DeleteTopicsResponse.DeletableTopicResult
+Growable = CreatePartitionsRequest.CreatePartitionsTopic
+Grown = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+NO_ID = UUID(int=0)
+DEFAULT = -1
+IDS_VERSION = 6
+DISABLED_CODE_VERSION = 3
+
+
+@handles(CreateTopicsRequest)
+def create_topics(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> Answer:
+    times = Counter(topic.name for topic in request.topics)
+    results: dict[str, Created] = {}
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            results[topic.name] = _create(broker, topic, validate_only=request.validate_only)
+        except KafkaError as error:
+            results[topic.name] = Created(
+                name=topic.name, error_code=error.code, error_message=error.message or None
+            )
+    response = CreateTopicsResponse(topics=list(results.values()))
+    if request.validate_only or all(result.error_code for result in response.topics):
+        return response
+    return _created_when_flushed(broker, response)
+
+
+async def _created_when_flushed(broker: Broker, response: CreateTopicsResponse) -> CreateTopicsResponse:
+    try:
+        await broker.topics.flushed()
+    except KafkaError as error:
+        response.topics = [
+            topic
+            if topic.error_code
+            else Created(name=topic.name, error_code=error.code, error_message=error.message)
+            for topic in response.topics
+        ]
+    return response
+
+
+def _create(broker: Broker, topic: Creatable, *, validate_only: bool) -> Created:
+    broker.topics.check_new_name(topic.name)
+    if topic.name in INTERNAL_TOPICS:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' is made by the broker only."
+        )
+    partition_count = _partition_count(broker, topic)
+    overrides: dict[str, str] = {}
+    for entry in topic.configs:
+        if entry.value is None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {entry.name}"
+            )
+        overrides[entry.name] = entry.value
+    try:
+        config = check_client_overrides(overrides, broker.config)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
+    topic_id = NO_ID
+    if not validate_only:
+        topic_id = broker.topics.create(topic.name, partition_count, overrides).topic_id
+    return Created(
+        name=topic.name,
+        topic_id=topic_id,
+        num_partitions=partition_count,
+        replication_factor=1,
+        configs=_created_configs(broker, overrides, config),
+    )
+
+
+def _created_configs(broker: Broker, overrides: dict[str, str], config: TopicConfig) -> list[CreatedConfig]:
+    return [
+        CreatedConfig(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.config_source,
+            is_sensitive=entry.is_sensitive,
+        )
+        for entry in topic_entries(overrides, config, broker.config)
+    ]
+
+
+def _partition_count(broker: Broker, topic: Creatable) -> int:
+    """How many partitions the new topic gets; KafkaError when they cannot be, or not with these replicas."""
+    config = broker.config
+    if topic.assignments:
+        if topic.num_partitions != DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but numPartitions was not set to -1.",
+            )
+        if topic.replication_factor != DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but replication factor was not set to -1.",
+            )
+        count = len(topic.assignments)
+        if sorted(assignment.partition_index for assignment in topic.assignments) != list(range(count)):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "partitions should be a consecutive 0-based integer sequence",
+            )
+        _check_assignments(broker, [assignment.broker_ids for assignment in topic.assignments])
+    else:
+        count = config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
+        if count < 1:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                "Number of partitions was set to an invalid non-positive value.",
+            )
+        _check_replication_factor(topic.replication_factor)
+    if count > config.max_partitions_per_topic:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{count} partitions are more than max.partitions.per.topic ({config.max_partitions_per_topic}).",
+        )
+    return count
+
+
+def _check_replication_factor(factor: int) -> None:
+    if factor == 0 or factor < DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if factor > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
+            "cannot be reached because only 1 broker(s) are registered.",
+        )
+
+
+def _check_assignments(broker: Broker, assignments: Sequence[Sequence[int]]) -> None:
+    for broker_ids in assignments:
+        if list(broker_ids) != [broker.node_id]:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment {list(broker_ids)} names brokers that are not registered; "
+                f"the only one is {broker.node_id}.",
+            )
+
+
+@handles(DeleteTopicsRequest)
+async def delete_topics(
+    broker: Broker, context: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    if context.api_version < IDS_VERSION:
+        asked: list[tuple[str | None, UUID]] = [(name, NO_ID) for name in request.topic_names]
+    else:
+        asked = [(topic.name, topic.topic_id) for topic in request.topics]
+    times = Counter(asked)
+    return DeleteTopicsResponse(
+        responses=await asyncio.gather(
+            *(_delete(broker, context, name, topic_id, times[name, topic_id]) for name, topic_id in times)
+        )
+    )
+
+
+async def _delete(
+    broker: Broker, context: RequestContext, name: str | None, topic_id: UUID, times: int
+) -> Deleted:
+    try:
+        topic = _deletable(broker, context, name, topic_id, times)
+        name, topic_id = topic.name, topic.topic_id
+        await broker.topics.delete(topic.name)
+    except KafkaError as error:
+        return Deleted(
+            name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
+        )
+    return Deleted(name=name, topic_id=topic_id)
+
+
+def _deletable(
+    broker: Broker, context: RequestContext, name: str | None, topic_id: UUID, times: int
+) -> Topic:
+    if not broker.config.delete_topic_enable:
+        is_told = context.api_version >= DISABLED_CODE_VERSION
+        raise KafkaError(
+            ErrorCode.TOPIC_DELETION_DISABLED if is_told else ErrorCode.INVALID_REQUEST,
+            "Topic deletion is disabled.",
+        )
+    if times > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+    if name is not None and topic_id != NO_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if name is None and topic_id == NO_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    topic = broker.topics.by_id(topic_id) if name is None else broker.topics.get(name)
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise KafkaError(code, "This server does not host this topic.")
+    if topic.is_internal:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' is internal and cannot be deleted."
+        )
+    return topic
+
+
+@handles(CreatePartitionsRequest)
+def create_partitions(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> Answer:
+    times = Counter(topic.name for topic in request.topics)
+    results: dict[str, Grown] = {}
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            _check_growth(broker, topic)
+            if not request.validate_only:
+                broker.topics.add_partitions(topic.name, topic.count)
+            results[topic.name] = Grown(name=topic.name)
+        except KafkaError as error:
+            results[topic.name] = Grown(
+                name=topic.name, error_code=error.code, error_message=error.message or None
+            )
+    response = CreatePartitionsResponse(results=list(results.values()))
+    if request.validate_only or all(result.error_code for result in response.results):
+        return response
+    return _grown_when_flushed(broker, response)
+
+
+async def _grown_when_flushed(broker: Broker, response: CreatePartitionsResponse) -> CreatePartitionsResponse:
+    try:
+        await broker.topics.flushed()
+    except KafkaError as error:
+        for result in response.results:
+            if not result.error_code:
+                result.error_code, result.error_message = error.code, error.message
+    return response
+
+
+def _check_growth(broker: Broker, topic: Growable) -> None:
+    current = broker.topics.get(topic.name)
+    if current is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
+    if current.is_internal:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' is internal and cannot grow."
+        )
+    if topic.count == current.partition_count:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"Topic already has {current.partition_count} partition(s)."
+        )
+    if topic.count < current.partition_count:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {current.partition_count} partition(s); "
+            f"{topic.count} would not be an increase.",
+        )
+    if topic.count > broker.config.max_partitions_per_topic:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{topic.count} partitions are more than max.partitions.per.topic "
+            f"({broker.config.max_partitions_per_topic}).",
+        )
+    if topic.assignments is not None:
+        wanted = topic.count - current.partition_count
+        if len(topic.assignments) != wanted:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {wanted} additional partition(s), but {len(topic.assignments)} "
+                "assignment(s) were specified.",
+            )
+        _check_assignments(broker, [assignment.broker_ids for assignment in topic.assignments])

@@ -1,0 +1,423 @@
+"""The topics, their ids and settings, and the broker's own dynamic settings: all of it one compacted log.
+
+`__kompakt_metadata` has one partition; its records are JSON, the key says what the value is about:
+
+    {"name": "a", "type": "topic"}  {"configs": {"cleanup.policy": "compact"}, "id": "0f…", "partitions": 3}
+    {"name": "", "type": "broker"}  {"configs": {"log.cleaner.threads": "2"}}       (no name: every broker)
+
+A null value removes the topic. A topic on its way out bears `"deleting": true` until its directories are
+renamed, so that a crash in between neither brings it back nor leaves half of it. Keys of other types belong
+to other rooms (`producer_ids.py`). Mirrors Kafka's `ReplicationControlManager`,
+`ConfigurationControlManager` and `TopicsImage`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from broker.partition import INTERNAL_TOPICS
+from config.definition import ConfigError
+from config.topic import TopicConfig, collision_form, topic_name_problem
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import decode_batch, encode_batch
+from storage.layout import TopicPartition, partition_directory_name
+from storage.types import Origin
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+METADATA_TOPIC = "__kompakt_metadata"
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+METADATA_OVERRIDES = {
+    "cleanup.policy": "compact",
+    "flush.messages": "1",
+    "max.message.bytes": str(16 << 20),
+    "segment.bytes": str(16 << 20),
+}
+KAFKAS_OWN = frozenset(("__cluster_metadata", METADATA_TOPIC))
+"""directories of these names are no topic to adopt"""
+KEEP_EVERYTHING = {"retention.bytes": "-1", "retention.ms": "-1"}
+COMPACTED = {"cleanup.policy": "compact"}
+TOPIC = "topic"
+BROKER = "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as it is now; a change replaces it. Owned by: any thread (immutable)."""
+
+    name: str
+    topic_id: uuid.UUID
+    partition_count: int
+    overrides: Mapping[str, str]
+    config: TopicConfig
+    is_internal: bool
+
+    def partitions(self) -> Iterable[TopicPartition]:
+        return (TopicPartition(self.name, index) for index in range(self.partition_count))
+
+
+class TopicRegistry:
+    """Owned by: event loop; `load` and `config_of` may run on any thread before the broker listens.
+
+    Start: `load()` reads the log (blocking) and sets the broker's dynamic settings; then the logs are opened
+    (`config_of` says how); then `reconcile()` serves them all, makes what is missing, ends what was being
+    deleted.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._forms: dict[str, str] = {}
+        self._deleting: dict[str, int] = {}
+        """topics on their way out, by name: how many partitions they have"""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reconfiguring = asyncio.Lock()
+
+    def get(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def all(self) -> list[Topic]:
+        """Every topic, by name, the internal ones among them."""
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def config_of(self, name: str) -> TopicConfig:
+        """The values that hold for a topic; those of an unknown one delete nothing."""
+        topic = self._topics.get(name)
+        return topic.config if topic is not None else self._resolve(name, adopted_overrides(name))
+
+    # Start
+
+    def load(self) -> None:
+        """Blocking: open or make `__kompakt_metadata` and read it."""
+        broker = self._broker
+        config = TopicConfig.resolve(METADATA_OVERRIDES, broker.config)
+        log = broker.logs.logs.get(METADATA_PARTITION) or self._open_metadata(config)
+        state = read_state(log)
+        self._load_broker_settings(state)
+        self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))
+        for (kind, name), value in state.items():
+            if kind != TOPIC:
+                continue
+            if value.get("deleting"):
+                self._deleting[name] = value["partitions"]
+                continue
+            overrides = dict(value["configs"])
+            self._put(
+                Topic(
+                    name,
+                    uuid.UUID(value["id"]),
+                    value["partitions"],
+                    overrides,
+                    self._resolve(name, overrides),
+                    name in INTERNAL_TOPICS,
+                )
+            )
+
+    def _open_metadata(self, config: TopicConfig) -> Log:
+        broker = self._broker
+        name = partition_directory_name(METADATA_PARTITION)
+        if any((Path(directory) / name).is_dir() for directory in broker.config.log_dirs):
+            return broker.logs.open_log(METADATA_PARTITION, config)
+        return broker.logs.create(METADATA_PARTITION, uuid.uuid4(), config)
+
+    def _load_broker_settings(self, state: Mapping[tuple[str, str], dict[str, Any]]) -> None:
+        broker = self._broker
+        defaults = state.get((BROKER, ""), {}).get("configs", {})
+        own = state.get((BROKER, str(broker.node_id)), {}).get("configs", {})
+        if not defaults and not own:
+            return
+        try:
+            broker.config = broker.config.with_dynamic(defaults, own)
+        except ConfigError as error:
+            logger.error("dynamic settings of the broker are left out: %s", error.message)
+
+    def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
+        """The values of a stored topic; what is no longer understood is left out with a line."""
+        try:
+            return TopicConfig.resolve(overrides, self._broker.config)
+        except ConfigError:
+            good: dict[str, str] = {}
+            for key, text in overrides.items():
+                try:
+                    TopicConfig.resolve({**good, key: text}, self._broker.config)
+                except ConfigError as error:
+                    logger.error("a setting of topic %s is left out: %s", name, error.message)
+                else:
+                    good[key] = text
+            return TopicConfig.resolve(good, self._broker.config)
+
+    def reconcile(self) -> None:
+        """Serve every log; make the partitions that miss one, adopt logs nobody knows, end deletions."""
+        logs = self._broker.logs
+        self._broker.serve(logs.logs[METADATA_PARTITION])
+        if self._broker.config.dynamic or self._broker.config.dynamic_defaults:
+            self._broker.cleaner_pool.reconfigure(self._broker.config)
+        for name, partition_count in self._deleting.items():
+            for index in range(partition_count):
+                if TopicPartition(name, index) in logs.logs:
+                    logs.delete(TopicPartition(name, index))
+            self._append(TOPIC, name, None)
+        self._deleting.clear()
+        self._adopt(logs.logs)
+        for topic in self.all():
+            for topic_partition in topic.partitions():
+                log = logs.logs.get(topic_partition)
+                if log is None:
+                    logger.warning("%s had no directory; it starts empty", topic_partition)
+                    log = logs.create(topic_partition, topic.topic_id, topic.config)
+                self._broker.serve(log)
+
+    def _adopt(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """Directories of a Kafka data directory become topics. Their settings are not in them: nothing is
+        deleted until somebody says so.
+        """
+        counts: dict[str, int] = {}
+        for name, index in logs:
+            if name not in self._topics and name not in KAFKAS_OWN:
+                counts[name] = max(counts.get(name, 0), index + 1)
+        for name, partition_count in counts.items():
+            found = next(
+                (log.topic_id for key, log in logs.items() if key.topic == name and log.topic_id), None
+            )
+            topic_id = found or uuid.uuid4()
+            overrides = adopted_overrides(name)
+            logger.warning(
+                "adopted topic %s with %d partitions; its settings are unknown: %s",
+                name,
+                partition_count,
+                overrides,
+            )
+            self._store(
+                Topic(
+                    name,
+                    topic_id,
+                    partition_count,
+                    overrides,
+                    self._resolve(name, overrides),
+                    name in INTERNAL_TOPICS,
+                )
+            )
+
+    # Changes
+
+    def check_new_name(self, name: str) -> None:
+        """Raise when no topic of this name can be made."""
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name in self._topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if name in self._deleting:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is still being deleted.")
+        other = self._forms.get(collision_form(name))
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+            )
+
+    def create(self, name: str, partitions: int, overrides: Mapping[str, str] | None = None) -> Topic:
+        """Make a topic. It serves at once; it is durable when `flushed()` returns."""
+        self.check_new_name(name)
+        try:
+            config = TopicConfig.resolve(overrides or {}, self._broker.config)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
+        topic = Topic(name, uuid.uuid4(), partitions, dict(overrides or {}), config, name in INTERNAL_TOPICS)
+        self._append(TOPIC, name, _value_of(topic))
+        try:
+            self._make_logs(topic, 0)
+        except KafkaError:
+            self._append(TOPIC, name, None)
+            raise
+        self._put(topic)
+        return topic
+
+    def add_partitions(self, name: str, partition_count: int) -> Topic:
+        """Grow a topic to `partition_count` partitions."""
+        topic = self._existing(name)
+        grown = replace(topic, partition_count=partition_count)
+        self._append(TOPIC, name, _value_of(grown))
+        try:
+            self._make_logs(grown, topic.partition_count)
+        except KafkaError:
+            self._append(TOPIC, name, _value_of(topic))
+            raise
+        self._put(grown)
+        return grown
+
+    def set_overrides(self, name: str, overrides: Mapping[str, str]) -> Topic:
+        """Replace a topic's own settings; its logs follow at once."""
+        topic = self._existing(name)
+        try:
+            config = TopicConfig.resolve(overrides, self._broker.config)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
+        changed = replace(topic, overrides=dict(overrides), config=config)
+        self._store(changed)
+        self._configure_logs(changed)
+        return changed
+
+    def set_broker_overrides(self, is_default: bool, overrides: Mapping[str, str]) -> None:
+        """Replace the broker's dynamic settings, or those for all brokers. Logs follow at once, the cleaner
+        with `cleaner_reconfigured`.
+        """
+        broker = self._broker
+        defaults = overrides if is_default else broker.config.dynamic_defaults
+        own = broker.config.dynamic if is_default else overrides
+        try:
+            changed = broker.config.with_dynamic(defaults, own)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
+        self._append(BROKER, "" if is_default else str(broker.node_id), {"configs": dict(overrides)})
+        broker.config = changed
+        for topic in self.all():
+            if topic.name != METADATA_TOPIC:
+                resolved = replace(topic, config=self._resolve(topic.name, topic.overrides))
+                self._put(resolved)
+                self._configure_logs(resolved)
+
+    async def cleaner_reconfigured(self) -> None:
+        """Return when the cleaner works by the broker's settings; its threads may have to end first."""
+        broker = self._broker
+        async with self._reconfiguring:
+            await broker.run_blocking(broker.cleaner_pool.reconfigure, broker.config)
+
+    async def delete(self, name: str) -> None:
+        """Remove a topic: it is gone for clients at once, and for good when this returns."""
+        topic = self._existing(name)
+        self._append(TOPIC, name, {**_value_of(topic), "deleting": True})
+        self._deleting[name] = topic.partition_count
+        self._remove(topic)
+        self._broker.groups.on_topics_deleted([name])
+        self._broker.metrics_state.topics.pop(name, None)
+        # The rest goes on even if the client that asked goes away.
+        task = asyncio.get_running_loop().create_task(self._finish_deletion(topic), name=f"delete {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)
+
+    async def _finish_deletion(self, topic: Topic) -> None:
+        broker = self._broker
+        await self.flushed()
+        for topic_partition in topic.partitions():
+            broker.forget(topic_partition)
+            await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
+            if topic_partition in broker.logs.logs:
+                broker.logs.delete(topic_partition)
+        self._append(TOPIC, topic.name, None)
+        del self._deleting[topic.name]
+        await self.flushed()
+        await broker.run_blocking(broker.logs.remove_deleted)
+
+    async def flushed(self) -> None:
+        """Return when every change so far is on disk; KafkaError when it cannot be."""
+        partition = self._broker.partitions[METADATA_PARTITION]
+        waited = partition.when_flushed(partition.log.log_end_offset)
+        if waited is not None:
+            await waited
+
+    async def stop(self) -> None:
+        """Return when no deletion is under way."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Parts
+
+    def _existing(self, name: str) -> Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        return topic
+
+    def _make_logs(self, topic: Topic, first: int) -> None:
+        """Make and serve the partitions from `first` on; none when one cannot be made."""
+        broker = self._broker
+        try:
+            for index in range(first, topic.partition_count):
+                broker.serve(
+                    broker.logs.create(TopicPartition(topic.name, index), topic.topic_id, topic.config)
+                )
+        except OSError as error:
+            self._unmake_logs(topic, first)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot make {topic.name}: {error}") from error
+
+    def _unmake_logs(self, topic: Topic, first: int) -> None:
+        for index in range(first, topic.partition_count):
+            topic_partition = TopicPartition(topic.name, index)
+            self._broker.forget(topic_partition)
+            if topic_partition in self._broker.logs.logs:
+                self._broker.logs.delete(topic_partition)
+
+    def _configure_logs(self, topic: Topic) -> None:
+        for topic_partition in topic.partitions():
+            log = self._broker.logs.logs.get(topic_partition)
+            if log is not None and log.config != topic.config:
+                log.update_config(topic.config)
+
+    def _store(self, topic: Topic) -> None:
+        self._append(TOPIC, topic.name, _value_of(topic))
+        self._put(topic)
+
+    def _put(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self._forms[collision_form(topic.name)] = topic.name
+
+    def _remove(self, topic: Topic) -> None:
+        del self._topics[topic.name]
+        del self._by_id[topic.topic_id]
+        del self._forms[collision_form(topic.name)]
+
+    def _append(self, kind: str, name: str, value: Mapping[str, Any] | None) -> None:
+        partition = self._broker.partitions[METADATA_PARTITION]
+        now_ms = self._broker.clock.now_ms()
+        payload = None if value is None else _json(value)
+        batch = encode_batch([(now_ms, _json({"type": kind, "name": name}), payload, ())], now_ms=now_ms)
+        partition.append(batch, now_ms, Origin.COORDINATOR)
+
+
+def adopted_overrides(name: str) -> dict[str, str]:
+    """What holds for a topic whose settings nobody knows."""
+    return dict(COMPACTED if name in INTERNAL_TOPICS else KEEP_EVERYTHING)
+
+
+def read_state(log: Log) -> dict[tuple[str, str], dict[str, Any]]:
+    """The last value of every key in the metadata log; blocking."""
+    state: dict[tuple[str, str], dict[str, Any]] = {}
+    for _, batch in log.scan(log.log_start_offset):
+        for record in decode_batch(batch):
+            if record.key is None:
+                continue
+            key = json.loads(bytes(record.key))
+            identity = (str(key.get("type")), str(key.get("name", "")))
+            if record.value is None:
+                state.pop(identity, None)
+            else:
+                state[identity] = json.loads(bytes(record.value))
+    return state
+
+
+def _value_of(topic: Topic) -> dict[str, Any]:
+    return {
+        "id": str(topic.topic_id),
+        "partitions": topic.partition_count,
+        "configs": dict(topic.overrides),
+    }
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
