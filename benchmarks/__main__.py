@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import cleaning, perf_tools, wire
 from benchmarks.report import Report
 from benchmarks.systems import KAFKA, KOMPAKT, System, make_systems
+from protocol.compression import Codec
 from tests.kafka.jars import NoKafkaError
 from tests.kafka.tools import Tools
 
@@ -36,11 +37,12 @@ class Size:
     flushed_round_trips: int
     pipelined_requests: int
     cleaned_records: int
+    cleaned_large_records: int
     cleaned_keys: int
 
 
-QUICK = Size(1, 1_000_000, 200_000, 5_000, 5_000, 1_000, 60_000, 3_000_000, 100_000)
-FULL = Size(3, 3_000_000, 600_000, 20_000, 20_000, 3_000, 200_000, 5_000_000, 200_000)
+QUICK = Size(1, 1_000_000, 200_000, 5_000, 5_000, 1_000, 60_000, 3_000_000, 0, 100_000)
+FULL = Size(3, 3_000_000, 600_000, 20_000, 20_000, 3_000, 200_000, 5_000_000, 2_000_000, 200_000)
 
 
 class Run:
@@ -166,20 +168,26 @@ class Run:
 
     def cleaner(self) -> None:
         """Records a second of one cleaner thread over both phases."""
-        batches = list(cleaning.keyed_batches(self.size.cleaned_records, self.size.cleaned_keys, 100))
+        size = self.size
+        self.each(lambda system, tag: self.one_cleaning(system, tag, size.cleaned_records, 100, Codec.NONE))
+        if size.cleaned_large_records:
+            count = size.cleaned_large_records
+            self.each(lambda system, tag: self.one_cleaning(system, tag, count, 1024, Codec.LZ4))
 
-        def measure(system: System, tag: str) -> None:
-            topic = f"cleaner-{tag}"
-            cleaning.fill(system, topic, batches)
-            outside, own = cleaning.clean(system, topic)
-            case = "100 B, seen from outside"
-            self.report.add("cleaner", case, "records/s", system.name, outside, more_is_better=True)
-            if own is not None:
-                case = "100 B, by Kafka's own log line"
-                self.report.add("cleaner", case, "records/s", system.name, own, more_is_better=True)
-            system.delete_topic(topic)
-
-        self.each(measure)
+    def one_cleaning(self, system: System, tag: str, count: int, record_bytes: int, codec: Codec) -> None:
+        topic = f"cleaner-{tag}"
+        batches = cleaning.keyed_batches(count, self.size.cleaned_keys, record_bytes, codec)
+        cleaning.fill(system, topic, batches)
+        outside, own = cleaning.clean(system, topic)
+        case = f"{record_bytes} B, {codec.name.lower()}"
+        self.report.add(
+            "cleaner", f"{case}, from outside", "records/s", system.name, outside, more_is_better=True
+        )
+        if own is not None:
+            self.report.add(
+                "cleaner", f"{case}, own log line", "records/s", system.name, own, more_is_better=True
+            )
+        system.delete_topic(topic)
 
 
 PARTS: dict[str, Callable[[Run], None]] = {

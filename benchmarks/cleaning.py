@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy
@@ -20,7 +20,7 @@ from protocol.records import Columns, encode_column_batch
 from tests.waiting import wait_for
 
 SEGMENT_BYTES = 32 << 20
-BATCH_RECORDS = 5_000
+BATCH_RECORDS = 500  # about 50 KB, as a busy producer makes them
 KEY_BYTES = 16
 START_MS = 1_700_000_000_000
 CLEAN_LIMIT_SECONDS = 300.0
@@ -68,7 +68,7 @@ def active_base_offset(data: Path, topic: str) -> int:
     return max(int(path.stem) for path in (data / f"{topic}-0").glob("*.log"))
 
 
-def fill(system: System, topic: str, batches: list[bytes]) -> None:
+def fill(system: System, topic: str, batches: Iterable[bytes]) -> None:
     """A topic with these batches in full segments, not compacted yet."""
     settings = {
         "cleanup.policy": "delete",
