@@ -8,7 +8,8 @@ A reader goes through the room in this order:
 - `joining.py`     JoinGroup decided: who may join under which id; static members
 - `offsets.py`     the committed offsets of one group: pending, visible, expired (pure)
 - `records.py`     group and offset records <-> bytes of `__consumer_offsets`
-- `store.py`       appending to and loading from `__consumer_offsets`
+- `contents.py`    what `__consumer_offsets` says at start
+- `store.py`       where a group's records go and when they are durable
 - `commits.py`     commit, fetch, delete, expiry and lag of offsets over all groups
 - `coordinator.py` the door: every group and offset request enters here
 

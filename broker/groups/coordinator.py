@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from broker.groups import records
 from broker.groups.commits import CommitRequest, Commits, Lag, Outcome
+from broker.groups.contents import Contents
 from broker.groups.joining import Joining, JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncResult
 from broker.groups.offsets import Commit
 from broker.groups.rebalance import GroupStatistics, Rebalancer
 from broker.groups.records import GroupKey, OffsetKey
 from broker.groups.state import HEARTBEAT_ANSWERS, SYNC_ANSWERS, GroupEvent, GroupState
-from broker.groups.store import OFFSETS_TOPIC, Contents, OffsetsStore
+from broker.groups.store import OFFSETS_TOPIC, OffsetsStore
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from storage.layout import TopicPartition
 
@@ -87,7 +88,7 @@ class GroupCoordinator:
 
     def _apply(self, contents: Contents) -> None:
         now_ms = self._broker.clock.now_ms()
-        for key, (log_offset, value) in contents.latest.items():
+        for key, (log_offset, value) in contents.items():
             try:
                 if isinstance(key, GroupKey):
                     self._restore(records.read_group(key.group_id, value, now_ms))

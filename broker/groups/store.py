@@ -7,27 +7,22 @@ partition that its id hashes to, so its records keep their order and one flush c
 from __future__ import annotations
 
 import asyncio
-import logging
+import functools
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.groups.records import GroupKey, OffsetKey, read_key
-from protocol.errors import ErrorCode, KafkaError, MalformedFrame
-from protocol.records import Record, decode_batch, encode_batch
+from broker.groups.contents import Contents, read_contents
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import encode_batch
 from storage.layout import TopicPartition
 from storage.types import Origin
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from storage.log import Log
-
-logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-Key = OffsetKey | GroupKey
 # `None` is a tombstone.
 KeyValue = tuple[bytes, bytes | None]
 Done = Callable[[KafkaError | None], None]
@@ -41,6 +36,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@functools.lru_cache(maxsize=4096)
 def partition_for(group_id: str, partition_count: int) -> int:
     """Kafka's partition of a group; the one hash without an absolute value counts as 0."""
     value = java_hash(group_id)
@@ -54,16 +50,8 @@ class Written(NamedTuple):
     flushed: asyncio.Future[None] | None
 
 
-@dataclass(slots=True)
-class Contents:
-    """The last word of one partition about every key, with the place of its record."""
-
-    latest: dict[Key, tuple[int, bytes]] = field(default_factory=dict)
-    records: int = 0
-
-
 class OffsetsStore:
-    """Owned by: event loop; `read_contents` runs on a thread and touches only the log it was given."""
+    """Owned by: event loop; `contents are read on a thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -142,54 +130,3 @@ def _error_of(flushed: asyncio.Future[None]) -> KafkaError | None:
     if error is None or isinstance(error, KafkaError):
         return error
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
-
-
-def read_contents(log: Log) -> Contents:
-    """The last value of every key of one partition; a transaction counts from its commit marker on."""
-    contents = Contents()
-    open_transactions: dict[int, list[tuple[Key, int, bytes | None]]] = {}
-    for header, data in log.scan(log.log_start_offset):
-        try:
-            batch = decode_batch(data)
-        except KafkaError as error:
-            # The other groups of the partition can still be served.
-            logger.error("%s at offset %d: %s, batch skipped", OFFSETS_TOPIC, header.base_offset, error)
-            continue
-        if header.is_control:
-            pending = open_transactions.pop(header.producer_id, [])
-            if _is_commit_marker(batch):
-                _apply(contents, pending)
-            continue
-        entries = list(_entries(batch))
-        contents.records += len(entries)
-        if header.is_transactional:
-            open_transactions.setdefault(header.producer_id, []).extend(entries)
-        else:
-            _apply(contents, entries)
-    return contents
-
-
-def _entries(batch: Iterable[Record]) -> Iterable[tuple[Key, int, bytes | None]]:
-    for record in batch:
-        if record.key is None:
-            continue
-        try:
-            key = read_key(record.key)
-        except (MalformedFrame, struct.error):
-            logger.warning("unreadable key in %s at offset %d, skipped", OFFSETS_TOPIC, record.offset)
-            continue
-        if key is not None:
-            yield key, record.offset, None if record.value is None else bytes(record.value)
-
-
-def _apply(contents: Contents, entries: Iterable[tuple[Key, int, bytes | None]]) -> None:
-    for key, offset, value in entries:
-        if value is None:
-            contents.latest.pop(key, None)
-        else:
-            contents.latest[key] = (offset, value)
-
-
-def _is_commit_marker(batch: Iterable[Record]) -> bool:
-    """A control record's key: version int16, type int16; type 1 commits."""
-    return any(record.key is not None and bytes(record.key)[2:4] == b"\x00\x01" for record in batch)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from broker.groups.contents import read_contents
 from broker.groups.records import GroupKey, OffsetKey, offset_key, offset_value, read_commit, read_key
 from broker.groups.state import GroupState
-from broker.groups.store import OFFSETS_TOPIC, java_hash, partition_for, read_contents
+from broker.groups.store import OFFSETS_TOPIC, java_hash, partition_for
 from protocol.batch import CONTROL
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import encode_batch
@@ -432,7 +433,7 @@ def test_t195_a_transactions_offsets_count_from_its_commit_marker_on() -> None:
         marker(8, 0),
     )
     assert CONTROL
-    latest = read_contents(log).latest  # type: ignore[arg-type]
+    latest = read_contents(log)  # type: ignore[arg-type]
     assert {key: read_commit(value, offset).offset for key, (offset, value) in latest.items()} == {
         OffsetKey("g", ROWS_0): 1
     }
@@ -441,8 +442,32 @@ def test_t195_a_transactions_offsets_count_from_its_commit_marker_on() -> None:
 def test_records_of_an_unknown_kind_or_without_a_key_are_skipped() -> None:
     known = (0, offset_key("g", ROWS_0), offset_value_of(4), ())
     items = [(0, b"\x00\x63later", b"x", ()), (0, None, b"x", ()), (0, b"\x00\x01\x7f", b"x", ()), known]
-    latest = read_contents(log_of(encode_batch(items, now_ms=0))).latest  # type: ignore[arg-type]
+    latest = read_contents(log_of(encode_batch(items, now_ms=0)))  # type: ignore[arg-type]
     assert list(latest) == [OffsetKey("g", ROWS_0)]
+
+
+def test_batches_as_the_cleaner_leaves_them_are_read() -> None:
+    """With holes, empty, compressed, or many records in one."""
+
+    def item(partition: int, offset: int | None) -> tuple[int, bytes, bytes | None, tuple[()]]:
+        value = None if offset is None else offset_value_of(offset)
+        return (0, offset_key("g", TopicPartition("rows", partition)), value, ())
+
+    log = MemoryLog()
+    log.batches = [
+        encode_batch([item(0, 1), item(1, 2)], base_offset=10, offset_deltas=[3, 7], now_ms=0),
+        encode_batch([], base_offset=20, last_offset_delta=5, now_ms=0),
+        encode_batch([item(1, 3), item(2, 4), item(3, 5)], base_offset=30, codec=4, now_ms=0),
+        encode_batch([item(3, None)], base_offset=40, now_ms=0),
+    ]
+    contents = read_contents(log)  # type: ignore[arg-type]
+    assert {
+        key: (offset, read_commit(value, offset).offset) for key, (offset, value) in contents.items()
+    } == {
+        OffsetKey("g", TopicPartition("rows", 0)): (13, 1),
+        OffsetKey("g", TopicPartition("rows", 1)): (30, 3),
+        OffsetKey("g", TopicPartition("rows", 2)): (31, 4),
+    }
 
 
 def test_a_damaged_batch_costs_only_its_own_records() -> None:
@@ -451,7 +476,7 @@ def test_a_damaged_batch_costs_only_its_own_records() -> None:
 
     damaged = bytearray(batch(2))
     damaged[-1] ^= 1
-    latest = read_contents(log_of(batch(1), bytes(damaged))).latest  # type: ignore[arg-type]
+    latest = read_contents(log_of(batch(1), bytes(damaged)))  # type: ignore[arg-type]
     assert [read_commit(value, offset).offset for offset, value in latest.values()] == [1]
 
 

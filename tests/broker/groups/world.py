@@ -42,6 +42,7 @@ class MemoryLog:
     def __init__(self) -> None:
         self.batches: list[bytes] = []
         self.log_start_offset = 0
+        self.topic_partition = TopicPartition(OFFSETS_TOPIC, 0)
         self.log_end_offset = 0
         self.high_watermark = 0
 
