@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-START_DELAY_MS = 30_000
 FLUSH_CHECK_MS = 1_000
 MAX_SLEEP_MS = 2**31 - 1
 
@@ -51,7 +50,7 @@ class Background:
 
     async def _repeat(self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
         interval_ms = max(1, min(interval_ms, MAX_SLEEP_MS))
-        await self._broker.clock.sleep(min(interval_ms, START_DELAY_MS))
+        await self._broker.clock.sleep(min(interval_ms, self._broker.config.log_initial_task_delay_ms))
         while True:
             try:
                 await job()
@@ -72,7 +71,7 @@ class Background:
             if log.config.is_compacted and log.config.is_deleted:
                 continue
             expired = log.expire(broker.clock.now_ms())
-            if expired is not None:
+            if expired.removed_segments:
                 logger.info(
                     "%s: %d segments (%d bytes) are past their retention",
                     log.topic_partition, expired.removed_segments, expired.removed_bytes,
@@ -90,14 +89,12 @@ class Background:
             partition.flush_when_older(now_ms)
 
     async def expire_offsets(self) -> None:
-        result = self._broker.groups.expire_offsets(self._broker.clock.now_ms())
-        if result is not None:
-            await result
+        self._broker.groups.expire_offsets(self._broker.clock.now_ms())
 
     async def expire_producers(self) -> None:
         now_ms = self._broker.clock.now_ms()
         for partition in tuple(self._broker.partitions.values()):
-            partition.log.expire_producers(now_ms)
+            partition.log.producers.expire(now_ms)
 
     async def remove_deleted(self) -> None:
         await self._broker.run_blocking(self._broker.logs.remove_deleted)

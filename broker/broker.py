@@ -27,7 +27,7 @@ from broker.partition import Partition
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.server import Server
-from broker.topics import METADATA_TOPIC, TopicRegistry
+from broker.topics import METADATA_PARTITION, TopicRegistry
 from cleaner.manager import CleanerManager
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
@@ -84,6 +84,10 @@ class Broker:
     def listeners(self) -> list[Listener]:
         return [server.listener for server in self.servers]
 
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """The partition being served; a plain tuple finds it as well as a TopicPartition, and costs less."""
+        return self.partitions.get((topic, index))  # type: ignore[call-overload, no-any-return]
+
     def run_blocking(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         """Run `function(*arguments)` on an I/O thread."""
         return self._loop.run_in_executor(self.io, function, *arguments)
@@ -124,9 +128,8 @@ class Broker:
         config = self.config
         self.topics.load()
         self.logs.open_all(self.topics.config_of, config.num_recovery_threads_per_data_dir)
-        for log in self.logs.logs.values():
-            self.serve(log)
-        self.producer_ids = ProducerIds(self.partitions[TopicPartition(METADATA_TOPIC, 0)], self.clock)
+        self.topics.reconcile()
+        self.producer_ids = ProducerIds(self.partitions[METADATA_PARTITION], self.clock)
         self.producer_ids.load()
         await self.groups.load()
         if config.log_cleaner_enable:
@@ -159,6 +162,7 @@ class Broker:
         for server in self.servers:
             await server.close()
         await self.http.stop()
+        await self.topics.stop()
         await self.background.stop()
         await self.run_blocking(self.cleaner_pool.stop)
         await self.flusher.drain()

@@ -36,7 +36,6 @@ PartitionAnswer = FetchResponse.FetchableTopicResponse.PartitionData
 Aborted = PartitionAnswer.AbortedTransaction
 READ_COMMITTED = 1
 ZSTD_VERSION = 10
-TOPIC_ID_VERSION = 13
 NO_EPOCH = -1
 Read = tuple[PartitionAnswer, "Slice"]
 
@@ -142,7 +141,7 @@ class Fetch:
             if known is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             topic = known.name
-        partition = self._broker.partitions.get((topic, wanted.partition))  # type: ignore[call-overload]
+        partition = self._broker.partition(topic, wanted.partition)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if isinstance(wanted.topic, UUID) and partition.topic_id != wanted.topic:
@@ -165,15 +164,10 @@ class Fetch:
         upper_offset = self._upper_offset(log)
         if upper_offset <= offset <= log.log_end_offset and offset >= log.log_start_offset:
             return None
-        found = log.read(
-            offset, min(wanted.max_bytes, left), upper_offset=upper_offset, at_least_one=at_least_one
-        )
-        if self._is_committed_only and found.size_bytes:
-            answer.aborted_transactions = [
-                Aborted(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in log.aborted_transactions(offset, found.next_offset)
-            ]
-        return found
+        max_bytes = min(wanted.max_bytes, left)
+        if at_least_one:
+            max_bytes = max(1, max_bytes)
+        return log.read(offset, max_bytes, upper_offset=upper_offset, at_least_one=at_least_one)
 
     def _diverges(self, log: Log, wanted: FetchedPartition, answer: PartitionAnswer) -> bool:
         """The client read records of an epoch that this log does not have there: tell it where to go back
@@ -212,19 +206,36 @@ class Fetch:
         if self._version < ZSTD_VERSION:
             for answer in answers:
                 _refuse_zstd(answer)
+        if self._is_committed_only:
+            self._list_aborted(answers)
         topics: list[TopicAnswer] = []
         topic: str | UUID | None = None
-        by_id = self._version >= TOPIC_ID_VERSION
         for wanted, answer in self._fetched.select(answers):
             if topic != wanted.topic:
                 topic = wanted.topic
-                if by_id:
-                    topics.append(TopicAnswer(topic_id=topic, partitions=[]))
+                if isinstance(topic, UUID):
+                    topics.append(TopicAnswer(topic_id=topic))
                 else:
-                    topics.append(TopicAnswer(topic=topic, partitions=[]))
+                    topics.append(TopicAnswer(topic=topic))
             topics[-1].partitions.append(answer)
         self._count(answers)
         return FetchResponse(session_id=self._fetched.session_id, responses=topics)
+
+    def _list_aborted(self, answers: list[PartitionAnswer]) -> None:
+        """Which transactions among the records were aborted: the reader skips those (G9)."""
+        for partition, wanted, answer in zip(
+            self._partitions, self._fetched.partitions, answers, strict=True
+        ):
+            if partition is None or not answer.records:
+                continue
+            aborted = partition.log.aborted_transactions(wanted.fetch_offset, answer.last_stable_offset)
+            if aborted:
+                end = max(header.next_offset for _, header in iterate_headers(answer.records))
+                answer.aborted_transactions = [
+                    Aborted(producer_id=one.producer_id, first_offset=one.first_offset)
+                    for one in aborted
+                    if one.first_offset < end
+                ]
 
     def _count(self, answers: list[PartitionAnswer]) -> None:
         all_counters = self._broker.metrics_state.topics

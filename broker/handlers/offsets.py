@@ -49,7 +49,7 @@ Search = Callable[[], "TimestampOffset | None"]
 
 def find_partition(broker: Broker, topic: str, index: int) -> Partition:
     """The partition, readable; KafkaError otherwise."""
-    partition = broker.partitions.get((topic, index))  # type: ignore[call-overload]
+    partition = broker.partition(topic, index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if partition.log.offline_reason is not None:
@@ -107,12 +107,16 @@ def _list_one(
             return _latest_after_flush(partition, is_committed_only, answer, flushed)
         _latest(log, is_committed_only, answer)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        answer.offset, answer.leader_epoch = log.log_start_offset, log.epoch_of(log.log_start_offset)
+        answer.offset, answer.leader_epoch = log.log_start_offset, _epoch_of_start(log)
     elif timestamp == MAX_TIMESTAMP:
         return _search(broker, log, log.max_timestamp_offset, is_committed_only, answer)
     elif timestamp != LATEST_TIERED:
         return _search(broker, log, lambda: log.offset_for_timestamp(timestamp), is_committed_only, answer)
     return None
+
+
+def _epoch_of_start(log: Log) -> int:
+    return max(0, log.leader_epochs.epoch_at(log.log_start_offset))
 
 
 def _latest(log: Log, is_committed_only: bool, answer: ListedPartition) -> None:
@@ -195,15 +199,9 @@ def _delete_one(broker: Broker, topic: str, index: int, offset: int) -> int:
     log = partition.log
     if partition.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own")
-    if not log.config.is_deleted:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the cleanup.policy of {topic} has no delete")
-    before = log.high_watermark if offset == UNKNOWN else offset
-    if not 0 <= before <= log.high_watermark:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if before > log.log_start_offset:
-        log.delete_records(before)
-        partition.wake()
-    return log.log_start_offset
+    log_start_offset = log.delete_records(log.high_watermark if offset == UNKNOWN else offset)
+    partition.wake()
+    return log_start_offset
 
 
 async def _after_checkpoint(broker: Broker, response: DeleteRecordsResponse) -> Any:

@@ -87,7 +87,7 @@ def _append(
     acks = request.acks
     if not -1 <= acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}")
-    partition = broker.partitions.get((name, data.index))  # type: ignore[call-overload]
+    partition = broker.partition(name, data.index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     records = data.records
