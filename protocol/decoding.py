@@ -102,7 +102,8 @@ class _Decoder:
         return source
 
     def construct(self, cls: type[Any], values: list[str]) -> str:
-        return f"{self.source.constant(cls.__qualname__.replace('.', '_'), cls)}({', '.join(values)})"
+        path = cls.__qualname__.rpartition("<locals>.")[2].replace(".", "_")
+        return f"{self.source.constant(path, cls)}({', '.join(values)})"
 
     def fields(self, fields: tuple[Field, ...]) -> list[str]:
         """Read a struct's fields; return an expression for each declared one, in order."""

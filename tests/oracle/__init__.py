@@ -1,0 +1,1 @@
+"""kompakt against what others say the protocol is."""

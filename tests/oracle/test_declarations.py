@@ -1,0 +1,135 @@
+"""Goal: our declarations say what Apache Kafka's own message definitions say.
+
+Method: kafka-python ships Kafka's JSON files as data. Both sides are flattened into rows of (path, type,
+versions, nullable versions, tag, default) in wire order, cut to the versions we declare, and compared.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.schema import NO_VERSIONS, Field, Versions, registry, schema_of
+from tests.protocol.messages import INTEGER_BITS
+
+Row = tuple[str, str, Versions, Versions, int | None, object]
+APIS = [cls for spec in registry.values() for cls in (spec.request, spec.response)]
+OLDER_NAMES = {
+    0: "NO_ERROR",
+    6: "NOT_LEADER_FOR_PARTITION",
+    10: "MESSAGE_SIZE_TOO_LARGE",
+    17: "INVALID_TOPIC",
+    39: "INVALID_REPLICATION_ASSIGNMENT",
+    -1: "UNKNOWN",
+}
+
+
+def upstream(name: str) -> dict[str, Any]:
+    text = resources.files("kafka.protocol.schemas").joinpath(f"resources/{name}.json").read_text()
+    found: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    return found
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def cut(versions: Versions, to: Versions) -> Versions:
+    both = Versions(max(versions.lowest, to.lowest), min(versions.highest, to.highest))
+    return both if both.lowest <= both.highest else NO_VERSIONS
+
+
+def upstream_rows(fields: list[dict[str, Any]], path: str, served: Versions) -> list[Row]:
+    rows = []
+    for field in fields:
+        versions = cut(Versions.parse(field["versions"]), served)
+        if versions == NO_VERSIONS:
+            continue
+        kind = field["type"]
+        nullable = cut(Versions.parse(field.get("nullableVersions", "none")), served)
+        if "tag" in field:
+            assert field["taggedVersions"] == field["versions"]
+        name = f"{path}.{snake_case(field['name'])}"
+        rows.append(
+            (name, kind, versions, nullable, field.get("tag"), upstream_default(kind, field.get("default")))
+        )
+        rows += upstream_rows(field.get("fields", []), f"{path}.{kind.removeprefix('[]')}", served)
+    return rows
+
+
+def upstream_default(kind: str, default: object) -> object:
+    if kind[0].isupper() or kind == "records" or default == "null":
+        return None
+    if kind.startswith("[]"):
+        return []
+    if kind == "bool":
+        return default in ("true", True)
+    if kind in INTEGER_BITS:
+        return int(str(default or 0), 0)
+    return {"uuid": "00000000-0000-0000-0000-000000000000", "bytes": b""}.get(kind, default or "")
+
+
+def our_rows(cls: type[Any], path: str, served: Versions) -> list[Row]:
+    rows: list[Row] = []
+    for field in schema_of(cls).fields:
+        versions, nullable = cut(field.versions, served), cut(field.nullable, served)
+        default = [] if field.default == () else str(field.default) if field.kind == "uuid" else field.default
+        rows.append((f"{path}.{field.name}", our_type(field), versions, nullable, field.tag, default))
+        struct = field.struct or (field.element and field.element.struct)
+        if struct is not None:
+            assert struct.__qualname__ == f"{cls.__qualname__}.{struct.__name__}", (
+                "a struct nests where it is used"
+            )
+            rows += our_rows(struct, f"{path}.{struct.__name__}", served)
+    return rows
+
+
+def our_type(field: Field) -> str:
+    if field.kind == "array":
+        assert field.element is not None
+        return f"[]{our_type(field.element)}"
+    return field.struct.__name__ if field.struct is not None else field.kind
+
+
+@pytest.mark.parametrize("cls", APIS, ids=lambda cls: cls.__name__)
+def test_declaration_equals_kafkas(cls: type[Any]) -> None:
+    schema, definition = schema_of(cls), upstream(cls.__name__)
+    assert (schema.name, schema.kind, schema.key) == (
+        definition["name"],
+        definition["type"],
+        definition["apiKey"],
+    )
+    assert cut(Versions.parse(definition["validVersions"]), schema.versions) == schema.versions
+    assert schema.flexible == Versions.parse(definition["flexibleVersions"])
+    assert our_rows(cls, "", schema.versions) == upstream_rows(definition["fields"], "", schema.versions)
+
+
+def test_the_comparison_finds_differences() -> None:
+    """A name, a type, a version, a tag: each change of a definition shows."""
+    cls = registry[1].response
+    definition, served = upstream("FetchResponse"), schema_of(registry[1].response).versions
+    for key, value in (("name", "X"), ("type", "int64"), ("versions", "5+"), ("nullableVersions", "7+")):
+        changed = [{**definition["fields"][0], key: value}, *definition["fields"][1:]]
+        assert our_rows(cls, "", served) != upstream_rows(changed, "", served)
+    assert our_rows(cls, "", served) != upstream_rows(definition["fields"][1:], "", served)
+
+
+def test_error_codes_are_kafkas() -> None:
+    errors = pytest.importorskip("kafka.errors")
+    known = [
+        error
+        for error in vars(errors).values()
+        if isinstance(error, type)
+        and issubclass(error, errors.BrokerResponseError)
+        and isinstance(error.errno, int)
+    ]
+    assert len(known) > 100
+    for error in known:
+        expected = {error.message, OLDER_NAMES.get(error.errno)}
+        assert ErrorCode(error.errno).name == error.message or error.message in expected
+    assert [code.value for code in ErrorCode] == list(range(-1, len(ErrorCode) - 1))
