@@ -19,7 +19,6 @@ import logging
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.partition import INTERNAL_TOPICS
@@ -27,7 +26,7 @@ from config.definition import ConfigError
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_batch, encode_batch
-from storage.layout import TopicPartition, partition_directory_name
+from storage.layout import TopicPartition
 from storage.types import Origin
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class TopicRegistry:
         """Blocking: open or make `__kompakt_metadata` and read it."""
         broker = self._broker
         config = TopicConfig.resolve(METADATA_OVERRIDES, broker.config)
-        log = broker.logs.logs.get(METADATA_PARTITION) or self._open_metadata(config)
+        log = broker.logs.open_log(METADATA_PARTITION, config)
         state = read_state(log)
         self._load_broker_settings(state)
         self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))
@@ -127,13 +126,6 @@ class TopicRegistry:
                     name in INTERNAL_TOPICS,
                 )
             )
-
-    def _open_metadata(self, config: TopicConfig) -> Log:
-        broker = self._broker
-        name = partition_directory_name(METADATA_PARTITION)
-        if any((Path(directory) / name).is_dir() for directory in broker.config.log_dirs):
-            return broker.logs.open_log(METADATA_PARTITION, config)
-        return broker.logs.create(METADATA_PARTITION, uuid.uuid4(), config)
 
     def _load_broker_settings(self, state: Mapping[tuple[str, str], dict[str, Any]]) -> None:
         broker = self._broker
@@ -177,6 +169,8 @@ class TopicRegistry:
         for topic in self.all():
             for topic_partition in topic.partitions():
                 log = logs.logs.get(topic_partition)
+                if topic_partition in logs.failures:
+                    continue  # there, but not to be opened: its files are left as they are
                 if log is None:
                     logger.warning("%s had no directory; it starts empty", topic_partition)
                     log = logs.create(topic_partition, topic.topic_id, topic.config)
@@ -187,7 +181,7 @@ class TopicRegistry:
         deleted until somebody says so.
         """
         counts: dict[str, int] = {}
-        for name, index in logs:
+        for name, index in (*logs, *self._broker.logs.failures):
             if name not in self._topics and name not in KAFKAS_OWN:
                 counts[name] = max(counts.get(name, 0), index + 1)
         for name, partition_count in counts.items():

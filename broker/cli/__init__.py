@@ -1,0 +1,28 @@
+"""The command `kompakt`: one module a subcommand, thin over the room that does the work."""
+
+from __future__ import annotations
+
+import typer
+
+from broker.cli.explain import explain_read
+from broker.cli.serve import serve
+from broker.cli.verify import verify
+from broker.cli.version import version
+
+app = typer.Typer(
+    name="kompakt",
+    help="A single-node log broker that Kafka clients take for Kafka, built around log compaction.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(serve)
+app.command()(verify)
+app.command("explain-read")(explain_read)
+app.command()(version)
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    app()
