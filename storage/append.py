@@ -34,13 +34,11 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
-MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 LONG_MAX = 2**63 - 1
 MAX_RECORD_ERRORS = 1000
 
 OK = record_room.OK
 KEYLESS = record_room.KEYLESS
-NOT_STORED_AS_THEY_CAME = LOG_APPEND_TIME  # the bit that a CreateTime topic refuses
 
 
 class AppendRules:
@@ -52,14 +50,16 @@ class AppendRules:
         "codec",
         "codec_level",
         "is_compacted",
+        "max_decompressed_bytes",
         "max_message_bytes",
         "name",
         "segment_bytes",
         "stamps_append_time",
     )
 
-    def __init__(self, config: TopicConfig, name: str) -> None:
+    def __init__(self, config: TopicConfig, name: str, max_decompressed_bytes: int) -> None:
         self.name = name
+        self.max_decompressed_bytes = max_decompressed_bytes
         self.is_compacted = config.is_compacted
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
@@ -149,7 +149,7 @@ def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> tuple
         raise InvalidRecords(ErrorCode.INVALID_RECORD, _what_is_wrong(header, rules))
     codec = attributes & CODEC_MASK
     payload = (
-        record_room.payload(records, 0, header, MAX_DECOMPRESSED_BYTES)
+        record_room.payload(records, 0, header, rules.max_decompressed_bytes)
         if codec
         else record_room.as_array(memoryview(records)[HEADER_BYTES:])
     )
@@ -275,7 +275,7 @@ def _rewritten(
     if target == codec:
         stored: Buffer = memoryview(records)[HEADER_BYTES:]
     else:
-        stored = compress(target, memoryview(payload), rules.codec_level)
+        stored = compress(target, payload.data, rules.codec_level)
         header = header._replace(attributes=header.attributes & ~CODEC_MASK | target)
         size = HEADER_BYTES + len(stored)
         if size > rules.max_message_bytes or size > rules.segment_bytes:

@@ -47,13 +47,15 @@ def read_unsigned(chunk: Bytes, position: int, size: int) -> int:
     value: Any = numpy.int64(0)
     for index in range(position, position + size):
         value = (value << 8) | numpy.int64(chunk[index])
-    return value
+    return value  # type: ignore[no-any-return]
 
 
 @kernel
 def read_int32(chunk: Bytes, position: int) -> int:
     value: int = read_unsigned(chunk, position, 4)
-    return value - 0x100000000 if value >= 0x80000000 else value
+    if value >= 0x80000000:
+        value -= 0x100000000
+    return value
 
 
 @kernel

@@ -244,7 +244,9 @@ class DataFile:
             self._pool.closed(self)
 
     def close(self) -> None:
-        """Give the descriptor back; somebody who still reads keeps the file open until the pool needs room."""
+        """Give the descriptor back; somebody who still reads keeps the file open until the pool needs
+        room.
+        """
         self.is_pinned = False
         self._pool.closed(self)
         if not self.try_close():

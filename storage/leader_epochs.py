@@ -56,7 +56,9 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch` and the offset behind its last record; (-1, -1) when unknown."""
+        """The largest epoch not above `epoch` and the offset behind its last record; (-1, -1) when
+        unknown.
+        """
         entries = self._entries
         if epoch == NO_EPOCH or not entries:
             return NO_EPOCH, NO_OFFSET

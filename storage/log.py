@@ -10,30 +10,33 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from protocol.batch import BatchHeader, encode_prefix, parse_header
+from protocol.batch import LENGTH_PREFIX_BYTES, LOG_APPEND_TIME, BatchHeader, encode_prefix
 from protocol.control import Marker, decode_marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_batch
-from storage import batch_table, layout, recovery, search
+from storage import layout, recovery, search
 from storage.append import AppendRules, check_from_client, check_trusted
 from storage.checkpoint import read_topic_id, write_leader_epochs, write_topic_id
 from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
 from storage.removal import Removals
 from storage.retention import RetentionRules, SegmentFacts, expired_segments
-from storage.segment import CleanedSegment, RollLimits, Segment
-from storage.slice import Slice, floor_segment
+from storage.segment import RollLimits, Segment
+from storage.segments import SegmentList, SegmentTuple, floor_segment
+from storage.slice import Slice
 from storage.types import (
     AbortedTransaction,
     Appended,
     Expired,
     FlushJob,
+    LogLimits,
     LogSnapshot,
     Origin,
     SwapJob,
@@ -42,16 +45,19 @@ from storage.types import (
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
+    from storage.cleaned_segment import CleanedSegment
     from storage.producer_state import BatchMetadata
 
-__all__ = ["Appended", "Expired", "FlushJob", "Log", "LogSnapshot", "Origin", "Slice", "SwapJob"]
+__all__ = ["Log", "Slice"]
 
 logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 NO_TIMESTAMP = -1
-PRODUCER_EXPIRATION_MS = 86_400_000
-KEPT_PREFIX_BYTES = 16  # of a batch: what the log writes anew
+PREFIX_BYTES = 16  # of a batch: what the log writes anew
+PASSING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+)  # the next append may well succeed
 
 
 class Log:
@@ -66,13 +72,13 @@ class Log:
         loaded: recovery.LoadedLog,
         disk: Disk,
         removals: Removals,
+        limits: LogLimits,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = directory
         self.disk = disk
         self.name = str(topic_partition)
-        self.segments: tuple[Segment, ...] = loaded.segments
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.next_offset
         self.high_watermark = loaded.next_offset
@@ -82,14 +88,12 @@ class Log:
         self.leader_epoch = max(0, loaded.leader_epochs.latest)
         self.offline_reason: str | None = None
         self.is_closed = False
-        self.removals = removals
+        self._limits = limits
         self._random = random.Random(self.name)
         self._unsynced: list[Callable[[], None]] = []
-        self._rolled: list[Segment] = []
-        self._closed_bytes = sum(segment.size_bytes for segment in loaded.segments[:-1])
+        self._list = SegmentList(disk, directory, loaded.segments, removals)
         self.update_config(config)
-        self._active = loaded.segments[-1]
-        self._active.make_active(self._jitter_ms())
+        self._list.active.make_active(self._jitter_ms())
         self.producers.high_watermark_moved(self.high_watermark)
 
     @classmethod
@@ -106,12 +110,13 @@ class Log:
         log_start_offset: int = 0,
         recovery_point: int = 0,
         is_clean: bool = False,
-        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        limits: LogLimits | None = None,
         segment_recovered: Callable[[], None] = lambda: None,
     ) -> Log:
-        """The log of `directory`, made if it is missing, repaired unless it was shut down cleanly. May take
+        """The log of `directory`, made if missing, repaired unless it was shut down cleanly. May take
         long.
         """
+        limits = limits or LogLimits()
         is_new = not directory.exists()
         if is_new:
             disk.make_directory(directory)
@@ -124,50 +129,48 @@ class Log:
                 recovery_point=recovery_point,
                 is_clean=is_clean or is_new,
                 now_ms=now_ms,
-                producer_expiration_ms=producer_expiration_ms,
+                limits=limits,
                 segment_recovered=segment_recovered,
             )
         )
         known_id = read_topic_id(disk, directory)
-        log = cls(
-            topic_partition,
-            known_id or topic_id or uuid.uuid4(),
-            directory,
-            config,
-            loaded,
-            disk,
-            removals or Removals(),
-        )
+        log_id = known_id or topic_id or uuid.uuid4()
+        log = cls(topic_partition, log_id, directory, config, loaded, disk, removals or Removals(), limits)
         if known_id is None:
-            write_topic_id(disk, directory, log.topic_id)
-        if is_new or known_id is None:
-            log._unsynced.append(lambda: disk.sync_directory(log.directory))
+            write_topic_id(disk, directory, log_id)
+            log._unsynced.append(log._sync_directory)
         if is_new:
-            log._unsynced.append(lambda: disk.sync_directory(log.directory.parent))
+            log._unsynced += [log._sync_directory, lambda: disk.sync_directory(log.directory.parent)]
         return log
 
     def update_config(self, config: TopicConfig) -> None:
         """From the next append on."""
         self.config = config
-        self._rules = AppendRules(config, self.name)
-        self._limits = RollLimits(config)
+        self._rules = AppendRules(config, self.name, self._limits.max_decompressed_bytes)
+        self._roll_limits = RollLimits(config)
         self._interval_bytes = config.index_interval_bytes
         self.must_flush = config.flush_messages == 1
         if not self.must_flush and self.offline_reason is None:
             self._advance_high_watermark(self.log_end_offset)
 
     def _jitter_ms(self) -> int:
-        return self._random.randint(0, self._limits.jitter_ms) if self._limits.jitter_ms else 0
+        jitter_ms = self._roll_limits.jitter_ms
+        return self._random.randint(0, jitter_ms) if jitter_ms else 0
 
     # Figures
 
     @property
-    def size_bytes(self) -> int:
-        return self._closed_bytes + self._active.size_bytes
+    def segments(self) -> SegmentTuple:
+        """Ascending; the last one is active; never empty."""
+        return self._list.all
 
     @property
     def active_segment(self) -> Segment:
-        return self._active
+        return self._list.active
+
+    @property
+    def size_bytes(self) -> int:
+        return self._list.closed_bytes + self._list.active.size_bytes
 
     @property
     def last_stable_offset(self) -> int:
@@ -176,10 +179,6 @@ class Log:
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
         return max(unstable, self.log_start_offset)
-
-    @property
-    def unflushed_messages(self) -> int:
-        return self.log_end_offset - self.recovery_point
 
     # Appending
 
@@ -198,24 +197,21 @@ class Log:
             if header.producer_id >= 0:
                 marker, duplicate = self._check_coordinator(records, header)
         if duplicate is not None:
-            return Appended(
-                duplicate.first_offset, duplicate.last_offset, duplicate.timestamp if self._rules.stamps_append_time
-                else NO_TIMESTAMP, self.log_start_offset, True,
-            )  # fmt: skip
+            return self._answer_duplicate(duplicate)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         batch_length, max_timestamp = header.batch_length, header.max_timestamp
-        size = batch_length + 12
-        active = self._active
-        if active.must_roll(size, last_offset, max_timestamp, now_ms, self._limits):
-            self._roll_for_append(now_ms)
-            active = self._active
+        size = batch_length + LENGTH_PREFIX_BYTES
+        active = self._list.active
+        if active.must_roll(size, last_offset, max_timestamp, now_ms, self._roll_limits):
+            self._roll(now_ms)
+            active = self._list.active
         if self.leader_epoch != self.leader_epochs.latest:
             self._begin_epoch(base_offset)
         position = active.size_bytes
         prefix = encode_prefix(base_offset, batch_length, self.leader_epoch)
         try:
-            active.file.write((prefix, memoryview(records)[KEPT_PREFIX_BYTES:]), position, size)
+            active.file.write((prefix, memoryview(records)[PREFIX_BYTES:]), position, size)
         except OSError as error:
             raise self._not_written(active, position, error) from error
         active.appended(last_offset, max_timestamp, size, self._interval_bytes)
@@ -224,13 +220,13 @@ class Log:
             self._note_producer(header, marker, base_offset, position)
         if not self.must_flush:
             self._advance_high_watermark(last_offset + 1)
-        return Appended(
-            base_offset,
-            last_offset,
-            max_timestamp if header.attributes & 8 else NO_TIMESTAMP,
-            self.log_start_offset,
-            False,
-        )
+        stamp = max_timestamp if header.attributes & LOG_APPEND_TIME else NO_TIMESTAMP
+        return Appended(base_offset, last_offset, stamp, self.log_start_offset, False)
+
+    def _answer_duplicate(self, batch: BatchMetadata) -> Appended:
+        """The batch is in the log already: the offsets it got then."""
+        stamp = batch.timestamp if self._rules.stamps_append_time else NO_TIMESTAMP
+        return Appended(batch.first_offset, batch.last_offset, stamp, self.log_start_offset, True)
 
     def _check_coordinator(
         self, records: Buffer, header: BatchHeader
@@ -249,9 +245,12 @@ class Log:
         if marker is not None:
             aborted = self.producers.update_marker(header, marker, base_offset)
             if aborted is not None:
-                self._active.txn_index.append([aborted])
+                try:
+                    self._list.active.txn_index.append([aborted])
+                except OSError as error:  # readers would miss it: better to recover it from the marker
+                    self.take_offline(f"the transaction index cannot be written: {error}")
         elif not header.is_control and self.producers.update(header, base_offset):
-            self._active.remember(base_offset, position)
+            self._list.active.remember(base_offset, position)
 
     def _begin_epoch(self, base_offset: int) -> None:
         if self.leader_epochs.assign(self.leader_epoch, base_offset):
@@ -264,6 +263,14 @@ class Log:
 
     def _sync_directory(self) -> None:
         self.disk.sync_directory(self.directory)
+
+    def _advance_high_watermark(self, offset: int) -> None:
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            if self.producers.has_unstable:
+                self.producers.high_watermark_moved(offset)
+
+    # Failing
 
     def _offline(self) -> KafkaError:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.offline_reason}")
@@ -280,15 +287,9 @@ class Log:
             active.file.truncate(position)
         except OSError as second:
             self.take_offline(f"a failed write could not be cut off: {second}")
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE):
+        if error.errno not in PASSING:
             self.take_offline(f"a write failed: {error}")
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
-
-    def _advance_high_watermark(self, offset: int) -> None:
-        if offset > self.high_watermark:
-            self.high_watermark = offset
-            if self.producers.has_unstable:
-                self.producers.high_watermark_moved(offset)
 
     # Rolling
 
@@ -296,69 +297,51 @@ class Log:
         """Close the active segment and begin a new one at the log's end; an empty one stays."""
         if self.offline_reason is not None:
             raise self._offline()
-        if self._active.size_bytes or self._active.base_offset != self.log_end_offset:
-            self._roll_for_append(now_ms)
-
-    def _roll_for_append(self, now_ms: int) -> None:
-        try:
+        if self._list.active.base_offset != self.log_end_offset:
             self._roll(now_ms)
-        except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot roll: {error}") from error
 
     def _roll(self, now_ms: int) -> None:
         """On an OSError the old active segment stays active; everything here can be done again."""
-        closed, base_offset = self._active, self.log_end_offset
-        snapshot = recovery.take_snapshot(self.disk, self.directory, self.producers, base_offset)
-        fresh = Segment.create(self.disk, self.directory, base_offset, self.config, now_ms)
+        base_offset = self.log_end_offset
         try:
-            closed.close_for_appends(now_ms)
-        except OSError:
-            closed.is_active = True
-            fresh.unlink()
-            raise
-        fresh.roll_jitter_ms = self._jitter_ms()
-        self._rolled.append(closed)
+            snapshot = recovery.take_snapshot(self.disk, self.directory, self.producers, base_offset)
+            self._list.roll(base_offset, self.config, self._jitter_ms(), now_ms)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot roll: {error}") from error
         self._unsynced += [lambda: sync_file(self.disk, snapshot), self._sync_directory]
-        self._closed_bytes += closed.size_bytes
-        self.segments = (*self.segments, fresh)
-        self._active = fresh
 
     # Flushing
 
     def begin_flush(self) -> FlushJob | None:
-        """A job that makes everything appended so far durable; None when there is nothing. One at a time."""
-        if self.is_closed or (
-            self.recovery_point >= self.log_end_offset and not self._rolled and not self._unsynced
-        ):
+        """A job that makes all appended so far durable; None when there is nothing. One at a time."""
+        rolled, unsynced, active = self._list.rolled, self._unsynced, self._list.active
+        if self.recovery_point >= self.log_end_offset and not rolled and not unsynced:
             return None
-        rolled, self._rolled = self._rolled, []
-        unsynced, self._unsynced = self._unsynced, []
-        active = self._active
-        flushes = [segment.flush_closed for segment in rolled]
+        if self.is_closed or self.offline_reason is not None:
+            return None
+        self._list.rolled, self._unsynced = [], []
+        flushes: list[Callable[[], None]] = [segment.flush_closed for segment in rolled]
         if active.size_bytes:
             flushes.append(active.file.flush_data)
-        for sync in unsynced:
-            if sync not in flushes:
-                flushes.append(sync)
+        flushes += dict.fromkeys(unsynced)
         return FlushJob(flushes, self.log_end_offset, active, active.size_bytes, rolled)
 
     def end_flush(self, job: FlushJob, error: OSError | None) -> None:
-        """The job ran: what it covered is safe. A failed flush is not tried again, the page cache cannot be
-        believed.
+        """The job ran: what it covered is safe. A failed one is not repeated: the page cache lies from then
+        on.
         """
         for segment in job.rolled:
             segment.file.unpin()
         if error is not None:
             self.take_offline(f"a flush failed: {error}")
-            return
-        if self.offline_reason is None and job.end_offset > self.recovery_point:
+        elif self.offline_reason is None and job.end_offset > self.recovery_point:
             self.recovery_point = job.end_offset
             job.end_segment.remember(job.end_offset, job.end_position)
             if self.must_flush:
                 self._advance_high_watermark(job.end_offset)
 
     def flush(self) -> None:
-        """Flush now, waiting for the disk: for shutdown, recovery and tests."""
+        """Flush now, waiting for the disk: for shutdown and tests. OSError takes the log offline."""
         job = self.begin_flush()
         if job is None:
             return
@@ -372,7 +355,7 @@ class Log:
     # Reading
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool = True) -> Slice:
-        """Whole batches from the one that holds `offset` (or comes next) on, none at or behind
+        """Whole batches from the one that holds `offset` (or comes next) on, none at or above
         `upper_offset`.
         """
         if self.offline_reason is not None:
@@ -383,10 +366,9 @@ class Log:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} of {self.name} is outside of {self.log_start_offset} to {end}",
             )
-        segments = self.segments
-        active = self._active
         if upper_offset > end:
             upper_offset = end
+        segments, active = self._list.all, self._list.active
         found = Slice(segments[-1:], offset, max_bytes, upper_offset, at_least_one)
         if offset >= upper_offset:
             if offset == end and offset not in active.hints:
@@ -401,42 +383,18 @@ class Log:
                     found.place(active, position, limit)
                     return found
         else:
-            found = Slice(
-                segments[floor_segment(segments, offset) :], offset, max_bytes, upper_offset, at_least_one
-            )
+            candidates = segments[floor_segment(segments, offset) :]
+            found = Slice(candidates, offset, max_bytes, upper_offset, at_least_one)
         found.locate(False)
         return found
 
     def scan(self, start: int, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Every batch that reaches into [start, end), in order. May wait for the disk."""
-        upper = self.log_end_offset if end is None else end
-        segments = self.segments
-        for segment in segments[floor_segment(segments, start) :]:
-            if segment.base_offset >= upper:
-                return
-            position = segment.locate(start)
-            if position is None:
-                continue
-            for table in segment.tables(position):
-                begin = int(table[batch_table.POSITION, 0])
-                size = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1]) - begin
-                view = memoryview(segment.read_at(begin, size))
-                for batch_position in (table[batch_table.POSITION] - begin).tolist():
-                    header = parse_header(view, batch_position)
-                    if header.base_offset >= upper:
-                        return
-                    yield header, view[batch_position : batch_position + header.size_bytes]
+        return search.batches(self.segments, start, self.log_end_offset if end is None else end)
 
     def aborted_transactions(self, start: int, upper_offset: int) -> list[AbortedTransaction]:
         """Those that touch [start, upper); their markers may lie behind it."""
-        found: list[AbortedTransaction] = []
-        segments = self.segments
-        for segment in segments[floor_segment(segments, start) :]:
-            entries, is_complete = segment.txn_index.collect(start, upper_offset)
-            found += entries
-            if is_complete:
-                break
-        return found
+        return search.aborted_transactions(self.segments, start, upper_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record at least so new. May wait for the disk."""
@@ -447,20 +405,18 @@ class Log:
         return search.with_largest_timestamp(self.segments, self.log_start_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch known not above `epoch`, the offset behind its last record); (-1, -1) when
-        unknown.
-        """
+        """(largest known epoch not above `epoch`, the offset behind its last record); (-1, -1) if unknown."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
-    # Removing from the front
+    # Removing and replacing
 
     def delete_records(self, before_offset: int) -> int:
         """Let the log start at `before_offset`; the new start. The segments go with the next `expire`."""
         if not self.config.is_deleted:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"{self.name} is not a topic whose records are deleted"
+                ErrorCode.POLICY_VIOLATION, f"{self.name} is of a topic whose policy is not delete"
             )
-        if before_offset > self.high_watermark or before_offset < 0:
+        if not 0 <= before_offset <= self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{before_offset} is beyond the high watermark {self.high_watermark} of {self.name}",
@@ -474,13 +430,12 @@ class Log:
             self.leader_epochs.truncate_from_start(offset)
 
     def expire(self, now_ms: int) -> Expired:
-        """Take expired segments out of the log; their files are renamed here and unlinked by and by after
-        the job ran.
-        """
-        self.producers.expire(now_ms)
+        """Take expired segments out of the log. The job makes that durable; the files go some time later."""
+        config = self.config
+        ends = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
         count = expired_segments(
-            self._segment_facts(),
-            RetentionRules(self.config.is_deleted, self.config.retention_ms, self.config.retention_bytes),
+            [SegmentFacts(segment, end) for segment, end in zip(self.segments, ends, strict=True)],
+            RetentionRules(config.is_deleted, config.retention_ms, config.retention_bytes),
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
@@ -489,128 +444,65 @@ class Log:
             return Expired(0, 0, lambda: None)
         if count == len(self.segments):
             self.roll(now_ms)
-        gone = self.segments[:count]
-        self.segments = self.segments[count:]
-        gone_bytes = sum(segment.size_bytes for segment in gone)
-        self._closed_bytes -= gone_bytes
+        before = self.size_bytes
+        work = self._list.drop_front(count, now_ms + config.file_delete_delay_ms)
         self._advance_log_start(self.segments[0].base_offset)
-        return Expired(count, gone_bytes, self._remove(gone, now_ms))
-
-    def _segment_facts(self) -> list[SegmentFacts]:
-        ends = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
-        return [
-            SegmentFacts(segment.size_bytes, end, lambda segment=segment: segment.largest_timestamp)  # type: ignore[misc]
-            for segment, end in zip(self.segments, ends, strict=True)
-        ]
-
-    def _remove(self, gone: Sequence[Segment], now_ms: int) -> Callable[[], None]:
-        """Rename the files of segments that left the log; the rest of their end as work for a thread."""
-        rolled = [segment for segment in self._rolled if segment in gone]
-        self._rolled = [segment for segment in self._rolled if segment not in gone]
-        for segment in rolled:
-            segment.file.unpin()
-        kept = {segment.base_offset for segment in self.segments}
-        snapshots = []
-        for segment in gone:
-            segment.rename(layout.DELETED_SUFFIX)
-            if segment.base_offset not in kept:
-                name = layout.segment_file_name(segment.base_offset, layout.SNAPSHOT_SUFFIX)
-                snapshots.append(self.directory / name)
-        due_ms = now_ms + self.config.file_delete_delay_ms
-
-        def work() -> None:
-            self.disk.sync_directory(self.directory)
-            for path in snapshots:
-                self.disk.unlink(path)
-            self.removals.add(due_ms, gone)
-
-        return work
-
-    # Cleaning
+        return Expired(count, before - self.size_bytes, work)
 
     def snapshot(self) -> LogSnapshot:
         """This log at this moment, for the cleaner."""
         return LogSnapshot(
-            self.topic_partition, self.topic_id, self.directory, self.config, self.segments, self.log_start_offset,
-            self.last_stable_offset, self.high_watermark, self.log_end_offset, self.producers.active_producers(),
-        )  # fmt: skip
+            topic_partition=self.topic_partition,
+            topic_id=self.topic_id,
+            directory=self.directory,
+            config=self.config,
+            segments=self.segments,
+            log_start_offset=self.log_start_offset,
+            last_stable_offset=self.last_stable_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+            active_producers=self.producers.active_producers(),
+        )
 
     def replace_segments(
         self, sources: Sequence[Segment], cleaned: Sequence[CleanedSegment], now_ms: int = 0
     ) -> SwapJob:
-        """Put finished cleaned segments in the place of `sources` (T111). Sources that are gone are
-        skipped.
+        """Put finished cleaned segments in the place of `sources`; those that are gone are skipped (T120).
 
-        When all of them are gone the cleaned files are removed. The renames that decide come first, in an
-        order that a start can tell apart after a crash in between.
+        When all of them are gone, or the log is offline, the job removes the cleaned files instead.
         """
-        present = [segment for segment in sources if segment in self.segments]
-        if not present or self.offline_reason is not None:
-            return SwapJob(lambda: abandon_all(cleaned))
-        if any(segment.is_active for segment in present):
-            raise ValueError("the active segment is never replaced")
-        fresh = [one.to_segment() for one in cleaned]
-        for segment in reversed(fresh):
-            segment.rename(layout.SWAP_SUFFIX)
-        first = self.segments.index(present[0])
-        self._closed_bytes += sum(one.size_bytes for one in fresh) - sum(one.size_bytes for one in present)
-        self.segments = (*self.segments[:first], *fresh, *self.segments[first + len(present) :])
-        work = self._remove(present, now_ms)
-        for segment in fresh:
-            segment.rename("")
-        return SwapJob(work)
+        present = () if self.offline_reason is not None else sources
+        return SwapJob(self._list.replace(present, cleaned, now_ms + self.config.file_delete_delay_ms))
 
     # The end
 
     def close(self) -> None:
         """Flush, write the producers' state and whole indexes, let go of the files. May take long."""
-        if self.is_closed:
-            return
-        if self.offline_reason is None:
+        if not self.is_closed and self.offline_reason is None:
             self.flush()
-            self._active.save_indexes()
-            sync_file(
-                self.disk,
-                recovery.take_snapshot(self.disk, self.directory, self.producers, self.log_end_offset),
-            )
+            self._list.active.save_indexes()
+            end = self.log_end_offset
+            sync_file(self.disk, recovery.take_snapshot(self.disk, self.directory, self.producers, end))
             self.disk.sync_directory(self.directory)
         self.abandon()
 
     def abandon(self) -> None:
         """Let go of the files as they are, as a crash would."""
         self.is_closed = True
-        for segment in self.segments:
-            segment.file.close()
-            segment.offset_index.forget()
-            segment.time_index.forget()
-        self.removals.forget(self.directory)
+        self._list.close()
 
     def mark_deleted(self) -> Path:
-        """Rename the directory for its removal; the log may still be read by who holds slices of it."""
+        """Rename the directory for its removal; who holds slices of it may go on reading them."""
         target = self.directory.with_name(layout.deleted_directory_name(self.topic_partition))
         self.disk.rename(self.directory, target)
-        self.removals.forget(self.directory)
         self.directory = target
-        for segment in self.segments:
-            segment.moved(target)
-            segment.file.unpin()
-        self.take_offline_quietly("the partition was deleted")
+        self._list.moved(target)
+        self.offline_reason = self.offline_reason or "the partition was deleted"
         return target
-
-    def take_offline_quietly(self, reason: str) -> None:
-        """As `take_offline`, where that was the intention."""
-        self.offline_reason = self.offline_reason or reason
-
-
-def abandon_all(cleaned: Sequence[CleanedSegment]) -> None:
-    for one in cleaned:
-        one.abandon()
 
 
 def sync_file(disk: Disk, path: Path) -> None:
     """fsync by name; a file that is gone needs none."""
-    import os
-
     try:
         descriptor = disk.open(path, os.O_RDONLY)
     except FileNotFoundError:

@@ -25,7 +25,7 @@ from protocol.batch import (
 )
 from protocol.control import Marker
 from protocol.errors import ErrorCode, KafkaError
-from storage.types import AbortedTransaction, LastRecord
+from storage.types import AbortedTransaction, LastRecord, LogLimits
 
 REMEMBERED_BATCHES = 5
 SNAPSHOT_VERSION = 1
@@ -107,11 +107,11 @@ class CompletedTransaction(NamedTuple):
 class ProducerStateManager:
     """All producers of one partition. Owned by: event loop (recovery: the thread that opens the log)."""
 
-    __slots__ = ("_completed", "_open", "expiration_ms", "first_unstable_offset", "producers")
+    __slots__ = ("_completed", "_limits", "_open", "first_unstable_offset", "producers")
 
-    def __init__(self, expiration_ms: int = 86_400_000) -> None:
+    def __init__(self, limits: LogLimits | None = None) -> None:
         self.producers: dict[int, ProducerState] = {}
-        self.expiration_ms = expiration_ms
+        self._limits = limits or LogLimits()
         self.first_unstable_offset: int | None = None
         self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction
         self._completed: list[CompletedTransaction] = []
@@ -217,13 +217,21 @@ class ProducerStateManager:
     def _state(self, header: BatchHeader) -> ProducerState:
         state = self.producers.get(header.producer_id)
         if state is None:
-            state = self.producers[header.producer_id] = ProducerState(
-                header.producer_id, header.producer_epoch
-            )
+            if len(self.producers) >= self._limits.max_producers:
+                self._make_room()
+            state = ProducerState(header.producer_id, header.producer_epoch)
+            self.producers[header.producer_id] = state
         elif header.producer_epoch != state.epoch:
             state.epoch = header.producer_epoch
             state.batches.clear()
         return state
+
+    def _make_room(self) -> None:
+        """Forget the longest silent tenth of the producers that have no open transaction."""
+        idle = [state for state in self.producers.values() if state.transaction_start is None]
+        idle.sort(key=lambda state: state.last_timestamp)
+        for state in idle[: max(1, len(self.producers) // 10)]:
+            del self.producers[state.producer_id]
 
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Transactions whose markers are below it are decided for good."""
@@ -251,7 +259,8 @@ class ProducerStateManager:
         gone = [
             producer_id
             for producer_id, state in self.producers.items()
-            if state.transaction_start is None and now_ms - state.last_timestamp >= self.expiration_ms
+            if state.transaction_start is None
+            and now_ms - state.last_timestamp >= self._limits.producer_expiration_ms
         ]
         for producer_id in gone:
             del self.producers[producer_id]
@@ -273,7 +282,10 @@ class ProducerStateManager:
     def load(self, states: Iterable[ProducerState], now_ms: int) -> None:
         """Start from a snapshot; producers that expired since are left out."""
         for state in states:
-            if state.transaction_start is None and now_ms - state.last_timestamp >= self.expiration_ms:
+            if (
+                state.transaction_start is None
+                and now_ms - state.last_timestamp >= self._limits.producer_expiration_ms
+            ):
                 continue
             self.producers[state.producer_id] = state
             if state.transaction_start is not None:

@@ -23,12 +23,13 @@ from protocol.records import decode_batch
 from storage import batch_table, layout
 from storage.batch_table import BROKEN, read_table
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
+from storage.cleaned_segment import CleanedSegment
 from storage.file import Disk, read_whole, write_whole
 from storage.index import NO_TIMESTAMP
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import ProducerStateManager, decode_snapshot
-from storage.segment import MAX_RELATIVE_OFFSET, SCAN_BYTES, CleanedSegment, Segment, add_entries
-from storage.types import AbortedTransaction
+from storage.segment import MAX_RELATIVE_OFFSET, SCAN_BYTES, Segment, add_entries
+from storage.types import AbortedTransaction, LogLimits
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
@@ -66,7 +67,7 @@ class LoadRequest(NamedTuple):
     recovery_point: int
     is_clean: bool
     now_ms: int
-    producer_expiration_ms: int
+    limits: LogLimits
     segment_recovered: Callable[[], None] = lambda: None
 
 
@@ -79,7 +80,7 @@ def load(request: LoadRequest) -> LoadedLog:
     log_start_offset = max(request.log_start_offset, segments[0].base_offset if segments else 0)
     segments = _split_overflowing(request, segments)
     first_dirty = len(segments) if request.is_clean else _first_to_recover(segments, request.recovery_point)
-    producers = ProducerStateManager(request.producer_expiration_ms)
+    producers = ProducerStateManager(request.limits)
     recovered_from = segments[first_dirty].base_offset if first_dirty < len(segments) else None
     scan_start = recovered_from if recovered_from is not None else _next_offset(segments, log_start_offset)
     _load_producers(request, producers, segments[:first_dirty], scan_start)
@@ -92,7 +93,7 @@ def load(request: LoadRequest) -> LoadedLog:
         for segment in segments:
             segment.unlink()
         segments, next_offset = [], log_start_offset
-        producers = ProducerStateManager(request.producer_expiration_ms)
+        producers = ProducerStateManager(request.limits)
     if not segments:
         segments = [Segment.create(disk, directory, next_offset, request.config, request.now_ms)]
         segments[0].is_active = False
@@ -434,7 +435,9 @@ def _load_producers(
 def load_newest_snapshot(
     disk: Disk, directory: Path, producers: ProducerStateManager, end_offset: int, now_ms: int
 ) -> int:
-    """Load the newest snapshot that is whole and not beyond `end_offset`; its offset, 0 when there is none."""
+    """Load the newest snapshot that is whole and not beyond `end_offset`; its offset, 0 when there is
+    none.
+    """
     for offset in sorted(snapshot_offsets(directory), reverse=True):
         path = directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
         if offset > end_offset:

@@ -7,18 +7,27 @@ either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 UNLIMITED = -1
 
 
-class SegmentFacts(NamedTuple):
-    """What retention looks at. `largest_timestamp` is asked for only when retention by time needs it."""
+class Aged(Protocol):
+    """What retention looks at in a segment; the timestamp only when retention by time needs it."""
 
-    size_bytes: int
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def largest_timestamp(self) -> int: ...
+
+
+class SegmentFacts(NamedTuple):
+    """A segment, and where the next one begins (or would)."""
+
+    segment: Aged
     next_base_offset: int
-    largest_timestamp: Callable[[], int]
 
 
 class RetentionRules(NamedTuple):
@@ -61,25 +70,25 @@ def _deletable(segments: Sequence[SegmentFacts], high_watermark: int) -> int:
         if segment.next_base_offset > high_watermark:
             break
         count += 1
-    if count == len(segments) and segments and not segments[-1].size_bytes:
+    if count == len(segments) and segments and not segments[-1].segment.size_bytes:
         count -= 1
     return count
 
 
 def _by_time(segments: Sequence[SegmentFacts], before_ms: int) -> int:
     count = 0
-    for segment in segments:
-        if segment.largest_timestamp() >= before_ms:
+    for facts in segments:
+        if facts.segment.largest_timestamp >= before_ms:
             break
         count += 1
     return count
 
 
 def _by_size(segments: Sequence[SegmentFacts], start: int, allowed: int, retention_bytes: int) -> int:
-    surplus = sum(segment.size_bytes for segment in segments[start:]) - retention_bytes
+    surplus = sum(facts.segment.size_bytes for facts in segments[start:]) - retention_bytes
     count = 0
-    for segment in segments[start:allowed]:
-        surplus -= segment.size_bytes
+    for facts in segments[start:allowed]:
+        surplus -= facts.segment.size_bytes
         if surplus < 0:
             break
         count += 1

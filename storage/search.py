@@ -1,18 +1,51 @@
-"""Finding records by time: time index, offset index, then the batches (Kafka's `fetchOffsetByTimestamp`).
+"""Walking and searching the segments of a log: all batches of a range, aborted transactions, records by time.
 
-Blocking, for threads: the last step decodes the records of one batch.
+Blocking, for threads. A search by time goes through time index, offset index and the batches, and decodes the
+records of one batch (Kafka's `fetchOffsetByTimestamp`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy
 
+from protocol.batch import BatchHeader, parse_header
 from protocol.records import Record, decode_batch
 from storage import batch_table
 from storage.segment import Segment
-from storage.types import TimestampOffset
+from storage.segments import SegmentTuple, floor_segment
+from storage.types import AbortedTransaction, TimestampOffset
+
+
+def batches(segments: SegmentTuple, start: int, upper: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every batch that reaches into [start, upper), in order."""
+    for segment in segments[floor_segment(segments, start) :]:
+        if segment.base_offset >= upper:
+            return
+        position = segment.locate(start)
+        if position is None:
+            continue
+        for table in segment.tables(position):
+            begin = int(table[batch_table.POSITION, 0])
+            size = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1]) - begin
+            view = memoryview(segment.read_at(begin, size))
+            for batch_position in (table[batch_table.POSITION] - begin).tolist():
+                header = parse_header(view, batch_position)
+                if header.base_offset >= upper:
+                    return
+                yield header, view[batch_position : batch_position + header.size_bytes]
+
+
+def aborted_transactions(segments: SegmentTuple, start: int, upper_offset: int) -> list[AbortedTransaction]:
+    """Those that touch [start, upper); their markers may lie behind it, in a later segment."""
+    found: list[AbortedTransaction] = []
+    for segment in segments[floor_segment(segments, start) :]:
+        entries, is_complete = segment.txn_index.collect(start, upper_offset)
+        found += entries
+        if is_complete:
+            break
+    return found
 
 
 def first_at_or_after(

@@ -7,26 +7,12 @@ before its place is known. Its end lies on a batch boundary: at the upper offset
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from storage.batch_table import as_chunk, whole_batches
 from storage.file import DataFile
 from storage.index import BrokenIndex, WouldBlock
 from storage.segment import Segment
-
-Segments = tuple[Segment, ...]
-
-
-def floor_segment(segments: Segments, offset: int) -> int:
-    """The number of the last segment whose base offset is at or below `offset`; 0 when there is none."""
-    if segments[-1].base_offset <= offset:
-        return len(segments) - 1
-    return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
+from storage.segments import SegmentTuple
 
 
 class Slice:
@@ -50,7 +36,7 @@ class Slice:
     )
 
     def __init__(
-        self, segments: Segments, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
+        self, segments: SegmentTuple, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
     ) -> None:
         self._segments = segments  # the one that can hold `offset`, and those behind it
         self._segment = segments[0]

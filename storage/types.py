@@ -121,3 +121,11 @@ class Expired(SwapJob):
         super().__init__(work)
         self.removed_segments = removed_segments
         self.removed_bytes = removed_bytes
+
+
+class LogLimits(NamedTuple):
+    """What no client can make a log exceed."""
+
+    producer_expiration_ms: int = 86_400_000
+    max_producers: int = 100_000
+    max_decompressed_bytes: int = 512 * 1024 * 1024

@@ -1,0 +1,367 @@
+"""All logs of a broker: data directories and their lock, start-up, checkpoints, clean shutdown
+(`LogManager`).
+
+A directory of `log.dirs` is taken with a lock, its `meta.properties` says whose it is. Whether the last
+broker left it in order is read once, at the start; from then on it counts as in disorder until `close` says
+otherwise.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storage import layout
+from storage.checkpoint import (
+    OffsetCheckpoint,
+    encode_uuid,
+    read_properties,
+    write_properties,
+)
+from storage.file import POOL, SYSTEM_DISK, Disk, default_capacity, replace_whole
+from storage.layout import TopicPartition
+from storage.log import Log
+from storage.removal import Removals
+from storage.types import LogLimits
+
+if TYPE_CHECKING:
+    from config.broker import BrokerConfig
+    from config.topic import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+META_VERSION = "1"
+CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+CLUSTER_METADATA = TopicPartition("__cluster_metadata", 0)  # of Kafka's own quorum: not a topic
+
+
+class DataDirectoryError(Exception):
+    """A data directory cannot be used; the message says which and why."""
+
+
+class DataDirectory:
+    """One directory of `log.dirs`, locked. Owned by: the log manager."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self._disk = disk
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = self._take_lock()
+        except OSError as error:
+            raise DataDirectoryError(f"{path} cannot be used as a data directory: {error}") from error
+        self.cleaner_checkpoint = OffsetCheckpoint(path / layout.CLEANER_CHECKPOINT, disk)
+        self.recovery_checkpoint = OffsetCheckpoint(path / layout.RECOVERY_POINT_CHECKPOINT, disk)
+        self.log_start_checkpoint = OffsetCheckpoint(path / layout.LOG_START_CHECKPOINT, disk)
+        self.recovery_points = self.recovery_checkpoint.read()
+        self.log_starts = self.log_start_checkpoint.read()
+        marker = path / layout.CLEAN_SHUTDOWN
+        self.was_clean = marker.exists()
+        if self.was_clean:
+            disk.unlink(marker)
+            disk.sync_directory(path)
+
+    def _take_lock(self) -> int:
+        """Both kinds of lock: flock against us (in this process too), a record lock against Kafka."""
+        descriptor = os.open(self.path / layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise DataDirectoryError(
+                f"{self.path} is in use by another broker: {layout.LOCK} is locked"
+            ) from error
+        return descriptor
+
+    def unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition directory; others are left alone, those of deleted partitions belong to
+        `deleted`.
+        """
+        found = []
+        for path in sorted(self.path.iterdir()):
+            if not path.is_dir():
+                if path.name not in layout.DATA_DIRECTORY_FILES:
+                    logger.warning("%s is unknown and left alone", path)
+                continue
+            topic_partition = layout.parse_partition_directory(path.name)
+            if topic_partition == CLUSTER_METADATA or layout.is_deleted_directory(path.name):
+                continue
+            if topic_partition is None:
+                logger.warning("%s is no partition and left alone", path)
+            else:
+                found.append(topic_partition)
+        return found
+
+    def deleted(self) -> list[Path]:
+        """Directories of deleted partitions whose removal a stop interrupted."""
+        return [path for path in self.path.iterdir() if layout.is_deleted_directory(path.name)]
+
+    def write_checkpoints(self, logs: Sequence[Log], unopened: Set[TopicPartition]) -> None:
+        """Recovery points and log start offsets, where they changed; those of unopened logs stay."""
+        recovery_points = _only(self.recovery_points, unopened)
+        recovery_points |= {log.topic_partition: log.recovery_point for log in logs}
+        if recovery_points != self.recovery_points:
+            self.recovery_checkpoint.write(recovery_points)
+            self.recovery_points = recovery_points
+        starts = _only(self.log_starts, unopened)
+        starts |= {  # without what the first file's name says anyway, as in Kafka
+            log.topic_partition: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        if starts != self.log_starts:
+            self.log_start_checkpoint.write(starts)
+            self.log_starts = starts
+
+    def mark_clean(self) -> None:
+        replace_whole(self._disk, self.path / layout.CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT)
+
+
+def _only(offsets: Mapping[TopicPartition, int], wanted: Set[TopicPartition]) -> dict[TopicPartition, int]:
+    return {key: offset for key, offset in offsets.items() if key in wanted}
+
+
+class LogManager:
+    """Owned by: event loop; `open_all`, `checkpoint`, `remove_deleted` and `close` run on any one thread."""
+
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        config: BrokerConfig,
+        now_ms: Callable[[], int],
+        disk: Disk = SYSTEM_DISK,
+    ) -> None:
+        self.config = config
+        self.logs: dict[TopicPartition, Log] = {}
+        self.failures: dict[TopicPartition, str] = {}
+        self.logs_to_recover = 0
+        self.segments_recovered = 0
+        self.removals = Removals()
+        self._disk = disk
+        self._now_ms = now_ms
+        self._checkpointing = threading.Lock()
+        self._deleted: list[Path] = []
+        self._unopened: set[TopicPartition] = set()
+        self._limits = LogLimits(
+            producer_expiration_ms=config.producer_id_expiration_ms,
+            max_producers=config.max_producers_per_partition,
+            max_decompressed_bytes=config.max_decompressed_batch_bytes,
+        )
+        POOL.capacity = config.max_open_files or default_capacity()
+        self.directories: list[DataDirectory] = []
+        try:
+            for path in directories:
+                self.directories.append(DataDirectory(path, disk))
+                self._unopened.update(self.directories[-1].partitions())
+            self.cluster_id = self._agree_on_cluster()
+        except BaseException:
+            self._unlock()
+            raise
+        for directory in self.directories:
+            self._deleted += directory.deleted()
+
+    def _agree_on_cluster(self) -> str:
+        """Read every `meta.properties`, make the missing ones; all must be of one cluster and of this
+        node.
+        """
+        known = {
+            directory: read_properties(self._disk, directory.path / layout.META_PROPERTIES)
+            for directory in self.directories
+        }
+        clusters = {found["cluster.id"] for found in known.values() if found and "cluster.id" in found}
+        if len(clusters) > 1:
+            raise DataDirectoryError(f"the data directories are of several clusters: {sorted(clusters)}")
+        new_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        cluster_id = clusters.pop() if clusters else new_id
+        for directory, found in known.items():
+            node_id = (found or {}).get("node.id", (found or {}).get("broker.id", str(self.config.node_id)))
+            if node_id != str(self.config.node_id):
+                raise DataDirectoryError(
+                    f"{directory.path} is of node {node_id}, this is node {self.config.node_id}: set node.id"
+                )
+            if found is None or "directory.id" not in found:
+                write_properties(
+                    self._disk,
+                    directory.path / layout.META_PROPERTIES,
+                    {
+                        **(found or {}),
+                        "cluster.id": cluster_id,
+                        "node.id": str(self.config.node_id),
+                        "directory.id": encode_uuid(uuid.uuid4()),
+                        "version": META_VERSION,
+                    },
+                )
+        return cluster_id
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether every directory was left in order."""
+        return all(directory.was_clean for directory in self.directories)
+
+    def directory_of(self, log: Log) -> DataDirectory:
+        """The data directory that holds this log."""
+        parent = log.directory.parent
+        return next(directory for directory in self.directories if directory.path == parent)
+
+    # Opening
+
+    def open_all(self, config_of: Callable[[str], TopicConfig], threads: int) -> None:
+        """Open every log there is, so many a directory at a time; one that cannot be opened is left out,
+        said why.
+        """
+        work = [
+            (directory, topic_partition)
+            for directory in self.directories
+            for topic_partition in directory.partitions()
+            if topic_partition in self._unopened
+        ]
+        self.logs_to_recover = len(work)
+
+        def open_one(item: tuple[DataDirectory, TopicPartition]) -> None:
+            directory, topic_partition = item
+            try:
+                self._open(directory, topic_partition, config_of(topic_partition.topic), None)
+            except OSError as error:
+                logger.exception("%s cannot be opened", topic_partition)
+                self.failures[topic_partition] = str(error)
+            self.logs_to_recover -= 1
+
+        with ThreadPoolExecutor(max(1, threads * len(self.directories)), "recover") as pool:
+            for _ in pool.map(open_one, work):
+                pass
+        if not self.was_clean and work:
+            logger.info("recovered %d logs, %d segments", len(work), self.segments_recovered)
+
+    def open_log(
+        self, topic_partition: TopicPartition, config: TopicConfig, topic_id: uuid.UUID | None = None
+    ) -> Log:
+        """Open (or make) one log."""
+        name = layout.partition_directory_name(topic_partition)
+        for directory in self.directories:
+            if (directory.path / name).is_dir():
+                return self._open(directory, topic_partition, config, topic_id)
+        return self.create(topic_partition, topic_id or uuid.uuid4(), config)
+
+    def _open(
+        self,
+        directory: DataDirectory,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        topic_id: uuid.UUID | None,
+    ) -> Log:
+        log = Log.open(
+            directory.path / layout.partition_directory_name(topic_partition),
+            topic_partition,
+            config,
+            topic_id=topic_id,
+            now_ms=self._now_ms(),
+            disk=self._disk,
+            removals=self.removals,
+            log_start_offset=directory.log_starts.get(topic_partition, 0),
+            recovery_point=directory.recovery_points.get(topic_partition, 0),
+            is_clean=directory.was_clean,
+            limits=self._limits,
+            segment_recovered=self._segment_recovered,
+        )
+        self.logs[topic_partition] = log
+        self._unopened.discard(topic_partition)
+        return log
+
+    def _segment_recovered(self) -> None:
+        self.segments_recovered += 1
+
+    def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
+        """A new log, in the directory that has fewest. FileExistsError when there is one."""
+        if topic_partition in self.logs or topic_partition in self.failures:
+            raise FileExistsError(f"{topic_partition} exists")
+        counts = {directory.path: 0 for directory in self.directories}
+        for log in self.logs.values():
+            counts[log.directory.parent] += 1
+        directory = min(self.directories, key=lambda directory: counts[directory.path])
+        directory.log_starts.pop(topic_partition, None)
+        directory.recovery_points.pop(topic_partition, None)
+        if (directory.path / layout.partition_directory_name(topic_partition)).exists():
+            raise FileExistsError(f"{topic_partition} exists")
+        return self._open(directory, topic_partition, config, topic_id)
+
+    # Deleting
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Take a log away; its files go with `remove_deleted`."""
+        log = self.logs.pop(topic_partition)
+        self._deleted.append(log.mark_deleted())
+        log.abandon()
+
+    def remove_deleted(self) -> int:
+        """On a thread: unlink what was deleted and whose time has come; how many directories and segments."""
+        gone, self._deleted = self._deleted, []
+        for path in gone:
+            if path.exists():
+                self._disk.remove_tree(path)
+        for parent in {path.parent for path in gone}:
+            self._disk.sync_directory(parent)
+        return len(gone) + self.removals.run(self._now_ms())
+
+    # Keeping
+
+    def checkpoint(self) -> None:
+        """Write recovery points and log start offsets, on a thread."""
+        with self._checkpointing:
+            logs = list(self.logs.values())
+            for directory in self.directories:
+                own = [log for log in logs if log.directory.parent == directory.path]
+                directory.write_checkpoints(own, self._unopened)
+
+    def close(self) -> None:
+        """Flush and close every log, write the checkpoints, say that all is in order, unlock the directories.
+
+        A directory with a log that was neither opened nor left in order by its last broker is not in order.
+        """
+        unclean = {log.directory.parent for log in self.logs.values() if not self._close_log(log)}
+        unclean |= {
+            directory.path
+            for directory in self.directories
+            if not directory.was_clean and not self._unopened.isdisjoint(directory.partitions())
+        }
+        try:
+            self.checkpoint()
+            for directory in self.directories:
+                if directory.path not in unclean:
+                    directory.mark_clean()
+        except OSError as error:
+            logger.error("the clean shutdown could not be marked: %s", error)
+        self._unlock()
+
+    @staticmethod
+    def _close_log(log: Log) -> bool:
+        try:
+            log.close()
+        except OSError as error:
+            logger.error("%s could not be closed: %s", log.name, error)
+            log.abandon()
+            return False
+        return log.offline_reason is None
+
+    def abandon(self) -> None:
+        """Let go of everything as it is, as a crash would."""
+        for log in self.logs.values():
+            log.abandon()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        for directory in self.directories:
+            directory.unlock()

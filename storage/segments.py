@@ -1,0 +1,143 @@
+"""The segments of one log: the list, its active end, and every change of it (roll, removal, swap).
+
+Each change replaces the list in one step, so that a reader on another thread sees the old one or the new
+one, both of which are whole. The renames that a crash must be able to tell apart are made here, in Kafka's
+order (T111).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storage import layout
+from storage.file import Disk
+from storage.removal import Removals
+from storage.segment import Segment
+
+if TYPE_CHECKING:
+    from config.topic import TopicConfig
+    from storage.cleaned_segment import CleanedSegment
+
+SegmentTuple = tuple[Segment, ...]
+
+
+def floor_segment(segments: SegmentTuple, offset: int) -> int:
+    """The number of the last segment whose base offset is at or below `offset`; 0 when there is none."""
+    if segments[-1].base_offset <= offset:
+        return len(segments) - 1
+    return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+class SegmentList:
+    """Owned by: event loop; `all` may be read by any thread."""
+
+    __slots__ = ("_disk", "_removals", "active", "all", "closed_bytes", "directory", "rolled")
+
+    def __init__(self, disk: Disk, directory: Path, segments: SegmentTuple, removals: Removals) -> None:
+        self._disk = disk
+        self._removals = removals
+        self.directory = directory
+        self.all = segments
+        self.active = segments[-1]
+        self.closed_bytes = sum(segment.size_bytes for segment in segments[:-1])
+        self.rolled: list[Segment] = []  # closed, but not yet known to be on disk
+
+    def roll(self, base_offset: int, config: TopicConfig, jitter_ms: int, now_ms: int) -> None:
+        """Close the active segment and begin one at `base_offset`. After an OSError nothing has changed."""
+        closed = self.active
+        fresh = Segment.create(self._disk, self.directory, base_offset, config, now_ms)
+        try:
+            closed.close_for_appends(now_ms)
+        except OSError:
+            closed.is_active = True
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
+        fresh.roll_jitter_ms = jitter_ms
+        self.rolled.append(closed)
+        self.closed_bytes += closed.size_bytes
+        self.all = (*self.all, fresh)
+        self.active = fresh
+
+    def drop_front(self, count: int, due_ms: int) -> Callable[[], None]:
+        """Take the first `count` segments out; what a thread has to do about their files."""
+        gone = self.all[:count]
+        self.all = self.all[count:]
+        self.closed_bytes -= _total(gone)
+        return self._remove(gone, due_ms)
+
+    def replace(
+        self, sources: Sequence[Segment], cleaned: Sequence[CleanedSegment], due_ms: int
+    ) -> Callable[[], None]:
+        """Put `cleaned` in the place of those `sources` that are still there; what a thread has to do
+        then.
+        """
+        present = [segment for segment in sources if segment in self.all]
+        if not present:
+            return lambda: _abandon(cleaned)
+        if any(segment.is_active for segment in present):
+            raise ValueError("the active segment is never replaced")
+        fresh = [one.to_segment() for one in cleaned]
+        for segment in reversed(fresh):
+            segment.rename(layout.SWAP_SUFFIX)
+        first = self.all.index(present[0])
+        self.closed_bytes += _total(fresh) - _total(present)
+        self.all = (*self.all[:first], *fresh, *self.all[first + len(present) :])
+        work = self._remove(present, due_ms)
+        for segment in fresh:
+            segment.rename("")
+        return work
+
+    def _remove(self, gone: Sequence[Segment], due_ms: int) -> Callable[[], None]:
+        for segment in self.rolled:
+            if segment in gone:
+                segment.file.unpin()
+        self.rolled = [segment for segment in self.rolled if segment not in gone]
+        kept = {segment.base_offset for segment in self.all}
+        for segment in gone:
+            segment.rename(layout.DELETED_SUFFIX)
+        stale = [
+            layout.segment_file_name(segment.base_offset, layout.SNAPSHOT_SUFFIX)
+            for segment in gone
+            if segment.base_offset not in kept
+        ]
+
+        def work() -> None:
+            self._disk.sync_directory(self.directory)
+            for name in stale:
+                self._disk.unlink(self.directory / name)
+            self._removals.add(due_ms, gone)
+
+        return work
+
+    def moved(self, directory: Path) -> None:
+        """The directory was renamed."""
+        self.directory = directory
+        for segment in self.all:
+            segment.moved(directory)
+            segment.file.unpin()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for segment in self.all:
+            segment.file.close()
+            segment.offset_index.forget()
+            segment.time_index.forget()
+        self._removals.forget(self.directory)
+
+
+def _total(segments: Sequence[Segment]) -> int:
+    return sum(segment.size_bytes for segment in segments)
+
+
+def _abandon(cleaned: Sequence[CleanedSegment]) -> None:
+    for one in cleaned:
+        one.abandon()
