@@ -55,13 +55,13 @@ class Broker:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.servers: list[Server] = []
         self.is_ready = False
+        self.logs = LogManager([Path(directory) for directory in config.log_dirs], config, self.clock.now_ms)
         self.io = ThreadPoolExecutor(config.background_threads, "io")
         self.flusher = Flusher(self.metrics_state)
         self.purgatory = Purgatory(self.clock, self.metrics_state)
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, self.metrics_state
         )
-        self.logs = LogManager([Path(directory) for directory in config.log_dirs], config, self.clock.now_ms)
         self.cluster_id = self.logs.cluster_id
         self.topics = TopicRegistry(self)
         self.groups = GroupCoordinator(self)

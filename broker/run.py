@@ -36,7 +36,7 @@ def run(config: BrokerConfig) -> int:
 async def _serve(config: BrokerConfig, started: float) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-    broker = Broker(config)
+    broker: Broker | None = None
 
     def on_signal() -> None:
         if stopping.is_set():
@@ -46,11 +46,13 @@ async def _serve(config: BrokerConfig, started: float) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     try:
+        broker = Broker(config)
         await broker.start()
     except Exception as error:
         logger.debug("the start failed", exc_info=error)
         print(f"kompakt cannot start: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        await broker.stop()
+        if broker is not None:
+            await broker.stop()
         return EXIT_STARTED_IN_VAIN
     # Everything made so far lives as long as the process: the collector need never look at it again.
     gc.collect()

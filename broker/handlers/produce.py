@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from broker.api import Later, handles
 from broker.context import RequestContext
-from broker.counters import TopicCounters
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -48,10 +47,8 @@ def produce(
     topics: list[TopicAnswer] = []
     is_refused = False
     now_ms = broker.clock.now_ms()
-    topic_counters = broker.metrics_state.topics
     for topic in request.topic_data:
         name = topic.name
-        counters = topic_counters.get(name)
         answers: list[PartitionAnswer] = []
         for data in topic.partition_data:
             try:
@@ -61,7 +58,7 @@ def produce(
             except KafkaError as error:
                 is_refused = True
                 answer = _refused(data.index, error)
-                _count_refusal(counters, error, data.records)
+                _count_refusal(broker, name, error, data.records)
             answers.append(answer)
         topics.append(TopicAnswer(name=name, partition_responses=answers))
     if acks == 0:
@@ -149,10 +146,11 @@ def _refused(index: int, error: KafkaError) -> PartitionAnswer:
     )
 
 
-def _count_refusal(counters: TopicCounters | None, error: KafkaError, records: memoryview | None) -> None:
+def _count_refusal(broker: Broker, name: str, error: KafkaError, records: memoryview | None) -> None:
     """Count by kind; a name that is no topic of ours gets no counters, lest clients invent endless series."""
-    if counters is None:
+    if broker.topics.get(name) is None:
         return
+    counters = broker.metrics_state.topics[name]
     counters.produce_requests += 1
     counters.failed_produce_requests += 1
     counters.bytes_rejected += len(records or b"")
@@ -161,9 +159,13 @@ def _count_refusal(counters: TopicCounters | None, error: KafkaError, records: m
             counters.invalid_message_crc_records += 1
         case ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER | ErrorCode.INVALID_PRODUCER_EPOCH:
             counters.invalid_offset_or_sequence_records += 1
-        case ErrorCode.INVALID_RECORD if "without key" in error.message:
-            counters.no_key_compacted_topic_records += 1
-        case ErrorCode.INVALID_RECORD if "magic" in error.message:
-            counters.invalid_magic_number_records += 1
         case ErrorCode.INVALID_RECORD:
-            counters.invalid_offset_or_sequence_records += 1
+            reason = error.message
+            if isinstance(error, InvalidRecords) and error.record_errors:
+                reason = error.record_errors[0][1]
+            if "without key" in reason:
+                counters.no_key_compacted_topic_records += 1
+            elif "magic" in reason:
+                counters.invalid_magic_number_records += 1
+            else:
+                counters.invalid_offset_or_sequence_records += 1

@@ -1,7 +1,8 @@
-"""A whole broker in the test's event loop: real logs in a temporary directory, a free port, a clock that stands still.
+"""A whole broker in the test's event loop: real logs in a temporary directory, a free port, a clock that
+stands still.
 
-`world` starts it, restarts it, makes clients and topics, and at the end stops it and lets `storage.verify` look at
-everything it left on disk.
+`world` starts it, restarts it, makes clients and topics, and at the end stops it and lets `storage.verify`
+look at everything it left on disk.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from broker.clock import ManualClock
 from broker.topics import Topic
 from config.broker import BrokerConfig
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.offsets import ListOffsetsRequest
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.records import Record, decode_all, encode_batch
 from storage.verify import verify_data_directory
@@ -96,7 +98,10 @@ class World:
     async def records(
         self, client: Client, topic: str = "t", partition: int = 0, offset: int = 0
     ) -> list[Record]:
-        """What one fetch from `offset` gives."""
+        """What one fetch from `offset` gives, once everything acknowledged is flushed."""
+        asked = ListOffsetsRequest.ListOffsetsTopic
+        latest = asked.ListOffsetsPartition(partition_index=partition, timestamp=-1)
+        await client.ask(ListOffsetsRequest(topics=[asked(name=topic, partitions=[latest])]), 5)
         response = await client.ask(fetch_request([(topic, partition, offset)]), 12)
         answer: Fetched = response.responses[0].partitions[0]
         assert answer.error_code == 0

@@ -1,0 +1,254 @@
+"""Goal: a fetch gives whole batches up to the high watermark, within its limits, and waits no longer than
+it must.
+
+Method: a whole broker with a clock that stands still, so that a long poll ends by the clock or by an append
+and by nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchResponse
+from protocol.records import decode_all
+from storage.layout import TopicPartition
+from storage.slice import Slice
+from tests.broker.client import Client, until
+from tests.broker.conftest import Fetched, World, fetch_request
+from tests.broker.test_produce import HeldFlushes
+
+ONE = (b"k", b"v")
+
+
+async def fetch(
+    client: Client, topic: Any = "t", offset: int = 0, version: int = 12, **fields: Any
+) -> Fetched:
+    response = await client.ask(fetch_request([(topic, 0, offset)], **fields), version)
+    answer: Fetched = response.responses[0].partitions[0]
+    return answer
+
+
+async def fill(
+    world: World, client: Client, batches: int, topic: str = "t", size: int = 10, per_batch: int = 1
+) -> None:
+    for number in range(batches):
+        records = [(b"k", b"%d" % number * size)] * per_batch
+        assert (await world.produce(client, world.batch(*records), topic)).error_code == 0
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+async def test_every_version(world: World, version: int) -> None:
+    topic = world.topic()
+    client = await world.connect()
+    await fill(world, client, 3)
+    answer = await fetch(client, topic.topic_id if version >= 13 else "t", version=version)
+    assert (answer.error_code, answer.high_watermark, answer.last_stable_offset) == (0, 3, 3)
+    assert len(list(decode_all(answer.records or b""))) == 3
+
+
+async def test_edges_of_the_log(world: World) -> None:
+    """T137, T138."""
+    world.topic()
+    client = await world.connect()
+    await fill(world, client, 3)
+    at_end = await fetch(client, offset=3)
+    assert (at_end.error_code, at_end.records) == (0, b"")
+    assert (await fetch(client, offset=4)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    world.broker.partitions[TopicPartition("t", 0)].log.delete_records(2)
+    below = await fetch(client, offset=1)
+    assert (below.error_code, below.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2)
+    assert (await fetch(client, offset=2)).error_code == 0
+
+
+async def test_the_middle_of_a_batch_gives_the_whole_batch(world: World) -> None:
+    """T140."""
+    world.topic()
+    client = await world.connect()
+    await fill(world, client, 2, per_batch=5)
+    answer = await fetch(client, offset=7)
+    assert [record.offset for record in decode_all(answer.records or b"")] == [5, 6, 7, 8, 9]
+
+
+async def test_limits_and_at_least_one_batch(world: World) -> None:
+    """G8, KIP-74."""
+    world.topic("a")
+    world.topic("b")
+    client = await world.connect()
+    for topic in ("a", "b"):
+        await fill(world, client, 4, topic, size=1000)
+
+    async def counts(**fields: Any) -> list[int]:
+        response = await client.ask(fetch_request([("a", 0, 0), ("b", 0, 0)], **fields), 12)
+        return [len(list(decode_all(topic.partitions[0].records or b""))) for topic in response.responses]
+
+    assert await counts(max_bytes=1) == [1, 0]
+    assert await counts(partition_max_bytes=1) == [1, 0]
+    assert await counts(partition_max_bytes=0) == [1, 0]
+    assert await counts(partition_max_bytes=2500) == [2, 2]
+    assert await counts(max_bytes=3500) == [3, 0]
+    assert await counts() == [4, 4]
+
+
+async def test_nothing_beyond_the_flushed_end_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.topic()
+    client = await world.connect()
+    await fill(world, client, 1)
+    flushes = HeldFlushes(world, monkeypatch)
+    await world.produce(client, world.batch(ONE), acks=1)
+    answer = await fetch(client)
+    assert answer.high_watermark == 1
+    assert len(list(decode_all(answer.records or b""))) == 1
+    assert (await fetch(client, offset=1)).error_code == 0
+    waiting = await world.connect()
+    waiting.send(fetch_request([("t", 0, 1)], max_wait_ms=10_000), 12)
+    await until(lambda: flushes.held)  # somebody waits: no lingering
+    flushes.end()
+    answer = (await waiting.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert answer.high_watermark == 2
+    assert len(list(decode_all(answer.records or b""))) == 1
+
+
+async def test_a_long_poll_wakes_for_its_partition_only(world: World) -> None:
+    world.topic("a")
+    world.topic("b")
+    client, producer = await world.connect(), await world.connect()
+    client.send(fetch_request([("a", 0, 0)], max_wait_ms=60_000), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    await fill(world, producer, 1, "b")
+    assert len(world.broker.purgatory) == 1
+    await fill(world, producer, 1, "a")
+    answer = (await client.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert len(list(decode_all(answer.records or b""))) == 1
+    assert len(world.broker.purgatory) == 0
+    assert not world.broker.partitions[TopicPartition("a", 0)].high_watermark_waiters
+
+
+async def test_a_long_poll_ends_by_the_clock(world: World) -> None:
+    world.topic()
+    client = await world.connect()
+    client.send(fetch_request([("t", 0, 0)], max_wait_ms=500), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    world.clock.advance(499)
+    await asyncio.sleep(0)
+    assert len(world.broker.purgatory) == 1
+    world.clock.advance(1)
+    answer = (await client.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert (answer.error_code, answer.records) == (0, b"")
+
+
+async def test_min_bytes_counts_over_all_partitions(world: World) -> None:
+    world.topic("a")
+    world.topic("b")
+    client, producer = await world.connect(), await world.connect()
+    client.send(fetch_request([("a", 0, 0), ("b", 0, 0)], max_wait_ms=60_000, min_bytes=250), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    await fill(world, producer, 1, "a", size=50)
+    assert len(world.broker.purgatory) == 1
+    await fill(world, producer, 1, "b", size=100)
+    response = (await client.receive(FetchResponse, 12))[1]
+    assert [len(list(decode_all(topic.partitions[0].records or b""))) for topic in response.responses] == [
+        1,
+        1,
+    ]
+
+
+async def test_a_client_that_leaves_its_long_poll_leaves_nothing_behind(world: World) -> None:
+    world.topic()
+    client, producer = await world.connect(), await world.connect()
+    client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    await client.close()
+    await until(lambda: world.broker.metrics_state.connections_open == 1)
+    await fill(world, producer, 1)
+    assert len(world.broker.purgatory) == 0
+    assert world.broker.metrics_state.internal_errors == 0
+
+
+async def test_deleting_the_topic_ends_the_long_poll(world: World) -> None:
+    world.topic()
+    client = await world.connect()
+    client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    await world.broker.topics.delete("t")
+    answer = (await client.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_topic_ids(world: World) -> None:
+    """G6: an id that is gone is unknown even when a topic of the old name exists."""
+    old = world.topic()
+    client = await world.connect()
+    assert (await fetch(client, uuid.uuid4(), version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    await world.broker.topics.delete("t")
+    new = world.topic()
+    await fill(world, client, 1)
+    assert (await fetch(client, old.topic_id, version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    answer = await fetch(client, new.topic_id, version=13)
+    assert (answer.error_code, answer.high_watermark) == (0, 1)
+
+
+async def test_leader_epochs(world: World) -> None:
+    """KIP-320: an older epoch is fenced, a newer one unknown; KIP-595: where histories part."""
+    world.topic()
+    client = await world.connect()
+    await fill(world, client, 2)
+    epoch = world.broker.partitions[TopicPartition("t", 0)].log.leader_epoch
+    assert (await fetch(client, current_leader_epoch=epoch)).error_code == 0
+    assert (await fetch(client, current_leader_epoch=epoch + 1)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    if epoch:
+        assert (
+            await fetch(client, current_leader_epoch=epoch - 1)
+        ).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (await fetch(client, offset=1, last_fetched_epoch=epoch)).diverging_epoch is None
+
+
+async def test_unknown_partitions(world: World) -> None:
+    world.topic()
+    client = await world.connect()
+    assert (await fetch(client, "missing")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = await client.ask(fetch_request([("t", 7, 0)], max_wait_ms=60_000), 12)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_zstd_is_not_given_to_old_clients(world: World) -> None:
+    """T151b."""
+    world.topic()
+    client = await world.connect()
+    await world.produce(client, world.batch((b"k", b"v" * 100), codec=Codec.ZSTD))
+    assert (await fetch(client, version=9)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert (await fetch(client, version=10)).error_code == 0
+
+
+async def test_cold_reads_run_on_a_thread_and_keep_the_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.topic()
+    client = await world.connect()
+    await fill(world, client, 3)
+    monkeypatch.setattr(Slice, "read_now", lambda self: None)
+    client.send(fetch_request([("t", 0, 1)]), 12)
+    client.send(fetch_request([("t", 0, 5)]), 12)
+    cold = (await client.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert [record.offset for record in decode_all(cold.records or b"")] == [1, 2]
+    failed = (await client.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert failed.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_an_unreadable_segment_is_the_readers_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Slice) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    world.topic()
+    client = await world.connect()
+    await fill(world, client, 1)
+    monkeypatch.setattr(Slice, "read_now", lambda self: None)
+    monkeypatch.setattr(Slice, "read", fail)
+    assert (await fetch(client)).error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,120 @@
+"""Goal: a broker that stops and starts again is the same broker, and never gives a producer id twice.
+
+Method: restarts of a whole broker on the same directory; requests that wait while it stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker import producer_ids
+from broker.broker import Broker
+from config.broker import BrokerConfig
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchResponse
+from protocol.messages.metadata import ApiVersionsRequest
+from protocol.messages.transactions import InitProducerIdRequest
+from storage.layout import TopicPartition
+from tests.broker.client import until
+from tests.broker.conftest import World, fetch_request
+
+ONE = (b"k", b"v")
+
+
+async def test_records_topics_and_ids_survive_a_restart(world: World) -> None:
+    """T167, G6, G34."""
+    topic = world.topic(partitions=2, retention_ms="123456")
+    client = await world.connect()
+    await world.produce(client, world.batch(ONE, (b"k2", None)))
+    cluster_id = world.broker.cluster_id
+    assert (world.directory / ".kafka_cleanshutdown").exists() is False
+    await world.restart()
+    client = await world.connect()
+    assert await world.values(client) == [b"v", None]
+    assert world.broker.topics.get("t") == topic
+    assert world.broker.cluster_id == cluster_id
+    assert (await world.produce(client, world.batch(ONE))).base_offset == 2
+
+
+async def test_producer_ids_are_never_given_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_ids, "BLOCK", 3)
+    given: list[int] = []
+    for _ in range(3):
+        client = await world.connect()
+        for version in (0, 1, 2, 3, 4, 5, 0):
+            answer = await client.ask(InitProducerIdRequest(transactional_id=None), version)
+            assert (answer.error_code, answer.producer_epoch) == (0, 0)
+            given.append(answer.producer_id)
+        await world.restart()
+    assert len(set(given)) == len(given)
+    assert given == sorted(given)
+
+
+async def test_transactions_are_refused_for_good(world: World) -> None:
+    client = await world.connect()
+    answer = await client.ask(InitProducerIdRequest(transactional_id="tx"), 4)
+    assert (answer.error_code, answer.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+
+
+async def test_stopping_answers_who_waits(world: World) -> None:
+    world.topic()
+    client = await world.connect()
+    client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    await world.broker.stop()
+    answer = (await client.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert (answer.error_code, answer.records) == (0, b"")
+    assert await client.is_closed_by_peer()
+    await world.start()
+
+
+async def test_a_second_broker_on_the_same_directory_is_refused(world: World) -> None:
+    """T181."""
+    with pytest.raises(Exception, match="in use by another broker"):
+        Broker(BrokerConfig.parse(world.settings), world.clock)
+    assert (await (await world.connect()).ask(ApiVersionsRequest(), 0)).error_code == 0
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_api_versions_is_the_registry_of_handlers(world: World, version: int) -> None:
+    """G1, G2, G15, G18."""
+    client = await world.connect()
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+    answer = await client.ask(request, version)
+    ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+    assert ranges[0] == (0, 11)
+    assert ranges[1] == (4, 17)
+    assert ranges[2] == (1, 10)
+    assert ranges[18] == (0, 4)
+    assert ranges[22] == (0, 5)
+    assert not ranges.keys() & {24, 25, 26, 28, 71, 72}
+    assert not answer.finalized_features
+
+
+async def test_a_badly_named_client_is_told_so(world: World) -> None:
+    """G1."""
+    client = await world.connect()
+    answer = await client.ask(ApiVersionsRequest(client_software_name="-", client_software_version="1"), 3)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_retention_and_checkpoints_run_by_the_clock(
+    make_world: Callable[..., Awaitable[World]],
+) -> None:
+    """T127, T130."""
+    world = await make_world(log_retention_check_interval_ms="1000", log_initial_task_delay_ms="1000")
+    world.topic(retention_ms="5000")
+    client = await world.connect()
+    await world.produce(client, world.batch(ONE))
+    log = world.broker.partitions[TopicPartition("t", 0)].log
+    world.clock.advance(4_000)
+    await until(lambda: True)
+    assert log.log_start_offset == 0
+    for _ in range(10):
+        world.clock.advance(1_000)
+        for _ in range(20):
+            await until(lambda: True)
+    await until(lambda: log.log_start_offset == 1)
+    assert (await world.produce(client, world.batch(ONE))).base_offset == 1
