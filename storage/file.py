@@ -350,3 +350,15 @@ def replace_whole(disk: Disk, path: Path, data: bytes) -> None:
     write_whole(disk, temporary, data, is_durable=True)
     disk.rename(temporary, path)
     disk.sync_directory(path.parent)
+
+
+def sync_file(disk: Disk, path: Path) -> None:
+    """fsync by name; a file that is gone needs none."""
+    try:
+        descriptor = disk.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        disk.fsync(descriptor)
+    finally:
+        disk.close(descriptor)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,7 @@ from protocol.records import decode_batch
 from storage import layout, recovery, search
 from storage.append import AppendRules, check_from_client, check_trusted
 from storage.checkpoint import read_topic_id, write_leader_epochs, write_topic_id
-from storage.file import SYSTEM_DISK, Disk
+from storage.file import SYSTEM_DISK, Disk, sync_file
 from storage.layout import TopicPartition
 from storage.removal import Removals
 from storage.retention import RetentionRules, SegmentFacts, expired_segments
@@ -499,15 +498,3 @@ class Log:
         self._list.moved(target)
         self.offline_reason = self.offline_reason or "the partition was deleted"
         return target
-
-
-def sync_file(disk: Disk, path: Path) -> None:
-    """fsync by name; a file that is gone needs none."""
-    try:
-        descriptor = disk.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        disk.fsync(descriptor)
-    finally:
-        disk.close(descriptor)

@@ -1,0 +1,302 @@
+"""Every invariant of a log directory, as a list of violations: `kompakt verify`, and the teardown of every
+test.
+
+Reads only, and believes nothing: batches are walked with their checksums and records, then each index,
+snapshot and checkpoint is held against them. An empty list means that Kafka's tools and a restart find
+nothing to repair. A log in use may lack its newest index entries, never have wrong ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy
+
+from protocol.batch import checksum, parse_header
+from protocol.errors import KafkaError
+from protocol.records import OFFSET_DELTA, locate, payload
+from storage import batch_table, layout
+from storage.batch_table import CUT, read_table
+from storage.file import SYSTEM_DISK, DataFile, read_whole
+from storage.index import OFFSET_ENTRY, TIME_ENTRY
+from storage.producer_state import decode_snapshot
+from storage.segment import MAX_RELATIVE_OFFSET, SCAN_BYTES
+from storage.txn_index import parse as parse_transactions
+
+MAX_VIOLATIONS = 100
+NO_TIMESTAMP = -1
+
+Complain = Callable[[str], None]
+
+
+class SegmentFacts(NamedTuple):
+    """The batches of one segment, as columns."""
+
+    base_offset: int
+    next_offset: int
+    positions: batch_table.Longs
+    last_offsets: batch_table.Longs
+    largest_timestamps: batch_table.Longs  # the largest up to and with each batch
+
+    @property
+    def largest_timestamp(self) -> int:
+        return int(self.largest_timestamps[-1]) if len(self.largest_timestamps) else NO_TIMESTAMP
+
+
+def verify_data_directory(directory: Path, note: Callable[[Path], None] = lambda path: None) -> list[str]:
+    """All partitions and checkpoints of a data directory; `note` is told of each partition before its
+    turn.
+    """
+    violations: list[str] = []
+    ends: dict[layout.TopicPartition, int] = {}
+    for path in sorted(directory.iterdir()):
+        topic_partition = layout.parse_partition_directory(path.name) if path.is_dir() else None
+        if topic_partition is None or layout.is_deleted_directory(path.name):
+            continue
+        note(path)
+        violations += verify_log(path)
+        ends[topic_partition] = _end_of(path)
+    for name in (layout.RECOVERY_POINT_CHECKPOINT, layout.LOG_START_CHECKPOINT, layout.CLEANER_CHECKPOINT):
+        violations += (f"{name}: {problem}" for problem in _checkpoint_problems(directory / name, ends))
+    return violations
+
+
+def _end_of(directory: Path) -> int:
+    files = (layout.parse_segment_file(path.name) for path in directory.iterdir())
+    logs = [file for file in files if file and file.kind == layout.LOG_SUFFIX and not file.state]
+    if not logs:
+        return 0
+    newest = max(logs)
+    ignored: list[str] = []
+    return _walk(directory, newest.base_offset, ignored.append).next_offset
+
+
+def _checkpoint_problems(path: Path, ends: dict[layout.TopicPartition, int]) -> Iterator[str]:
+    if not path.exists():
+        return
+    lines = path.read_text().splitlines()
+    if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
+        yield "is damaged"
+        return
+    for line in lines[2:]:
+        fields = line.split(" ")
+        if len(fields) != 3 or not all(number.isascii() and number.isdigit() for number in fields[1:]):
+            yield f"damaged line {line!r}"
+            continue
+        topic_partition = layout.TopicPartition(fields[0], int(fields[1]))
+        end = ends.get(topic_partition)
+        if end is not None and int(fields[2]) > end:
+            yield f"{topic_partition} is at {fields[2]}, beyond its end {end}"
+
+
+def verify_log(directory: Path) -> list[str]:
+    """What is wrong with one partition directory, a line each."""
+    violations: list[str] = []
+
+    def complain(text: str) -> None:
+        if len(violations) < MAX_VIOLATIONS:
+            violations.append(f"{directory.name}: {text}")
+
+    files = [file for path in directory.iterdir() if (file := layout.parse_segment_file(path.name))]
+    for file in files:
+        if file.state in (layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX):
+            complain(f"{layout.segment_file_name(*file)} is left of an unfinished swap")
+    present = {(file.base_offset, file.kind) for file in files if not file.state}
+    bases = sorted(base for base, kind in present if kind == layout.LOG_SUFFIX)
+    for base, kind in sorted(present):
+        if kind in layout.SEGMENT_SUFFIXES and base not in bases:
+            complain(f"{layout.segment_file_name(base, kind)} has no log")
+    expected = 0
+    for base in bases:
+        if base < expected:
+            complain(f"segment {base} begins before {expected}, where the one before it ends")
+        facts = _walk(directory, base, complain)
+        expected = facts.next_offset
+        _verify_indexes(directory, facts, base == bases[-1], complain)
+    for base, kind in sorted(present):
+        if kind == layout.SNAPSHOT_SUFFIX:
+            _verify_snapshot(directory, base, expected, complain)
+    _verify_epochs(directory, expected, complain)
+    _verify_metadata(directory, complain)
+    return violations
+
+
+def _walk(directory: Path, base_offset: int, complain: Complain) -> SegmentFacts:
+    """Read all batches of a segment and complain about each that is not right."""
+    name = layout.segment_file_name(base_offset, layout.LOG_SUFFIX)
+    file = DataFile(SYSTEM_DISK, directory / name)
+    size = file.size()
+    tables = []
+    next_offset, position, wanted = base_offset, 0, SCAN_BYTES
+    while position < size:
+        data = file.read(min(wanted, size - position), position)
+        table, stopped, reason = read_table(data)
+        if not table.shape[1] and reason == CUT and len(data) == wanted:
+            wanted *= 2
+            continue
+        next_offset = _verify_batches(name, data, table, position, base_offset, next_offset, complain)
+        table[batch_table.POSITION] += position
+        tables.append(table)
+        position += stopped
+        if not stopped:
+            complain(f"{name}: no whole batch at {position} of {size} bytes")
+            break
+    file.close()
+    whole = (
+        numpy.concatenate(tables, axis=1) if tables else numpy.empty((batch_table.TABLE_ROWS, 0), numpy.int64)
+    )
+    return SegmentFacts(
+        base_offset,
+        next_offset,
+        whole[batch_table.POSITION],
+        whole[batch_table.LAST_OFFSET],
+        numpy.maximum.accumulate(whole[batch_table.MAX_TIMESTAMP]) if whole.shape[1] else whole[0],
+    )
+
+
+def _verify_batches(
+    name: str,
+    data: bytes,
+    table: batch_table.Table,
+    start: int,
+    base_offset: int,
+    next_offset: int,
+    complain: Complain,
+) -> int:
+    """Checksums, offsets and records of the batches in one chunk; the offset behind the last one."""
+    for position in table[batch_table.POSITION].tolist():
+        header = parse_header(data, position)
+        where = f"{name}: batch {header.base_offset} at {start + position}"
+        if header.base_offset < next_offset:
+            complain(f"{where} begins before {next_offset}")
+        if header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
+            complain(f"{where} lies too far from the base offset")
+        next_offset = header.next_offset
+        if checksum(data, position, header.size_bytes) != header.crc:
+            complain(f"{where} does not have its checksum")
+            continue
+        try:
+            deltas = locate(payload(data, position, header), header.record_count)[OFFSET_DELTA]
+        except KafkaError as problem:
+            complain(f"{where}: {problem.message}")
+            continue
+        if len(deltas) and (
+            deltas[0] < 0 or deltas[-1] > header.last_offset_delta or (numpy.diff(deltas) <= 0).any()
+        ):
+            complain(f"{where} has records whose offsets do not ascend within it")
+    return next_offset
+
+
+def _verify_indexes(directory: Path, facts: SegmentFacts, is_active: bool, complain: Complain) -> None:
+    for kind, check in (
+        (layout.INDEX_SUFFIX, _verify_offset_index),
+        (layout.TIME_INDEX_SUFFIX, _verify_time_index),
+    ):
+        name = layout.segment_file_name(facts.base_offset, kind)
+        path = directory / name
+        if not path.exists():
+            complain(f"{name} is missing")
+            continue
+        check(name, read_whole(SYSTEM_DISK, path), facts, is_active, complain)
+    path = directory / layout.segment_file_name(facts.base_offset, layout.TXN_INDEX_SUFFIX)
+    if path.exists():
+        _verify_transactions(path, facts, complain)
+
+
+def _verify_offset_index(
+    name: str, data: bytes, facts: SegmentFacts, is_active: bool, complain: Complain
+) -> None:
+    if len(data) % OFFSET_ENTRY.itemsize:
+        complain(f"{name} has {len(data)} bytes, no whole entries")
+        return
+    entries = numpy.frombuffer(data, OFFSET_ENTRY)
+    positions = entries["position"].astype(numpy.int64)
+    offsets = entries["offset"].astype(numpy.int64) + facts.base_offset
+    if (numpy.diff(offsets) <= 0).any() or (numpy.diff(positions) <= 0).any():
+        complain(f"{name} is not ascending")
+    found = numpy.searchsorted(facts.positions, positions)
+    for number in range(len(entries)):
+        column = int(found[number])
+        if column >= len(facts.positions) or facts.positions[column] != positions[number]:
+            complain(f"{name}: no batch begins at {positions[number]}")
+        elif facts.last_offsets[column] != offsets[number]:
+            complain(
+                f"{name}: the batch at {positions[number]} ends with {facts.last_offsets[column]}, "
+                f"not {offsets[number]}"
+            )
+
+
+def _verify_time_index(
+    name: str, data: bytes, facts: SegmentFacts, is_active: bool, complain: Complain
+) -> None:
+    if len(data) % TIME_ENTRY.itemsize:
+        complain(f"{name} has {len(data)} bytes, no whole entries")
+        return
+    entries = numpy.frombuffer(data, TIME_ENTRY)
+    times = entries["timestamp"].astype(numpy.int64)
+    offsets = entries["offset"].astype(numpy.int64) + facts.base_offset
+    if (numpy.diff(times) <= 0).any() or (numpy.diff(offsets) < 0).any():
+        complain(f"{name} is not ascending")
+    columns = numpy.searchsorted(facts.last_offsets, offsets)
+    for number, column in enumerate(columns.tolist()):
+        if column >= len(facts.last_offsets):
+            complain(f"{name}: no batch holds offset {offsets[number]}")
+        elif facts.largest_timestamps[column] != times[number]:
+            complain(
+                f"{name}: up to {offsets[number]} the largest timestamp is "
+                f"{facts.largest_timestamps[column]}, not {times[number]}"
+            )
+    last = int(times[-1]) if len(times) else NO_TIMESTAMP
+    if not is_active and last != facts.largest_timestamp:
+        complain(f"{name} ends with {last}, the largest timestamp is {facts.largest_timestamp}")
+
+
+def _verify_transactions(path: Path, facts: SegmentFacts, complain: Complain) -> None:
+    try:
+        entries = parse_transactions(read_whole(SYSTEM_DISK, path))
+    except ValueError as problem:
+        complain(f"{path.name}: {problem}")
+        return
+    markers = [entry.last_offset for entry in entries]
+    if markers != sorted(markers):
+        complain(f"{path.name} is not ascending")
+    for marker in markers:
+        if not facts.base_offset <= marker < max(facts.next_offset, facts.base_offset + 1):
+            complain(f"{path.name}: marker {marker} is not of this segment")
+
+
+def _verify_snapshot(directory: Path, offset: int, end_offset: int, complain: Complain) -> None:
+    name = layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
+    if offset > end_offset:
+        complain(f"{name} lies beyond the end {end_offset}")
+    try:
+        decode_snapshot(read_whole(SYSTEM_DISK, directory / name))
+    except ValueError as problem:
+        complain(f"{name}: {problem}")
+
+
+def _verify_epochs(directory: Path, end_offset: int, complain: Complain) -> None:
+    path = directory / layout.LEADER_EPOCH_CHECKPOINT
+    if not path.exists():
+        return
+    lines = path.read_text().splitlines()
+    if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
+        complain(f"{path.name} is damaged")
+        return
+    entries = [tuple(int(field) for field in line.split(" ")) for line in lines[2:]]
+    for before, after in itertools.pairwise(entries):
+        if before[0] >= after[0] or before[1] >= after[1]:
+            complain(f"{path.name} is not ascending: {before}, {after}")
+    if entries and entries[-1][1] > end_offset:
+        complain(
+            f"{path.name}: epoch {entries[-1][0]} begins at {entries[-1][1]}, beyond the end {end_offset}"
+        )
+
+
+def _verify_metadata(directory: Path, complain: Complain) -> None:
+    path = directory / layout.PARTITION_METADATA
+    if path.exists() and not path.read_text().startswith("version: 0\ntopic_id: "):
+        complain(f"{path.name} is damaged")
