@@ -364,7 +364,7 @@ def _cut(batches: Longs) -> list[Longs]:
     count = max(round(int(rows[-1]) / TARGET_ROWS), round(size / TARGET_BYTES), 1)
     if count == 1:
         return [batches]
-    edges = numpy.searchsorted(rows, [rows[-1] * part / count for part in range(1, count)])
+    edges = numpy.searchsorted(rows, [rows[-1] * part / count for part in range(1, count)]) + 1
     return [part for part in numpy.split(batches, edges) if len(part)]
 
 

@@ -1,0 +1,1 @@
+"""The Spark connector: its parts directly against a small fake broker, and whole in a Spark session."""

@@ -1,0 +1,112 @@
+"""Fixtures of the connector's tests: fake brokers, option maps, reading a whole range into plain rows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_connector import client
+from spark_connector.offsets import TopicPartition
+from tests.kafka.fixtures import REQUIRE_VARIABLE, kafka_broker, kafka_tools, start_kafka
+from tests.process import BrokerProcess
+from tests.spark.fake_broker import FakeBroker, FakeLog
+
+__all__ = ["kafka_broker", "kafka_tools", "start_kafka"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOOPBACK = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+@pytest.fixture
+def start_broker() -> Iterator[Callable[[dict[TopicPartition, FakeLog]], FakeBroker]]:
+    """Start fake brokers; their connections are closed with the test."""
+    started: list[FakeBroker] = []
+
+    def start(logs: dict[TopicPartition, FakeLog]) -> FakeBroker:
+        started.append(FakeBroker(logs))
+        return started[-1]
+
+    yield start
+    close_clusters()
+    for broker in started:
+        broker.close()
+
+
+def close_clusters() -> None:
+    for cluster in client._clusters.values():
+        cluster.close()
+    client._clusters.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_leftover_connections() -> Iterator[None]:
+    """Connections are kept for a process's next task; a test is not a task."""
+    yield
+    close_clusters()
+
+
+def options_for(broker: Any, **options: str) -> dict[str, str]:
+    """Options that read the fake broker and give up after a second."""
+    chosen = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "kafka.default.api.timeout.ms": "1000",
+        "kafka.retry.backoff.ms": "1",
+        "kafka.retry.backoff.max.ms": "20",
+    }
+    if not {"assign", "subscribePattern"} & options.keys():
+        chosen["subscribe"] = "t"
+    return {**chosen, **{name.replace("__", "."): value for name, value in options.items()}}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One Spark session for all tests: starting it takes longer than they do."""
+    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        if os.environ.get(REQUIRE_VARIABLE) == "1":
+            pytest.fail(f"{REQUIRE_VARIABLE}=1, but there is no Java for Spark", pytrace=False)
+        pytest.skip("Spark needs Java 17 or newer, and there is none")
+    from pyspark.sql import SparkSession
+
+    # Spark starts its workers with the first python3 on the path, and looks for sources on theirs.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    directory = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2]").config("spark.sql.warehouse.dir", str(directory))
+    for key, value in LOOPBACK.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def kompakt_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One kompakt process, whose cleaner looks often."""
+    settings = {"log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "0"}
+    process = BrokerProcess(tmp_path_factory.mktemp("kompakt") / "data", settings)
+    try:
+        yield process.start()
+    finally:
+        process.close()
+
+
+@pytest.fixture(params=["kompakt", pytest.param("kafka", marks=pytest.mark.java)])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """Where a broker listens: kompakt, and then Apache Kafka itself."""
+    address: str = request.getfixturevalue(f"{request.param}_broker").bootstrap
+    return address

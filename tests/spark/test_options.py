@@ -1,0 +1,152 @@
+"""Goal: options have the names, defaults and refusals of Spark's own Kafka source, and say what is wrong.
+
+Method: option maps in, the frozen value or the message out. No broker.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from spark_connector.errors import ConnectorError
+from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
+from spark_connector.options import PLAIN_COLUMNS, Position, parse_duration_ms, parse_options, parse_servers
+from spark_connector.reader import BatchReader
+from spark_connector.source import KompaktDataSource
+from spark_connector.stream import StreamReader
+
+BASE = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+
+
+def test_defaults() -> None:
+    options = parse_options(BASE)
+    assert options.starting is None
+    assert options.ending is None
+    assert options.fail_on_data_loss
+    assert options.columns == PLAIN_COLUMNS
+    assert not options.client.read_committed
+    assert options.client.bootstrap_servers == (("a", 1),)
+    assert options.min_partitions is options.max_offsets_per_trigger is None
+    assert options.max_trigger_delay_ms == 15 * 60_000
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_names_are_known_in_any_case() -> None:
+    options = parse_options({**BASE, "StartingOffsets": " Earliest ", "FAILONDATALOSS": "FALSE"})
+    assert options.starting == Position("startingOffsets", EARLIEST)
+    assert not options.fail_on_data_loss
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribe": "t"}, "kafka.bootstrap.servers is needed"),
+        ({"kafka.bootstrap.servers": "a:1"}, "exactly one of assign, subscribe and subscribePattern"),
+        ({**BASE, "assign": '{"t":[0]}'}, "assign and subscribe was given"),
+        ({**BASE, "kafka.bootstrap.servers": "a"}, "host:port"),
+        ({**BASE, "kafka.bootstrap.servers": "a:99999"}, "host:port"),
+        ({**BASE, "subscribe": " , "}, "subscribe names no topic"),
+        ({"kafka.bootstrap.servers": "a:1", "subscribePattern": "("}, "not a regular expression"),
+        ({**BASE, "startingOffsets": "soon"}, "startingOffsets is neither"),
+        ({**BASE, "startingOffsets": '{"t":{"0":-3}}'}, "below -2"),
+        ({**BASE, "startingTimestamp": "-1"}, "startingTimestamp must be a number"),
+        ({**BASE, "startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({**BASE, "failOnDataLoss": "maybe"}, "failOnDataLoss must be true or false"),
+        ({**BASE, "minPartitions": "0"}, "minPartitions must be positive"),
+        ({**BASE, "minPartitions": "many"}, "minPartitions must be a number"),
+        ({**BASE, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "must not be above"),
+        ({**BASE, "maxTriggerDelay": "a while"}, "maxTriggerDelay must be a duration"),
+        ({**BASE, "startingOffsetsByTimestampStrategy": "guess"}, "error or latest"),
+        ({**BASE, "columns": "key,vaule"}, "there is no column vaule"),
+        ({**BASE, "columns": "key,key"}, "each column once"),
+        ({**BASE, "kafka.isolation.level": "serializable"}, "read_committed or read_uncommitted"),
+        ({**BASE, "kafka.security.protocol": "SASL_SSL"}, "SASL_SSL is not supported"),
+        ({**BASE, "kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
+        ({**BASE, "kafka.key.deserializer": "x"}, "cast them in the query"),
+        ({**BASE, "kafka.value.deserializer": "x"}, "cast them in the query"),
+        ({**BASE, "kafka.enable.auto.commit": "true"}, "commits no offsets"),
+        ({**BASE, "kafka.interceptor.classes": "x"}, "interceptors"),
+    ],
+)
+def test_what_is_wrong_is_said(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConnectorError, match=message):
+        parse_options(options)
+
+
+def test_times_beat_offsets() -> None:
+    given = {"startingOffsets": "latest", "startingOffsetsByTimestamp": '{"t":{"0":5}}'}
+    starting = parse_options({**BASE, **given}).starting
+    assert starting == Position("startingOffsetsByTimestamp", timestamps=((TopicPartition("t", 0), 5),))
+    everywhere = parse_options({**BASE, **given, "startingTimestamp": "9"}).starting
+    assert everywhere == Position("startingTimestamp", timestamp_ms=9)
+
+
+def test_servers() -> None:
+    assert parse_servers("a:1, [::1]:2 ,") == (("a", 1), ("::1", 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("500", 500), ("90s", 90_000), ("15m", 900_000), ("2 h", 7_200_000)]
+)
+def test_durations(text: str, milliseconds: int) -> None:
+    assert parse_duration_ms(text, "maxTriggerDelay") == milliseconds
+
+
+def test_fetch_sizes_follow_the_consumer_settings() -> None:
+    sizes = {"kafka.max.partition.fetch.bytes": "2000", "kafka.fetch.max.bytes": "1000"}
+    assert parse_options({**BASE, **sizes}).client.fetch_bytes == 1000
+
+
+def test_schemas() -> None:
+    def schema(**options: str) -> str:
+        return KompaktDataSource({**BASE, **options}).schema()
+
+    plain = (
+        "key binary, value binary, topic string, partition int, offset bigint, "
+        "timestamp timestamp, timestampType int"
+    )
+    assert schema() == plain
+    assert schema(includeHeaders="true") == f"{plain}, headers array<struct<key:string,value:binary>>"
+    assert schema(columns="VALUE, offset") == "value binary, offset bigint"
+
+
+def test_a_schema_of_the_user_is_a_projection() -> None:
+    from pyspark.sql.types import BinaryType, LongType, StringType, StructType
+
+    source = KompaktDataSource(BASE)
+    wanted = StructType().add("value", BinaryType()).add("offset", LongType())
+    assert isinstance(source.reader(wanted), BatchReader)
+    assert isinstance(source.streamReader(wanted), StreamReader)
+    for wrong, message in (
+        (StructType().add("Value", BinaryType()), "did you mean value"),
+        (StructType().add("value", StringType()), "has type binary, not string"),
+        (StructType().add("value", BinaryType(), nullable=False), "must be nullable"),
+    ):
+        with pytest.raises(ConnectorError, match=message):
+            source.reader(wrong)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("startingOffsets", "latest", "must not be latest"),
+        ("startingOffsets", '{"t":{"0":-1}}', "must not be latest"),
+        ("endingOffsets", "earliest", "must not be earliest"),
+        ("endingOffsets", '{"t":{"0":-2}}', "must not be earliest"),
+    ],
+)
+def test_a_batch_that_could_read_nothing_is_refused(option: str, value: str, message: str) -> None:
+    with pytest.raises(ConnectorError, match=message):
+        BatchReader(parse_options({**BASE, option: value}), ["value"])
+
+
+def test_a_batch_ignores_limits_and_a_stream_refuses_ends() -> None:
+    BatchReader(parse_options({**BASE, "maxOffsetsPerTrigger": "5"}), ["value"])
+    with pytest.raises(ConnectorError, match="a stream has no end"):
+        StreamReader(parse_options({**BASE, "endingOffsets": "latest"}), ["value"])
+
+
+def test_latest_is_a_default_of_the_end_only() -> None:
+    BatchReader(parse_options({**BASE, "startingOffsets": "earliest", "endingOffsets": "latest"}), ["value"])
+    assert parse_options({**BASE, "endingOffsets": "latest"}).ending == Position("endingOffsets", LATEST)

@@ -1,0 +1,178 @@
+"""Goal: a stream plans its micro-batches as Spark's own Kafka source does.
+
+Method: a `StreamReader` is asked in the order in which Spark asks, against a fake broker; the micro-batches
+are read and compared. No Spark session, no JVM.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from protocol.records import encode_batch
+from spark_connector.errors import ConnectorError, DataLossError
+from spark_connector.offsets import TopicPartition
+from spark_connector.options import parse_options
+from spark_connector.stream import StreamReader
+from tests.spark.conftest import options_for
+from tests.spark.fake_broker import FakeBroker, FakeLog, logs_of
+
+Start = Callable[[dict[TopicPartition, FakeLog]], FakeBroker]
+ALL = ReadAllAvailable()
+
+
+def batch(base_offset: int, count: int = 1) -> bytes:
+    records = [(1, b"k", str(base_offset + index).encode(), ()) for index in range(count)]
+    return encode_batch(records, base_offset=base_offset)
+
+
+def stream(broker: FakeBroker, **options: str) -> StreamReader:
+    parsed = parse_options(options_for(broker, **options))
+    return StreamReader(parsed, parsed.columns)
+
+
+def read(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
+    """(partition, offset) of a micro-batch; tasks get pickled copies, as in Spark."""
+    rows = []
+    for task in reader.partitions(start, end):
+        copy = pickle.loads(pickle.dumps(reader))
+        for made in copy.read(pickle.loads(pickle.dumps(task))):
+            rows += zip(made.column("partition").to_pylist(), made.column("offset").to_pylist(), strict=True)
+    return rows
+
+
+def test_a_stream_starts_at_the_end_and_goes_on(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 3)], [batch(0, 2)]))
+    reader = stream(broker)
+    start = reader.initialOffset()
+    assert start == {"t": {"0": 3, "1": 2}}
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    broker.logs[TopicPartition("t", 1)].batches.append(batch(2, 2))
+    end = reader.latestOffset(start, ALL)
+    assert end == {"t": {"0": 3, "1": 4}}
+    assert read(reader, start, end) == [(1, 2), (1, 3)]
+    assert reader.reportLatestOffset() == end
+    reader.commit(end)
+    reader.stop()
+
+
+def test_earliest_and_json_starts(start_broker: Start) -> None:
+    logs = logs_of([batch(0, 3)], [batch(0, 2)])
+    logs[TopicPartition("t", 0)].log_start_offset = 1
+    broker = start_broker(logs)
+    assert stream(broker, startingOffsets="earliest").initialOffset() == {"t": {"0": 1, "1": 0}}
+    start = '{"t":{"1":-1,"0":-2}}'
+    assert json.dumps(stream(broker, startingOffsets=start).initialOffset()) == '{"t": {"0": 1, "1": 2}}'
+
+
+def test_a_trigger_is_limited(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 30)], [batch(0, 10)]))
+    reader = stream(broker, startingOffsets="earliest", maxOffsetsPerTrigger="8")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(8)
+    start = reader.initialOffset()
+    seen: list[tuple[int, int]] = []
+    triggers = 0
+    while (end := reader.latestOffset(start, limit)) != start:
+        seen += read(reader, start, end)
+        start = end
+        triggers += 1
+    assert sorted(seen) == [(0, offset) for offset in range(30)] + [(1, offset) for offset in range(10)]
+    assert triggers == 5
+    assert reader.reportLatestOffset() == {"t": {"0": 30, "1": 10}}
+    assert reader.latestOffset(reader.initialOffset(), ALL) == {"t": {"0": 30, "1": 10}}
+
+
+def test_a_trigger_waits_for_enough(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 3)]))
+    start = {"t": {"0": 0}}
+    reader = stream(broker, minOffsetsPerTrigger="4", maxTriggerDelay="1h")
+    assert reader.getDefaultReadLimit() == ReadMinRows(4)
+    assert reader.latestOffset(start, ReadMinRows(4)) == start
+    broker.logs[TopicPartition("t", 0)].batches.append(batch(3))
+    assert reader.latestOffset(start, ReadMinRows(4)) == {"t": {"0": 4}}
+    impatient = stream(broker, minOffsetsPerTrigger="40", maxTriggerDelay="0")
+    assert impatient.latestOffset(start, ReadMinRows(40)) == {"t": {"0": 4}}
+
+
+def test_available_now_has_a_fixed_end(start_broker: Start) -> None:
+    """What arrives after the preparation, new partitions among it, waits for the next run."""
+    broker = start_broker(logs_of([batch(0, 5)]))
+    reader = stream(broker, startingOffsets="earliest", maxOffsetsPerTrigger="3", minOffsetsPerTrigger="3")
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    broker.logs[TopicPartition("t", 0)].batches.append(batch(5, 5))
+    broker.logs[TopicPartition("t", 1)] = FakeLog([batch(0)])
+    limit = reader.getDefaultReadLimit()
+    ends = []
+    while (end := reader.latestOffset(start, limit)) != start:
+        ends.append(end)
+        start = end
+    assert ends == [{"t": {"0": 3}}, {"t": {"0": 5}}]
+
+
+def test_new_partitions_start_at_their_beginning(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 2)]))
+    for fail in ("true", "false"):
+        reader = stream(broker, failOnDataLoss=fail, maxOffsetsPerTrigger="100")
+        start = {"t": {"0": 2}}
+        log = broker.logs[TopicPartition("t", 1)] = FakeLog([batch(0, 2)])
+        end = reader.latestOffset(start, ReadMaxRows(100))
+        assert end == {"t": {"0": 2, "1": 2}}
+        assert read(reader, start, end) == [(1, 0), (1, 1)]
+        log.log_start_offset = 1
+        if fail == "true":
+            with pytest.raises(DataLossError, match="the new t-1 starts at offset 1, not at 0"):
+                reader.partitions(start, end)
+        else:
+            assert read(reader, start, end) == [(1, 1)]
+
+
+def test_partitions_that_vanish_or_go_back_are_lost_data(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 5)]))
+    for fail in ("true", "false"):
+        reader = stream(broker, failOnDataLoss=fail)
+        for start, message in (
+            ({"t": {"0": 5, "1": 3}}, "t-1 are gone"),
+            ({"t": {"0": 7}}, "t-0 went back from offset 7 to 5"),
+        ):
+            end = reader.latestOffset(start, ALL)
+            assert end == {"t": {"0": 5}}
+            if fail == "true":
+                with pytest.raises(DataLossError, match=message):
+                    reader.partitions(start, end)
+            else:
+                assert read(reader, start, end) == []
+
+
+def test_a_log_end_that_lags_for_a_moment_is_asked_again(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 5)]))
+    log = broker.logs[TopicPartition("t", 0)]
+    log.high_watermark = 3
+    asked = broker._list_offsets
+
+    def heal(request: Any) -> Any:
+        answer = asked(request)
+        log.high_watermark = None
+        return answer
+
+    broker._list_offsets = heal  # type: ignore[method-assign]
+    assert stream(broker).latestOffset({"t": {"0": 5}}, ALL) == {"t": {"0": 5}}
+
+
+def test_splits_of_a_micro_batch(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 30)], []))
+    reader = stream(broker, minPartitions="3")
+    start, end = {"t": {"0": 0, "1": 0}}, {"t": {"0": 30, "1": 0}}
+    assert len(reader.partitions(start, end)) == 3
+    assert read(reader, start, end) == [(0, offset) for offset in range(30)]
+
+
+def test_a_checkpoint_that_is_not_one(start_broker: Start) -> None:
+    with pytest.raises(ConnectorError, match="offset must look like"):
+        stream(start_broker(logs_of([]))).latestOffset({"t": 5}, ALL)
