@@ -1,0 +1,69 @@
+"""`/metrics` and `/healthz` over HTTP (aiohttp), on a listener of their own.
+
+`/healthz` answers 200 while the broker serves and 503 while it starts or stops; its body names what is
+wrong with single partitions, which are no reason to restart a broker that serves the others. `/metrics`
+takes what belongs to the event loop there and renders the rest on an I/O thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from broker.metrics import CONTENT_TYPE, Metrics
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+GRACE_SECONDS = 1.0
+
+
+class HttpServer:
+    """Owned by: event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._metrics = Metrics(broker)
+        self._runner: web.AppRunner | None = None
+        self.port = -1
+        """where it listens; -1 while it does not"""
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; port 0 becomes the one that was given."""
+        application = web.Application()
+        application.router.add_get("/metrics", self.metrics)
+        application.router.add_get("/healthz", self.healthz)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=GRACE_SECONDS)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host or None, port).start()
+        self.port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        self.port = -1
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Every metric in Prometheus' text format."""
+        moment = self._metrics.moment()
+        body = await self._broker.run_blocking(self._metrics.render, moment)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+    async def healthz(self, request: web.Request) -> web.Response:
+        """Whether the broker serves, and which partitions do not."""
+        broker = self._broker
+        partitions = tuple(broker.partitions.values())
+        offline = {
+            str(partition.topic_partition): partition.log.offline_reason
+            for partition in partitions
+            if partition.log.offline_reason is not None
+        }
+        offline.update((str(key), reason) for key, reason in broker.logs.failures.items())
+        status = "starting or stopping" if not broker.is_ready else "degraded" if offline else "ok"
+        return web.json_response(
+            {"status": status, "partitions": len(partitions), "offline": offline},
+            status=200 if broker.is_ready else 503,
+        )

@@ -1,0 +1,144 @@
+"""Prometheus metrics: a custom collector that reads plain counters when it is scraped.
+
+The only module that knows a metrics library. What there is to read stands in `metric_tables.py`. What only
+the event loop may walk (groups) is taken there as a `Moment`; the rest is numbers and immutable tuples,
+read and rendered on an I/O thread, so that a scrape of ten thousand partitions does not hold up a request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from broker import metric_tables as tables
+from broker.api import api_name
+from broker.metric_tables import Kind, Metric
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.groups.commits import Lag
+    from storage.layout import TopicPartition
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+PARTITION_LABELS = ("topic", "partition")
+GROUP_LABELS = ("consumergroup", "topic", "partition")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the event loop saw. Owned by: any thread (immutable)."""
+
+    lags: Sequence[Lag]
+
+
+class Metrics:
+    """`moment` on the event loop, `render` on any thread, one at a time or several."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
+        GCCollector(registry=self._process)
+
+    def moment(self) -> Moment:
+        return Moment(tuple(self._broker.groups.lag()))
+
+    def render(self, moment: Moment) -> bytes:
+        """Everything, in Prometheus' text format."""
+        registry = CollectorRegistry()
+        registry.register(_Once(_families(self._broker, moment)))
+        return generate_latest(registry) + generate_latest(self._process)
+
+
+class _Once(Collector):
+    """Families that were collected already, as a collector."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = list(families)
+
+    def describe(self) -> Iterable[Family]:
+        return ()
+
+    def collect(self) -> Iterable[Family]:
+        return self._families
+
+
+def _families(broker: Broker, moment: Moment) -> Iterator[Family]:
+    yield _build()
+    subjects: list[tuple[Sequence[str], Any]] = [((), broker)]
+    yield from _rows(tables.BROKER, (), subjects)
+    counters = broker.metrics_state
+    topics = [((name,), topic) for name, topic in sorted(counters.topics.items())]
+    yield from _rows(tables.TOPIC, ("topic",), topics)
+    logs = [
+        (_labels(topic_partition), partition.log)
+        for topic_partition, partition in sorted(broker.partitions.items())
+    ]
+    yield from _rows(tables.LOG, PARTITION_LABELS, logs)
+    yield from _requests(broker)
+    yield from _groups(moment.lags)
+
+
+def _labels(topic_partition: TopicPartition) -> tuple[str, str]:
+    return (topic_partition.topic, str(topic_partition.partition))
+
+
+def _rows(
+    metrics: Iterable[Metric[Any]], labels: Sequence[str], subjects: Sequence[tuple[Sequence[str], Any]]
+) -> Iterator[Family]:
+    """One family a row, one sample a subject (or several, where the row has a label of its own)."""
+    for metric in metrics:
+        names = (*labels, metric.label) if metric.label else tuple(labels)
+        family = _family(metric, names)
+        for values, subject in subjects:
+            found = metric.read(subject)
+            if isinstance(found, Mapping):
+                for value, number in found.items():
+                    family.add_metric((*values, value), number)
+            elif found is not None:
+                family.add_metric(values, found)
+        yield family
+
+
+def _family(metric: Metric[Any], labels: Sequence[str]) -> GaugeMetricFamily | CounterMetricFamily:
+    kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    return kind(metric.name, metric.words, labels=labels)
+
+
+def _build() -> Family:
+    try:
+        installed = version("kompakt")
+    except PackageNotFoundError:
+        installed = "unknown"
+    family = _family(tables.BUILD, (tables.BUILD.label,))
+    family.add_metric((installed,), 1)
+    return family
+
+
+def _requests(broker: Broker) -> Iterator[Family]:
+    requests = _family(tables.REQUESTS, (tables.REQUESTS.label,))
+    for key, count in sorted(broker.metrics_state.requests.items()):
+        requests.add_metric((api_name(key),), count)
+    yield requests
+
+
+def _groups(lags: Sequence[Lag]) -> Iterator[Family]:
+    behind = _family(tables.GROUP_LAG, GROUP_LABELS)
+    committed = _family(tables.GROUP_OFFSET, GROUP_LABELS)
+    for lag in lags:
+        labels = (lag.group_id, *_labels(lag.topic_partition))
+        behind.add_metric(labels, lag.lag)
+        committed.add_metric(labels, lag.committed_offset)
+    yield behind
+    yield committed

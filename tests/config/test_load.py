@@ -1,0 +1,193 @@
+"""Goal: settings of file, environment and flags come together in the right order, and every wrong one is
+named.
+
+Method: `load` is called with texts as a user would give them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from config.broker import BrokerConfig, check_threads
+from config.definition import ConfigError
+from config.harmless import HARMLESS
+from config.listeners import Endpoint
+from config.load import environment_key, load, parse_assignment, read_environment, read_properties
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nlog.retention.ms=2\nlog.roll.ms=2\n")
+    environment = {"KAFKA_LOG_RETENTION_MS": "3", "KAFKA_LOG_ROLL_MS": "3"}
+    config = load(file=file, environment=environment, settings={"log.roll.ms": "4"})
+    assert (config.num_partitions, config.log_retention_ms, config.log_roll_ms) == (2, 3, 4)
+    assert config.static == {"num.partitions": "2", "log.retention.ms": "3", "log.roll.ms": "4"}
+
+
+def test_a_later_alias_wins_over_an_earlier_name(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("log.dirs=/a\nbroker.id=3\n")
+    config = load(file=file, environment={"KAFKA_LOG_DIR": "/b", "KAFKA_NODE_ID": "4"})
+    assert config.log_dirs == ("/b",)
+    assert config.node_id == 4
+
+
+def test_defaults_of_the_command() -> None:
+    config = load()
+    assert config.endpoints == [Endpoint("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092)]
+    assert config.http_port == 9644
+    assert config.log_dirs == ("data",)
+    assert config.group_initial_rebalance_delay_ms == 100
+
+
+def test_flags() -> None:
+    config = load(port=1234, http_port=-1, data=["/a", "/b"])
+    assert config.endpoints[0].port == 1234
+    assert config.http_port == -1
+    assert config.log_dirs == ("/a", "/b")
+
+
+def test_port_replaces_that_of_the_first_listener() -> None:
+    config = load(settings={"listeners": "IN://[::1]:1,OUT://host:2"}, port=7)
+    assert config.listeners == ("IN://[::1]:7", "OUT://host:2")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("KAFKA_LOG_RETENTION_MS", "log.retention.ms"),
+        ("KAFKA_A__B", "a_b"),
+        ("KAFKA_A___B_C", "a-b.c"),
+        ("KAFKA_NODE_ID", "node.id"),
+    ],
+)
+def test_environment_names_are_those_of_kafkas_images(name: str, key: str) -> None:
+    assert environment_key(name) == key
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "KAFKA_HEAP_OPTS", "KAFKA_OPTS", "KAFKA_JMX_PORT", "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_HOME",
+        "KAFKA_PORT_9092_TCP_ADDR", "KAFKA_SERVICE_HOST", "KAFKA_", "OTHER_NUM_PARTITIONS", "KAFKA_VERSION",
+    ],
+)  # fmt: skip
+def test_what_is_no_setting_is_left_alone(name: str) -> None:
+    assert read_environment({name: "x"}) == {}
+
+
+def test_every_wrong_setting_is_one_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(
+            environment={"KAFKA_NO_SUCH_KEY": "1"},
+            settings={"num.partitions": "x", "log.roll.ms": "0", "ssl.keystore.location": "/x"},
+        )
+    lines = caught.value.message.splitlines()
+    assert len(lines) == 4
+    for part in ("no.such.key", "num.partitions", "log.roll.ms", "ssl.keystore.location is not supported"):
+        assert sum(part in line for line in lines) == 1
+
+
+def test_harmless_keys_are_taken_and_do_nothing() -> None:
+    texts = dict.fromkeys(HARMLESS, "whatever")
+    texts["controller.quorum.voters"] = "1@localhost:9093"
+    assert load(settings=texts) == BrokerConfig()
+    assert all(HARMLESS.values())
+
+
+def test_properties_file_format() -> None:
+    text = (
+        "# comment\n! comment\n\n a.b = 1 \nc:2\nd 3\ne\\:f=4\nlong=one,\\\n   two\nu=\\u0041\\t!\nempty=\n"
+        "equal=a=b\n"
+    )
+    assert read_properties(text) == {
+        "a.b": "1",
+        "c": "2",
+        "d": "3",
+        "e:f": "4",
+        "long": "one,two",
+        "u": "A\t!",
+        "empty": "",
+        "equal": "a=b",
+    }
+
+
+def test_unreadable_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Cannot read"):
+        load(file=tmp_path / "none")
+
+
+def test_assignment() -> None:
+    assert parse_assignment("a=b=c") == ("a", "b=c")
+    with pytest.raises(ConfigError, match="KEY=VALUE"):
+        parse_assignment("a")
+
+
+CONTAINER = {
+    "KAFKA_NODE_ID": "1",
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_LISTENERS": "PLAINTEXT://:19092,CONTROLLER://:9093,HOST://0.0.0.0:9092",
+    "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker:19092,HOST://localhost:9092",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,HOST:PLAINTEXT",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "PLAINTEXT",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
+    "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+    "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+    "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+    "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "KAFKA_NUM_PARTITIONS": "3",
+}
+
+
+def test_g33_a_compose_file_for_kafka_starts_kompakt() -> None:
+    """G33: each listener advertises its own address; the controller's listener is not opened."""
+    config = load(environment=CONTAINER)
+    assert config.endpoints == [
+        Endpoint("PLAINTEXT", "", 19092, "broker", 19092),
+        Endpoint("HOST", "0.0.0.0", 9092, "localhost", 9092),
+    ]
+    assert config.num_partitions == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"listeners": "localhost:9092"}, "Not an address"),
+        ({"listeners": "A://h:70000"}, "Not an address"),
+        ({"listeners": ""}, "must not be empty"),
+        ({"listeners": "A://:1,A://:2"}, "its own name"),
+        ({"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"}, "No listener"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "can reach"),
+        ({"advertised.listeners": "OTHER://h:1"}, "no such listener"),
+        (
+            {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
+            "must not be below",
+        ),
+        ({"group.min.session.timeout.ms": "2", "group.max.session.timeout.ms": "1"}, "must not be above"),
+        ({"default.replication.factor": "3"}, "no more than 1"),
+    ],
+)
+def test_what_does_not_fit_together(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load(settings=settings)
+
+
+def test_dynamic_settings_come_before_static_ones() -> None:
+    config = load(settings={"log.retention.ms": "1", "num.partitions": "2"})
+    changed = config.with_dynamic({"log.retention.ms": "2", "log.roll.ms": "3"}, {"log.retention.ms": "4"})
+    assert (changed.log_retention_ms, changed.log_roll_ms, changed.num_partitions) == (4, 3, 2)
+    back = changed.with_dynamic({}, {})
+    assert (back.log_retention_ms, back.log_roll_ms) == (1, None)
+
+
+def test_t27_threads_may_be_halved_or_doubled() -> None:
+    for wanted in (2, 3, 8):
+        check_threads(4, wanted)
+    for wanted in (1, 9):
+        with pytest.raises(ConfigError, match="current value 4"):
+            check_threads(4, wanted)
+    with pytest.raises(ConfigError, match="at least 1"):
+        check_threads(1, 0)
