@@ -1,8 +1,8 @@
 """Goal: the kernels turn any batches into the very records that `protocol.records` reads out of them.
 
-Method: hypothesis makes record sets (nulls, empty values, headers, holes, both timestamp types), the builder's
-columns are compared with `decode_all` record by record; then bytes are broken at random, and the kernels must
-answer with a fault and nothing else.
+Method: hypothesis makes record sets (nulls, empty values, headers, holes, both timestamp types), the
+builder's columns are compared with `decode_all` record by record; then bytes are broken at random, and the
+kernels must answer with a fault and nothing else.
 """
 
 from __future__ import annotations

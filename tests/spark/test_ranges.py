@@ -360,7 +360,7 @@ def test_final_errors_are_told_at_once(start_broker: Start) -> None:
 
 
 def test_a_reader_that_is_left_early_leaves_no_answer_for_the_next(start_broker: Start) -> None:
-    """LIMIT closes the iterator in the middle: its connection, with an answer under way, is not used again."""
+    """LIMIT closes the iterator in the middle: its connection, an answer under way, is not used again."""
     big = [batch(offset, 10_000) for offset in range(0, 60_000, 10_000)]
     broker = start_broker(logs_of(big))
     parsed = parse_options(options_for(broker, kafka__max__partition__fetch__bytes="1"))
