@@ -221,7 +221,7 @@ def test_s10_record_offset_commit_position_and_lag_are_all_readable(
     assert client.offsets(topic, 0) == (0, 10)
     wait_for(
         lambda: any(
-            line.startswith("kompakt_group_lag_offsets{")
+            line.startswith("kafka_consumergroup_lag{")
             and f'topic="{topic}"' in line
             and line.endswith(" 6.0")
             for line in broker.http("/metrics").splitlines()
