@@ -3,7 +3,7 @@
 Every call without a transactional id gets a fresh id with epoch 0, which is never given again, not even
 after a crash (`producer_ids.py`). A producer that sends its old id and epoch (v3, KIP-360) gets a fresh id
 as well, as Kafka does for producers without transactions. Transactions are not served: a transactional id
-is refused with UNSUPPORTED_VERSION, which clients treat as final.
+is refused with UNSUPPORTED_VERSION, which clients treat as final or retry until their own timeout.
 """
 
 from __future__ import annotations
