@@ -275,33 +275,42 @@ def test_t191_t193_commits_round_trip_and_survive_between_clients(
 
 
 def test_kafka_python_members_share_partitions(broker: BrokerProcess, confluent: Client, topic: str) -> None:
+    """Each in a thread: a poll that gives up while its member joins would start the rebalance over."""
     confluent.create_topic(topic, PARTITIONS)
     confluent.produce(topic, records(COUNT))
-    consumers = [
-        kafka.KafkaConsumer(
+    seen: Counter[tuple[int, int]] = Counter()
+    owned: dict[int, int] = {}
+    done = threading.Event()
+    committed = threading.Barrier(2)
+
+    def run(number: int) -> None:
+        consumer = kafka.KafkaConsumer(
             topic,
             bootstrap_servers=broker.bootstrap,
             group_id=topic,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=200,
-            session_timeout_ms=6000,
         )
-        for _ in range(2)
-    ]
-    seen: Counter[tuple[int, int]] = Counter()
-
-    def balanced() -> bool:
-        for consumer in consumers:
-            for place, batch in consumer.poll(timeout_ms=100).items():
+        while not done.is_set():
+            for place, batch in consumer.poll(timeout_ms=1000).items():
                 seen.update((place.partition, record.offset) for record in batch)
-        owned = [{place.partition for place in consumer.assignment()} for consumer in consumers]
-        return all(len(own) == PARTITIONS // 2 for own in owned) and len(seen) == COUNT
-
-    wait_for(balanced, "both members to have half of the partitions and all records to arrive")
-    for consumer in consumers:
+            owned[number] = len(consumer.assignment())
         consumer.commit()
+        # Who closes starts a rebalance, in which the other could no longer commit.
+        committed.wait(60)
         consumer.close()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        half = PARTITIONS // 2
+        wait_for(lambda: owned == {0: half, 1: half} and len(seen) == COUNT, "both members to work")
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(60)
     ends = [confluent.committed(topic, topic, partition) for partition in range(PARTITIONS)]
     assert ends == [COUNT // PARTITIONS] * PARTITIONS
 
