@@ -1,5 +1,4 @@
-"""pytest fixtures for Apache Kafka; a conftest takes them by `from tests.kafka.fixtures import *`-style
-import.
+"""pytest fixtures for Apache Kafka; a folder's conftest imports those that its tests use.
 
 Without a JVM the tests that ask for them are skipped with the reason; KOMPAKT_REQUIRE_JAVA=1 makes that a
 failure, which is what CI sets.

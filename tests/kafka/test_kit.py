@@ -13,14 +13,13 @@ import pytest
 
 from tests.kafka import fixtures, jars
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.fixtures import kafka_tools, start_kafka  # noqa: F401
 from tests.kafka.tools import Tools
 
 Start = Callable[..., KafkaBroker]
 
 
 @pytest.mark.java
-def test_a_killed_broker_comes_back_with_its_records(kafka_tools: Tools, start_kafka: Start) -> None:  # noqa: F811
+def test_a_killed_broker_comes_back_with_its_records(kafka_tools: Tools, start_kafka: Start) -> None:
     broker = start_kafka()
     server = ("--bootstrap-server", broker.bootstrap)
     kafka_tools.run("kafka-topics", *server, "--create", "--topic", "kit")

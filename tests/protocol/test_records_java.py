@@ -15,7 +15,6 @@ from protocol import batch, control, records
 from protocol.compression import Codec
 from protocol.records import decode_all, encode_batch
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.fixtures import kafka_broker, kafka_tools  # noqa: F401
 from tests.kafka.tools import Tools
 
 pytestmark = pytest.mark.java
@@ -23,7 +22,7 @@ VALUE = b"some words, some words, some other words " * 2000  # more than one blo
 SEGMENT = f"{0:020d}.log"
 
 
-def test_java_reads_our_batches(kafka_tools: Tools, tmp_path: Path) -> None:  # noqa: F811
+def test_java_reads_our_batches(kafka_tools: Tools, tmp_path: Path) -> None:
     directory = tmp_path / "ours-0"
     directory.mkdir()
     made = b""
@@ -56,8 +55,8 @@ def test_java_reads_our_batches(kafka_tools: Tools, tmp_path: Path) -> None:  # 
 @pytest.mark.parametrize("codec", Codec)
 def test_what_librdkafka_and_java_write_is_read(
     codec: Codec,
-    kafka_tools: Tools,  # noqa: F811
-    kafka_broker: KafkaBroker,  # noqa: F811
+    kafka_tools: Tools,
+    kafka_broker: KafkaBroker,
 ) -> None:
     name = codec.name.lower()
     producer = Producer(
