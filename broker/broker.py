@@ -111,7 +111,9 @@ class Broker:
         """Make a log that was opened or created known to the handlers; idempotent."""
         partition = self.partitions.get(log.topic_partition)
         if partition is None or partition.log is not log:
-            partition = self.partitions[log.topic_partition] = Partition(log, self.flusher)
+            partition = self.partitions[log.topic_partition] = Partition(
+                log, self.flusher, self.metrics_state.topics[log.topic_partition.topic]
+            )
         return partition
 
     def forget(self, topic_partition: TopicPartition) -> None:

@@ -78,8 +78,9 @@ class Slot:
             self.connection.complete(self, answer)
         elif answer.__class__ is Later:
             self.later = answer
-            self.missing = len(answer.waits)
-            for wait in answer.waits:
+            waits = answer.waits
+            self.missing = len(waits)
+            for wait in waits:
                 wait.add_done_callback(self._one_came)
         else:
             task = self.task = asyncio.ensure_future(cast(Awaitable[Any], answer))
@@ -122,6 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         "_head",
         "_is_closing",
         "_is_reading",
+        "_is_write_due",
         "_is_write_paused",
         "_large",
         "_large_bytes",
@@ -153,6 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: Parts = []
         self._queued_bytes = 0
         self._is_reading = True
+        self._is_write_due = False
         self._is_write_paused = False
         self._is_closing = False
         self._api: Api | None = None
@@ -388,15 +391,21 @@ class Connection(asyncio.BufferedProtocol):
             self._queued_bytes -= sum(map(len, ready))
             self._out += ready
             slots.popleft()
-        self._write()
+        if not slots:
+            self._write()
+        elif not self._is_write_due:
+            # One flush completes many answers: they leave in one write, after the last of them.
+            self._is_write_due = True
+            asyncio.get_running_loop().call_soon(self._write)
         if not self._is_reading:
             self._read_on()
             if self._server.is_draining and not slots:
                 self._server.drained()
 
     def _write(self) -> None:
+        self._is_write_due = False
         out, self._out = self._out, []
-        if self._is_closing:
+        if self._is_closing or not out:
             return
         size = sum(map(len, out))
         self._counters.bytes_sent += size

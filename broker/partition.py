@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from broker.counters import TopicCounters
 from broker.flusher import Flusher
 from protocol.errors import ErrorCode, KafkaError
 from storage.log import Log
@@ -54,6 +55,7 @@ class Partition:
         "_flusher",
         "_next",
         "_segment_count",
+        "counters",
         "high_watermark_waiters",
         "is_forgotten",
         "is_internal",
@@ -62,8 +64,9 @@ class Partition:
         "topic_partition",
     )
 
-    def __init__(self, log: Log, flusher: Flusher) -> None:
+    def __init__(self, log: Log, flusher: Flusher, counters: TopicCounters) -> None:
         self.log = log
+        self.counters = counters
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id: UUID = log.topic_id
         self.is_internal = log.topic_partition.topic in INTERNAL_TOPICS

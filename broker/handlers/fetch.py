@@ -238,11 +238,10 @@ class Fetch:
                 ]
 
     def _count(self, answers: list[PartitionAnswer]) -> None:
-        all_counters = self._broker.metrics_state.topics
         for partition, answer in zip(self._partitions, answers, strict=True):
             if partition is None:
                 continue
-            counters = all_counters[partition.topic_partition.topic]
+            counters = partition.counters
             counters.fetch_requests += 1
             if answer.error_code:
                 counters.failed_fetch_requests += 1

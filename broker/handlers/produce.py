@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from broker.api import Later, handles
 from broker.context import RequestContext
+from broker.counters import TopicCounters
+from broker.partition import Partition
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -51,48 +53,64 @@ def produce(
         name = topic.name
         answers: list[PartitionAnswer] = []
         for data in topic.partition_data:
+            records = data.records
+            partition = broker.partition(name, data.index)
             try:
-                answer, wait = _append(broker, context, request, name, data, now_ms)
-                if wait is not None:
-                    waits.append((answer, wait))
+                partition = _checked(partition, context, request, records)
+                assert records is not None
+                base_offset, last_offset, log_append_time_ms, log_start_offset, _ = partition.append(
+                    records, now_ms
+                )
             except KafkaError as error:
                 is_refused = True
-                answer = _refused(data.index, error)
-                _count_refusal(broker, name, error, data.records)
+                answers.append(_refused(data.index, error))
+                if partition is not None:
+                    _count_refusal(partition.counters, error, records)
+                continue
+            counters = partition.counters
+            counters.produce_requests += 1
+            counters.messages_in += last_offset - base_offset + 1
+            counters.bytes_in += len(records)
+            answer = PartitionAnswer(
+                index=data.index,
+                base_offset=base_offset,
+                log_append_time_ms=log_append_time_ms,
+                log_start_offset=log_start_offset,
+            )
             answers.append(answer)
+            if acks == ACKS_ALL:
+                flushed = partition.when_flushed(last_offset + 1)
+                if flushed is not None:
+                    waits.append((answer, flushed))
         topics.append(TopicAnswer(name=name, partition_responses=answers))
-    if acks == 0:
-        if is_refused and context.connection is not None:
-            logger.info("closed the connection of client %s: a produce with acks=0 failed", context.client_id)
-            context.connection.close()
-        return None
     response = ProduceResponse(responses=topics)
-    if not waits:
+    if waits:
+        return Later([wait for _, wait in waits], lambda: _after_flush(response, waits))
+    if acks:
         return response
-    return Later([wait for _, wait in waits], lambda: _after_flush(response, waits))
+    if is_refused and context.connection is not None:
+        logger.info("closed the connection of client %s: a produce with acks=0 failed", context.client_id)
+        context.connection.close()
+    return None
 
 
-def _append(
-    broker: Broker,
-    context: RequestContext,
-    request: ProduceRequest,
-    name: str,
-    data: ProduceRequest.TopicProduceData.PartitionProduceData,
-    now_ms: int,
-) -> tuple[PartitionAnswer, asyncio.Future[None] | None]:
-    """Append one partition's batch: the answer, and what it has to wait for; KafkaError refuses it."""
+def _checked(
+    partition: Partition | None, context: RequestContext, request: ProduceRequest, records: memoryview | None
+) -> Partition:
+    """The partition, when these records may be appended to it as far as can be seen without reading them."""
     acks = request.acks
     if not -1 <= acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}")
-    partition = broker.partition(name, data.index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    records = data.records
     if partition.is_internal:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only")
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{partition.topic_partition.topic} is written by the broker only",
+        )
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    if records is None or len(records) == 0:
+    if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is required")
     if (
         context.api_version < ZSTD_VERSION
@@ -100,23 +118,11 @@ def _append(
         and records[CODEC_POSITION] & CODEC_MASK == Codec.ZSTD
     ):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
-    log = partition.log
-    if acks == ACKS_ALL and log.config.min_insync_replicas > 1:
+    if acks == ACKS_ALL and partition.log.config.min_insync_replicas > 1:
         raise KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS, "one replica is in sync, min.insync.replicas asks for more"
         )
-    base_offset, last_offset, log_append_time_ms, log_start_offset, _ = partition.append(records, now_ms)
-    counters = broker.metrics_state.topics[name]
-    counters.produce_requests += 1
-    counters.messages_in += last_offset - base_offset + 1
-    counters.bytes_in += len(records)
-    answer = PartitionAnswer(
-        index=data.index,
-        base_offset=base_offset,
-        log_append_time_ms=log_append_time_ms,
-        log_start_offset=log_start_offset,
-    )
-    return answer, partition.when_flushed(last_offset + 1) if acks == ACKS_ALL else None
+    return partition
 
 
 def _after_flush(response: ProduceResponse, waits: Waits) -> ProduceResponse:
@@ -146,11 +152,7 @@ def _refused(index: int, error: KafkaError) -> PartitionAnswer:
     )
 
 
-def _count_refusal(broker: Broker, name: str, error: KafkaError, records: memoryview | None) -> None:
-    """Count by kind; a name that is no topic of ours gets no counters, lest clients invent endless series."""
-    if broker.topics.get(name) is None:
-        return
-    counters = broker.metrics_state.topics[name]
+def _count_refusal(counters: TopicCounters, error: KafkaError, records: memoryview | None) -> None:
     counters.produce_requests += 1
     counters.failed_produce_requests += 1
     counters.bytes_rejected += len(records or b"")
