@@ -150,7 +150,10 @@ class Joining:
         member.session_timeout_ms = request.session_timeout_ms
         member.client_id = request.client_id
         member.client_host = request.client_host
-        self._rebalancer.touch(member, group)
+        if member.is_new:
+            self._rebalancer.expect_first_generation(member, group)
+        else:
+            self._rebalancer.touch(member, group)
 
     # static members
 

@@ -60,6 +60,21 @@ async def test_t189_a_waiting_member_does_not_expire_while_it_waits() -> None:
     assert not rejoined.done()
 
 
+async def test_t189_a_new_member_that_asks_again_still_has_the_long_deadline() -> None:
+    world = World()
+    leader, _ = await world.form(None, None)
+    world.joining()
+    (new_id,) = [member.member_id for member in world.group().members.values() if member.is_new]
+    again = world.joining(new_id)
+    for _ in range(3):
+        for member in list(world.group().members.values()):
+            if not member.is_new:
+                world.groups.heartbeat("g", leader.generation, member.member_id, None)
+        world.clock.advance(SESSION_TIMEOUT_MS - 1)
+    assert not again.done()
+    assert new_id in world.group().members
+
+
 async def test_t189_a_new_member_that_hung_up_before_its_first_generation_expires_late() -> None:
     world = World()
     leader, _ = await world.form(None, None)
