@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.counters import TopicCounters
+    from broker.counters import Counters, TopicCounters
     from cleaner.statistics import CleanerStatistics, PartitionCleanStats
     from storage.log import Log
 
@@ -39,6 +39,41 @@ class Metric(NamedTuple, Generic[S]):
     words: str
     read: Callable[[S], Number | Mapping[str, Number] | None]
     label: str = ""
+
+
+def offline_partitions(broker: Broker) -> int:
+    """Partitions whose log is offline or could not be opened."""
+    partitions = tuple(broker.partitions.values())
+    failed = sum(partition.log.offline_reason is not None for partition in partitions)
+    return failed + len(broker.logs.failures)
+
+
+def offline_directories(broker: Broker) -> dict[str, int]:
+    """For each log directory, 1 when it has logs and none of them is served."""
+    served: dict[str, list[bool]] = {str(directory.path): [] for directory in broker.logs.directories}
+    for partition in tuple(broker.partitions.values()):
+        served[str(partition.log.directory.parent)].append(partition.log.offline_reason is None)
+    return {path: int(bool(states) and not any(states)) for path, states in served.items()}
+
+
+def offline_directory_count(broker: Broker) -> int:
+    return sum(offline_directories(broker).values())
+
+
+def topic_count(broker: Broker) -> int:
+    return len(broker.topics.all())
+
+
+def partition_count(broker: Broker) -> int:
+    return sum(topic.partition_count for topic in broker.topics.all())
+
+
+def logs_to_recover(broker: Broker) -> int:
+    return broker.logs.logs_to_recover
+
+
+def segments_recovered(broker: Broker) -> int:
+    return broker.logs.segments_recovered
 
 
 TOPIC: tuple[Metric[TopicCounters], ...] = (
@@ -134,16 +169,16 @@ BROKER: tuple[Metric[Broker], ...] = (
     ),
     Metric(
         "kafka_controller_kafkacontroller_globaltopiccount", Kind.GAUGE,
-        "Topics, the internal ones among them", lambda broker: len(broker.topics.all()),
+        "Topics, the internal ones among them", topic_count,
     ),
     Metric(
         "kafka_controller_kafkacontroller_globalpartitioncount", Kind.GAUGE,
         "Partitions of all topics",
-        lambda broker: sum(topic.partition_count for topic in broker.topics.all()),
+        partition_count,
     ),
     Metric(
         "kafka_controller_kafkacontroller_offlinepartitionscount", Kind.GAUGE,
-        "Partitions that are not served", lambda broker: offline_partitions(broker),
+        "Partitions that are not served", offline_partitions,
     ),
     Metric(
         "kafka_server_replicamanager_partitioncount", Kind.GAUGE,
@@ -160,73 +195,76 @@ BROKER: tuple[Metric[Broker], ...] = (
     Metric(
         "kafka_log_logmanager_offlinelogdirectorycount", Kind.GAUGE,
         "Log directories of which no partition is served",
-        lambda broker: sum(offline_directories(broker).values()),
+        offline_directory_count,
     ),
     Metric(
         "kafka_log_logmanager_logdirectoryoffline", Kind.GAUGE,
-        "1 where no partition of a log directory is served", lambda broker: offline_directories(broker),
+        "1 where no partition of a log directory is served", offline_directories,
         "logDirectory",
     ),
     Metric(
         "kafka_log_logmanager_remaininglogstorecover", Kind.GAUGE,
-        "Logs that the start still has to open", lambda broker: broker.logs.logs_to_recover,
+        "Logs that the start still has to open", logs_to_recover,
     ),
     Metric(
         "kompakt_segments_recovered", Kind.COUNTER,
         "Segments that were read through after an unclean stop",
-        lambda broker: broker.logs.segments_recovered,
+        segments_recovered,
     ),
+)  # fmt: skip
+
+COUNTERS: tuple[Metric[Counters], ...] = (
     Metric(
         "kompakt_connections_open", Kind.GAUGE,
-        "Connections", lambda broker: broker.metrics_state.connections_open,
+        "Connections", lambda counters: counters.connections_open,
     ),
     Metric(
         "kompakt_connections_opened", Kind.COUNTER,
-        "Connections that were taken", lambda broker: broker.metrics_state.connections_opened,
+        "Connections that were taken", lambda counters: counters.connections_opened,
     ),
     Metric(
         "kompakt_connections_refused", Kind.COUNTER,
-        "Connections that were refused for a limit", lambda broker: broker.metrics_state.connections_refused,
+        "Connections that were refused for a limit", lambda counters: counters.connections_refused,
     ),
     Metric(
         "kompakt_bytes_received", Kind.COUNTER,
-        "Bytes that came in from clients", lambda broker: broker.metrics_state.bytes_received,
+        "Bytes that came in from clients", lambda counters: counters.bytes_received,
     ),
     Metric(
         "kompakt_bytes_sent", Kind.COUNTER,
-        "Bytes that went out to clients", lambda broker: broker.metrics_state.bytes_sent,
+        "Bytes that went out to clients", lambda counters: counters.bytes_sent,
     ),
     Metric(
         "kompakt_malformed_requests", Kind.COUNTER,
         "Broken, oversized or unsupported requests; each closed its connection",
-        lambda broker: broker.metrics_state.malformed_requests,
+        lambda counters: counters.malformed_requests,
     ),
     Metric(
         "kompakt_internal_errors", Kind.COUNTER,
         "Bugs of ours that were met: answered UNKNOWN_SERVER_ERROR, with a traceback in the log",
-        lambda broker: broker.metrics_state.internal_errors,
+        lambda counters: counters.internal_errors,
     ),
     Metric(
         "kompakt_flushes", Kind.COUNTER,
-        "Flushes of logs to disk; one serves all who wait", lambda broker: broker.metrics_state.flushes,
+        "Flushes of logs to disk; one serves all who wait", lambda counters: counters.flushes,
     ),
     Metric(
         "kompakt_flush_errors", Kind.COUNTER,
-        "Flushes that failed; each took its log offline", lambda broker: broker.metrics_state.flush_errors,
+        "Flushes that failed; each took its log offline", lambda counters: counters.flush_errors,
     ),
     Metric(
         "kompakt_flush_seconds", Kind.COUNTER,
-        "Time that flushes took", lambda broker: broker.metrics_state.flush_nanoseconds / 1e9,
+        "Time that flushes took", lambda counters: counters.flush_nanoseconds / 1e9,
     ),
     Metric(
         "kompakt_fetch_sessions_evicted", Kind.COUNTER,
         "Fetch sessions that were forgotten for newer ones",
-        lambda broker: broker.metrics_state.fetch_sessions_evicted,
+        lambda counters: counters.fetch_sessions_evicted,
     ),
     Metric(
         "kompakt_delayed_fetches_expired", Kind.COUNTER,
         "Fetches answered because their time was up",
-        lambda broker: broker.metrics_state.delayed_fetches_expired,
+        lambda counters: counters.delayed_fetches_expired,
     ),
 )  # fmt: skip
 
@@ -254,18 +292,3 @@ GROUP_OFFSET = Metric[None](
     "kafka_consumergroup_current_offset", Kind.GAUGE, "A group's committed offset", lambda _: None
 )
 BUILD = Metric[None]("kompakt_build", Kind.GAUGE, "1, labelled with the version", lambda _: None, "version")
-
-
-def offline_partitions(broker: Broker) -> int:
-    """Partitions whose log is offline or could not be opened."""
-    partitions = tuple(broker.partitions.values())
-    failed = sum(partition.log.offline_reason is not None for partition in partitions)
-    return failed + len(broker.logs.failures)
-
-
-def offline_directories(broker: Broker) -> dict[str, int]:
-    """For each log directory, 1 when it has logs and none of them is served."""
-    served: dict[str, list[bool]] = {str(directory.path): [] for directory in broker.logs.directories}
-    for partition in tuple(broker.partitions.values()):
-        served[str(partition.log.directory.parent)].append(partition.log.offline_reason is None)
-    return {path: int(bool(states) and not any(states)) for path, states in served.items()}

@@ -76,9 +76,9 @@ class _Once(Collector):
 
 def _families(broker: Broker, moment: Moment) -> Iterator[Family]:
     yield _build()
-    subjects: list[tuple[Sequence[str], Any]] = [((), broker)]
-    yield from _rows(tables.BROKER, (), subjects)
+    yield from _rows(tables.BROKER, (), [((), broker)])
     counters = broker.metrics_state
+    yield from _rows(tables.COUNTERS, (), [((), counters)])
     topics = [((name,), topic) for name, topic in sorted(counters.topics.items())]
     yield from _rows(tables.TOPIC, ("topic",), topics)
     logs = [

@@ -1,0 +1,86 @@
+"""Goal: an administrator sees where the bytes are, and that one node has nothing to elect or to move.
+
+Method: a broker in the loop; DescribeLogDirs, ElectLeaders and ListPartitionReassignments are asked over a
+connection.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.admin import (
+    DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from storage.layout import TopicPartition
+from tests.broker.conftest import World
+
+Wanted = DescribeLogDirsRequest.DescribableLogDirTopic
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_log_dirs_list_every_partition(world: World, version: int) -> None:
+    world.topic("t", 2)
+    client = await world.connect()
+    await world.produce(client, world.batch((b"k", b"v" * 100)), partition=1)
+    answer = await client.ask(DescribeLogDirsRequest(topics=None), version)
+    (result,) = answer.results
+    assert result.log_dir == str(world.directory)
+    sizes = {
+        (topic.name, partition.partition_index): partition.partition_size
+        for topic in result.topics
+        for partition in topic.partitions
+    }
+    assert sizes["t", 0] == 0
+    assert sizes["t", 1] == world.broker.partitions[TopicPartition("t", 1)].log.size_bytes > 100
+    if version >= 4:
+        assert result.total_bytes == shutil.disk_usage(world.directory).total
+        assert 0 < result.usable_bytes <= result.total_bytes
+
+
+async def test_log_dirs_list_what_was_asked_for(world: World) -> None:
+    world.topic("t", 3)
+    client = await world.connect()
+    wanted = [Wanted(topic="t", partitions=[2, 9]), Wanted(topic="none", partitions=[0])]
+    answer = await client.ask(DescribeLogDirsRequest(topics=wanted), 4)
+    (result,) = answer.results
+    assert [(topic.name, [p.partition_index for p in topic.partitions]) for topic in result.topics] == [
+        ("t", [2])
+    ]
+    answer = await client.ask(DescribeLogDirsRequest(topics=[]), 4)
+    assert answer.results[0].topics == []
+
+
+async def test_a_log_dir_that_cannot_be_read_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("broker.handlers.admin.shutil.disk_usage", broken)
+    client = await world.connect()
+    answer = await client.ask(DescribeLogDirsRequest(topics=None), 4)
+    assert answer.results[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_no_leader_is_to_be_elected(world: World, version: int) -> None:
+    world.topic("t")
+    client = await world.connect()
+    wanted = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0, 1])]
+    answer = await client.ask(ElectLeadersRequest(topic_partitions=wanted), version)
+    (result,) = answer.replica_election_results
+    assert [(partition.partition_id, partition.error_code) for partition in result.partition_result] == [
+        (0, ErrorCode.ELECTION_NOT_NEEDED),
+        (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    answer = await client.ask(ElectLeadersRequest(topic_partitions=None), version)
+    assert answer.replica_election_results == []
+
+
+async def test_no_partition_moves(world: World) -> None:
+    client = await world.connect()
+    answer = await client.ask(ListPartitionReassignmentsRequest(topics=None), 0)
+    assert (answer.error_code, answer.topics) == (0, [])

@@ -1,0 +1,288 @@
+"""Goal: what is set can be read with its sources and changed key by key, holds at once, and survives a
+restart.
+
+Method: a broker in the loop; the three config APIs are asked over a connection, the logs' and the broker's
+values looked at, the broker stopped and started in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from broker.handlers.config_entries import Entry, Source
+from broker.topics import METADATA_TOPIC
+from config.broker import broker_rows
+from config.topic import topic_rows
+from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from storage.layout import TopicPartition
+from tests.broker.client import Client
+from tests.broker.conftest import World
+
+MakeWorld = Callable[..., Awaitable[World]]
+Wanted = DescribeConfigsRequest.DescribeConfigsResource
+Change = IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+async def describe(
+    client: Client, kind: int, name: str, keys: list[str] | None = None, version: int = 4, **fields: bool
+) -> dict[str, Entry]:
+    resource = Wanted(resource_type=kind, resource_name=name, configuration_keys=keys)
+    answer = await client.ask(DescribeConfigsRequest(resources=[resource], **fields), version)
+    (result,) = answer.results
+    assert (result.error_code, result.resource_type, result.resource_name) == (0, kind, name)
+    return {entry.name: entry for entry in result.configs}
+
+
+def incremental(
+    kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
+) -> IncrementalAlterConfigsRequest:
+    entries = [Change(name=key, config_operation=operation, value=value) for key, operation, value in changes]
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=entries
+    )
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+
+
+def replace_all(kind: int, name: str, **settings: str | None) -> AlterConfigsRequest:
+    resource = AlterConfigsRequest.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            AlterConfigsRequest.AlterConfigsResource.AlterableConfig(name=key.replace("_", "."), value=value)
+            for key, value in settings.items()
+        ],
+    )
+    return AlterConfigsRequest(resources=[resource])
+
+
+async def alter(client: Client, request: Any, version: int = 1) -> ErrorCode:
+    answer = await client.ask(request, version)
+    (response,) = answer.responses
+    assert bool(response.error_code) == bool(response.error_message)
+    return ErrorCode(response.error_code)
+
+
+def sources(entry: Entry) -> list[tuple[str, str | None, Source]]:
+    return [(synonym.name, synonym.value, Source(synonym.source)) for synonym in entry.synonyms]
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_g23_every_key_is_listed_with_its_default(world: World, version: int) -> None:
+    """G23: old tools read all, change one and write all."""
+    world.topic("t")
+    client = await world.connect()
+    topic = await describe(client, TOPIC, "t", version=version, include_synonyms=True)
+    assert set(topic) == {name for name, row in topic_rows().items() if not row.is_internal}
+    broker = await describe(client, BROKER, "1", version=version)
+    assert set(broker) == {name for name, row in broker_rows().items() if not row.is_internal}
+    assert topic["cleanup.policy"].value == "delete"
+    assert topic["cleanup.policy"].config_source == Source.DEFAULT
+    assert broker["log.retention.ms"].value is None
+    assert broker["node.id"].read_only
+    assert not broker["log.cleaner.threads"].read_only
+
+
+async def test_s30_sources_and_synonyms(make_world: MakeWorld) -> None:
+    """S30: the topic's own value, then the broker's dynamic and static ones, then the default."""
+    world = await make_world(log_retention_hours="5")
+    world.topic("t", retention_ms="7")
+    client = await world.connect()
+    assert await alter(client, incremental(BROKER, "", ("log.retention.ms", SET, "8"))) == 0
+    assert await alter(client, incremental(BROKER, "1", ("log.retention.ms", SET, "9"))) == 0
+    entry = (await describe(client, TOPIC, "t", ["retention.ms"], include_synonyms=True))["retention.ms"]
+    assert (entry.value, entry.config_source) == ("7", Source.TOPIC)
+    assert sources(entry) == [
+        ("retention.ms", "7", Source.TOPIC),
+        ("log.retention.ms", "9", Source.DYNAMIC_BROKER),
+        ("log.retention.ms", "8", Source.DYNAMIC_DEFAULT_BROKER),
+        ("log.retention.hours", "5", Source.STATIC_BROKER),
+        ("log.retention.hours", "168", Source.DEFAULT),
+    ]
+    assert await alter(client, incremental(TOPIC, "t", ("retention.ms", DELETE, None))) == 0
+    entry = (await describe(client, TOPIC, "t", ["retention.ms"]))["retention.ms"]
+    assert (entry.value, entry.config_source, entry.synonyms) == ("9", Source.DYNAMIC_BROKER, [])
+
+
+async def test_types_and_words(world: World) -> None:
+    world.topic("t")
+    client = await world.connect()
+    entries = await describe(client, TOPIC, "t", include_documentation=True)
+    assert all(entry.documentation and entry.config_type for entry in entries.values())
+    entries = await describe(client, TOPIC, "t", ["cleanup.policy"])
+    assert [entry.documentation for entry in entries.values()] == [None]
+
+
+async def test_what_cannot_be_described(world: World) -> None:
+    client = await world.connect()
+    resources = [
+        Wanted(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in ((TOPIC, "none"), (TOPIC, "b ad"), (BROKER, "7"), (BROKER, "x"), (8, "1"))
+    ]
+    answer = await client.ask(DescribeConfigsRequest(resources=resources), 4)
+    assert [result.error_code for result in answer.results] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_s74_changes_hold_at_once_and_after_a_restart(world: World, version: int) -> None:
+    world.topic("t", 2)
+    client = await world.connect()
+    changes = [
+        ("cleanup.policy", SET, "compact"),
+        ("min.cleanable.dirty.ratio", SET, "0.1"),
+        ("min.compaction.lag.ms", SET, "1"),
+        ("max.compaction.lag.ms", SET, "2"),
+        ("delete.retention.ms", SET, "3"),
+    ]
+    assert await alter(client, incremental(TOPIC, "t", *changes), version) == 0
+    for _ in range(2):
+        for index in range(2):
+            config = world.broker.partitions[TopicPartition("t", index)].log.config
+            assert config.is_compacted
+            assert config.min_cleanable_dirty_ratio == 0.1
+            assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (1, 2)
+            assert config.delete_retention_ms == 3
+        await world.restart()
+
+
+async def test_lists_are_appended_to_and_subtracted_from(world: World) -> None:
+    world.topic("t")
+    client = await world.connect()
+
+    async def policy() -> str | None:
+        return (await describe(client, TOPIC, "t", ["cleanup.policy"]))["cleanup.policy"].value
+
+    assert await alter(client, incremental(TOPIC, "t", ("cleanup.policy", APPEND, "compact"))) == 0
+    assert await policy() == "delete,compact"
+    assert await alter(client, incremental(TOPIC, "t", ("cleanup.policy", APPEND, "compact"))) == 0
+    assert await policy() == "delete,compact"
+    assert await alter(client, incremental(TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))) == 0
+    assert await policy() == "compact"
+    assert await alter(client, incremental(TOPIC, "t", ("cleanup.policy", DELETE, None))) == 0
+    assert await policy() == "delete"
+
+
+REFUSED = [
+    (TOPIC, "t", [("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+    (TOPIC, "t", [("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
+    (TOPIC, "t", [("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+    (TOPIC, "t", [("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
+    (TOPIC, "t", [("retention.ms", SET, "1"), ("retention.ms", SET, "2")], ErrorCode.INVALID_REQUEST),
+    (TOPIC, "t", [("no.such", SET, "1")], ErrorCode.INVALID_CONFIG),
+    (TOPIC, "t", [("segment.bytes", SET, "1000")], ErrorCode.INVALID_CONFIG),
+    (
+        TOPIC, "t", [("min.compaction.lag.ms", SET, "5"), ("max.compaction.lag.ms", SET, "4")],
+        ErrorCode.INVALID_CONFIG,
+    ),
+    (TOPIC, "none", [("retention.ms", SET, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (TOPIC, METADATA_TOPIC, [("retention.ms", SET, "1")], ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (BROKER, "1", [("node.id", SET, "2")], ErrorCode.INVALID_REQUEST),
+    (BROKER, "1", [("no.such", SET, "2")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "1", [("log.cleaner.threads", SET, "3")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "1", [("log.cleaner.threads", SET, "0")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "7", [("log.cleaner.threads", SET, "2")], ErrorCode.INVALID_REQUEST),
+    (8, "1", [("kafka", SET, "DEBUG")], ErrorCode.INVALID_REQUEST),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changes", "code"), REFUSED, ids=[str(n) for n in range(len(REFUSED))]
+)
+async def test_refused_changes_change_nothing(
+    world: World, kind: int, name: str, changes: list[tuple[str, int, str | None]], code: ErrorCode
+) -> None:
+    topic = world.topic("t")
+    before = world.broker.config
+    client = await world.connect()
+    assert await alter(client, incremental(kind, name, *changes)) == code
+    assert world.broker.topics.get("t") == topic
+    assert world.broker.config is before
+
+
+async def test_a_resource_may_be_named_once(world: World) -> None:
+    world.topic("t")
+    client = await world.connect()
+    request = incremental(TOPIC, "t", ("retention.ms", SET, "1"))
+    request.resources *= 2
+    answer = await client.ask(request, 1)
+    assert [response.error_code for response in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+async def test_validate_only(world: World) -> None:
+    topic = world.topic("t")
+    client = await world.connect()
+    good = incremental(TOPIC, "t", ("retention.ms", SET, "1"), validate_only=True)
+    assert await alter(client, good) == 0
+    bad = incremental(TOPIC, "t", ("retention.ms", SET, "x"), validate_only=True)
+    assert await alter(client, bad) == ErrorCode.INVALID_CONFIG
+    assert world.broker.topics.get("t") == topic
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_alter_configs_replaces_everything(world: World, version: int) -> None:
+    world.topic("t", retention_ms="1", segment_ms="2")
+    client = await world.connect()
+    assert await alter(client, replace_all(TOPIC, "t", retention_ms="3"), version) == 0
+    topic = world.broker.topics.get("t")
+    assert topic is not None
+    assert topic.overrides == {"retention.ms": "3"}
+    bad = replace_all(TOPIC, "t", retention_ms="3", no_such="1")
+    assert await alter(client, bad, version) == ErrorCode.INVALID_CONFIG
+
+
+async def test_dynamic_broker_keys_reach_topics_and_survive(world: World) -> None:
+    """T28: without a restart; and they are still there after one."""
+    world.topic("t")
+    world.topic("own", retention_ms="1")
+    client = await world.connect()
+    changes = [("log.retention.ms", SET, "77"), ("log.cleaner.backoff.ms", SET, "5")]
+    assert await alter(client, incremental(BROKER, "1", *changes)) == 0
+    for _ in range(2):
+        assert world.broker.partitions[TopicPartition("t", 0)].log.config.retention_ms == 77
+        assert world.broker.partitions[TopicPartition("own", 0)].log.config.retention_ms == 1
+        assert world.broker.config.log_cleaner_backoff_ms == 5
+        await world.restart()
+    client = await world.connect()
+    entries = await describe(client, BROKER, "1", ["log.retention.ms"], include_synonyms=True)
+    assert sources(entries["log.retention.ms"]) == [("log.retention.ms", "77", Source.DYNAMIC_BROKER)]
+    assert await alter(client, incremental(BROKER, "1", ("log.retention.ms", DELETE, None))) == 0
+    assert world.broker.partitions[TopicPartition("t", 0)].log.config.retention_ms == 168 * 3_600_000
+
+
+async def test_t27_threads_may_be_doubled(world: World) -> None:
+    client = await world.connect()
+    assert await alter(client, incremental(BROKER, "", ("log.cleaner.threads", SET, "2"))) == 0
+    assert world.broker.config.log_cleaner_threads == 2
+    entries = await describe(client, BROKER, "")
+    assert {name: entry.value for name, entry in entries.items()} == {"log.cleaner.threads": "2"}
+
+
+async def test_aliases_are_the_same_key(world: World) -> None:
+    """The seed's log.segment.ms is log.roll.ms."""
+    client = await world.connect()
+    assert await alter(client, incremental(BROKER, "1", ("log.segment.ms", SET, "9"))) == 0
+    assert world.broker.config.dynamic == {"log.roll.ms": "9"}
+    assert world.broker.config.log_roll_ms == 9
+
+
+async def test_internal_segment_bytes_goes_below_the_floor(world: World) -> None:
+    world.topic("t")
+    client = await world.connect()
+    assert await alter(client, incremental(TOPIC, "t", ("internal.segment.bytes", SET, "1000"))) == 0
+    assert world.broker.partitions[TopicPartition("t", 0)].log.config.segment_bytes == 1000
+    assert "internal.segment.bytes" in await describe(client, TOPIC, "t")

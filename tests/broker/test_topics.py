@@ -1,0 +1,338 @@
+"""Goal: topics are made, grown and deleted as clients ask, and are the same after a restart.
+
+Method: a broker in the loop; CreateTopics, DeleteTopics and CreatePartitions are asked over a connection,
+the registry and the directories looked at, the broker stopped and started in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from broker.topics import KEEP_EVERYTHING, METADATA_PARTITION, METADATA_TOPIC, TOPIC, read_state
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchResponse
+from protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+)
+from storage.layout import TopicPartition, is_deleted_directory
+from tests.broker.client import Client, until
+from tests.broker.conftest import World, fetch_request
+
+MakeWorld = Callable[..., Awaitable[World]]
+Creatable = CreateTopicsRequest.CreatableTopic
+Setting = Creatable.CreatableTopicConfig
+Assignment = Creatable.CreatableReplicaAssignment
+Result = CreateTopicsResponse.CreatableTopicResult
+Growable = CreatePartitionsRequest.CreatePartitionsTopic
+
+
+def new(name: str, partitions: int = 1, factor: int = 1, **settings: str | None) -> Creatable:
+    configs = [Setting(name=key.replace("_", "."), value=value) for key, value in settings.items()]
+    return Creatable(name=name, num_partitions=partitions, replication_factor=factor, configs=configs)
+
+
+def assigned(partitions: int, factor: int, brokers: dict[int, int]) -> Creatable:
+    """A topic "t" with a broker chosen for each partition by hand."""
+    assignments = [Assignment(partition_index=index, broker_ids=[node]) for index, node in brokers.items()]
+    return Creatable(name="t", num_partitions=partitions, replication_factor=factor, assignments=assignments)
+
+
+async def create(
+    client: Client, *topics: Creatable, version: int = 7, validate_only: bool = False
+) -> list[Result]:
+    answer = await client.ask(CreateTopicsRequest(topics=list(topics), validate_only=validate_only), version)
+    results: list[Result] = answer.topics
+    return results
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_s17_partitions_are_directories(world: World, version: int) -> None:
+    """S17, S25: three partitions are three logs in three directories."""
+    client = await world.connect()
+    (result,) = await create(client, new("payments", 3), version=version)
+    assert result.error_code == 0
+    assert sorted(path.name for path in world.directory.glob("payments-*")) == [
+        "payments-0", "payments-1", "payments-2",
+    ]  # fmt: skip
+    if version >= 5:
+        assert (result.num_partitions, result.replication_factor) == (3, 1)
+        assert result.configs is not None
+        assert {entry.name: entry.value for entry in result.configs}["cleanup.policy"] == "delete"
+    if version >= 7:
+        assert world.broker.topics.by_id(result.topic_id) is world.broker.topics.get("payments")
+
+
+async def test_defaults_are_the_brokers(make_world: MakeWorld) -> None:
+    world = await make_world(num_partitions="4")
+    client = await world.connect()
+    (result,) = await create(client, new("t", -1, -1, cleanup_policy="compact"))
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 4, 1)
+    topic = world.broker.topics.get("t")
+    assert topic is not None
+    assert topic.config.is_compacted
+
+
+async def test_validate_only_makes_nothing(world: World) -> None:
+    client = await world.connect()
+    good, bad = await create(client, new("t", 2), new("u", 0), validate_only=True)
+    assert (good.error_code, good.num_partitions) == (0, 2)
+    assert bad.error_code == ErrorCode.INVALID_PARTITIONS
+    assert world.broker.topics.get("t") is None
+    assert not list(world.directory.glob("t-*"))
+
+
+REFUSED: list[tuple[Creatable, ErrorCode]] = [
+    (new("old"), ErrorCode.TOPIC_ALREADY_EXISTS),
+    (new("o.ld_"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (new(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (new(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (new("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (new("sp ace"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (new("__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (new("t", 0), ErrorCode.INVALID_PARTITIONS),
+    (new("t", -2), ErrorCode.INVALID_PARTITIONS),
+    (new("t", 1_000_000), ErrorCode.INVALID_PARTITIONS),
+    (new("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+    (new("t", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
+    (new("t", no_such_key="1"), ErrorCode.INVALID_CONFIG),
+    (new("t", retention_ms=None), ErrorCode.INVALID_CONFIG),
+    (new("t", segment_bytes="1000"), ErrorCode.INVALID_CONFIG),
+    (new("t", min_compaction_lag_ms="2", max_compaction_lag_ms="1"), ErrorCode.INVALID_CONFIG),
+    (assigned(1, -1, {0: 1}), ErrorCode.INVALID_REQUEST),
+    (assigned(-1, 1, {0: 1}), ErrorCode.INVALID_REQUEST),
+    (assigned(-1, -1, {0: 2}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    (assigned(-1, -1, {1: 1}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("topic", "code"), REFUSED, ids=[f"{number}" for number in range(len(REFUSED))])
+async def test_refused(world: World, topic: Creatable, code: ErrorCode) -> None:
+    world.topic("old")
+    world.topic("o_ld.")
+    client = await world.connect()
+    refused, fine = await create(client, topic, new("fine"))
+    assert refused.error_code == code
+    assert refused.error_message
+    assert fine.error_code == 0
+
+
+async def test_twice_in_one_request(world: World) -> None:
+    client = await world.connect()
+    (result,) = await create(client, new("t"), new("t", 2))
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert world.broker.topics.get("t") is None
+
+
+async def test_manual_assignment_to_this_node(world: World) -> None:
+    client = await world.connect()
+    (result,) = await create(client, assigned(-1, -1, {1: 1, 0: 1}))
+    assert (result.error_code, result.num_partitions) == (0, 2)
+
+
+async def test_g6_ids_and_settings_survive_a_restart(world: World) -> None:
+    """G6: the id is the same after a restart, and another one after delete and create."""
+    client = await world.connect()
+    await create(client, new("t", 2, retention_ms="5", cleanup_policy="compact"))
+    before = world.broker.topics.get("t")
+    assert before is not None
+    await world.restart()
+    after = world.broker.topics.get("t")
+    assert after == before
+    client = await world.connect()
+    await client.ask(delete("t"), 5)
+    await create(client, new("t"))
+    again = world.broker.topics.get("t")
+    assert again is not None
+    assert again.topic_id != before.topic_id
+
+
+def delete(*names: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topic_names=list(names), timeout_ms=1000)
+
+
+def delete_v6(**fields: Any) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(**fields)], timeout_ms=1000)
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_deleted_topics_are_gone(world: World, version: int) -> None:
+    world.topic("t", 2)
+    client = await world.connect()
+    await world.produce(client, world.batch((b"k", b"v")))
+    request = delete("t") if version < 6 else delete_v6(name="t")
+    answer = await client.ask(request, version)
+    assert [(result.name, result.error_code) for result in answer.responses] == [("t", 0)]
+    assert world.broker.topics.get("t") is None
+    assert TopicPartition("t", 0) not in world.broker.partitions
+    assert not [path for path in world.directory.iterdir() if path.name.startswith("t-")]
+    refused = await world.produce(client, world.batch((b"k", b"v")))
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (TOPIC, "t") not in read_state(world.broker.logs.logs[METADATA_PARTITION])
+
+
+async def test_deletion_wakes_who_waits(world: World) -> None:
+    """A long poll on a topic that is deleted is answered, with an error."""
+    world.topic("t")
+    waiting, deleting = await world.connect(), await world.connect()
+    sent = waiting.send(fetch_request([("t", 0, 0)], max_wait_ms=1_000_000, min_bytes=1), 12)
+    partition = world.broker.partitions[TopicPartition("t", 0)]
+    await until(lambda: partition.high_watermark_waiters)
+    await deleting.ask(delete("t"), 5)
+    correlation_id, answer = await waiting.receive(FetchResponse, 12)
+    assert correlation_id == sent
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_deletion_by_id(world: World) -> None:
+    topic = world.topic("t")
+    client = await world.connect()
+    answer = await client.ask(delete_v6(name=None, topic_id=topic.topic_id), 6)
+    assert [(result.name, result.error_code) for result in answer.responses] == [("t", 0)]
+    again = await client.ask(delete_v6(name=None, topic_id=topic.topic_id), 6)
+    assert again.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    both = await client.ask(delete_v6(name="t", topic_id=topic.topic_id), 6)
+    assert both.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    neither = await client.ask(delete_v6(name=None), 6)
+    assert neither.responses[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_what_cannot_be_deleted(world: World) -> None:
+    world.topic("t")
+    client = await world.connect()
+    answer = await client.ask(delete("none", METADATA_TOPIC, "t", "t"), 5)
+    assert {result.name: result.error_code for result in answer.responses} == {
+        "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        METADATA_TOPIC: ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "t": ErrorCode.INVALID_REQUEST,
+    }
+
+
+async def test_deletion_may_be_disabled(make_world: MakeWorld) -> None:
+    world = await make_world(delete_topic_enable="false")
+    world.topic("t")
+    client = await world.connect()
+    for version, code in ((2, ErrorCode.INVALID_REQUEST), (5, ErrorCode.TOPIC_DELETION_DISABLED)):
+        answer = await client.ask(delete("t"), version)
+        assert answer.responses[0].error_code == code
+
+
+def grow(name: str, count: int, **fields: Any) -> CreatePartitionsRequest:
+    validate_only = fields.pop("validate_only", False)
+    topics = [Growable(name=name, count=count, **{"assignments": None, **fields})]
+    return CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_s20_topics_grow(world: World, version: int) -> None:
+    """S20, G22: the count grows, old records stay, the new partitions serve, also after a restart."""
+    world.topic("t", 1)
+    client = await world.connect()
+    await world.produce(client, world.batch((b"k", b"v")))
+    answer = await client.ask(grow("t", 3), version)
+    assert [(result.name, result.error_code) for result in answer.results] == [("t", 0)]
+    assert (await world.produce(client, world.batch((b"k", b"v")), partition=2)).error_code == 0
+    await world.restart()
+    client = await world.connect()
+    assert await world.values(client) == [b"v"]
+    assert await world.values(client, partition=2) == [b"v"]
+
+
+async def test_s20_topics_never_shrink(world: World) -> None:
+    world.topic("t", 2)
+    client = await world.connect()
+    refusals = [
+        (grow("t", 1), ErrorCode.INVALID_PARTITIONS),
+        (grow("t", 2), ErrorCode.INVALID_PARTITIONS),
+        (grow("t", 1_000_000), ErrorCode.INVALID_PARTITIONS),
+        (grow("none", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (grow(METADATA_TOPIC, 2), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (grow("t", 3, assignments=[]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (
+            grow("t", 3, assignments=[Growable.CreatePartitionsAssignment(broker_ids=[7])]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+    ]
+    for request, code in refusals:
+        answer = await client.ask(request, 3)
+        assert [result.error_code for result in answer.results] == [code]
+        assert answer.results[0].error_message
+    topic = world.broker.topics.get("t")
+    assert topic is not None
+    assert topic.partition_count == 2
+
+
+async def test_growth_may_be_tried(world: World) -> None:
+    world.topic("t", 2)
+    client = await world.connect()
+    answer = await client.ask(grow("t", 3, validate_only=True), 3)
+    assert answer.results[0].error_code == 0
+    assert TopicPartition("t", 2) not in world.broker.partitions
+
+
+async def test_an_interrupted_deletion_is_finished(world: World) -> None:
+    """A crash after the deletion was decided: the next start removes the directories."""
+    topic = world.topic("t", 2)
+    registry = world.broker.topics
+    value = {"id": str(topic.topic_id), "partitions": 2, "configs": {}, "deleting": True}
+    registry._append(TOPIC, "t", value)
+    await world.restart()
+    assert world.broker.topics.get("t") is None
+    names = [path.name for path in world.directory.iterdir()]
+    assert not [name for name in names if name.startswith("t-") and not is_deleted_directory(name)]
+    world.topic("t")
+    assert world.broker.partitions[TopicPartition("t", 0)].log.log_end_offset == 0
+
+
+async def test_directories_nobody_knows_are_adopted_and_kept(world: World) -> None:
+    """A Kafka data directory opens: its topics appear, and nothing of them is deleted by age or size."""
+    topic = world.topic("kafkas", 2)
+    client = await world.connect()
+    await world.produce(client, world.batch((b"k", b"v")), topic="kafkas", partition=1)
+    world.broker.topics._append(TOPIC, "kafkas", None)
+    await world.restart()
+    adopted = world.broker.topics.get("kafkas")
+    assert adopted is not None
+    assert (adopted.partition_count, adopted.topic_id) == (2, topic.topic_id)
+    assert adopted.overrides == KEEP_EVERYTHING
+    client = await world.connect()
+    assert await world.values(client, "kafkas", 1) == [b"v"]
+
+
+async def test_a_full_disk_leaves_no_half_topic(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = world.broker.logs.create
+
+    def create_or_fail(topic_partition: TopicPartition, *arguments: Any) -> Any:
+        if topic_partition.partition == 1:
+            raise OSError(28, "No space left on device")
+        return real(topic_partition, *arguments)
+
+    monkeypatch.setattr(world.broker.logs, "create", create_or_fail)
+    with pytest.raises(KafkaError) as caught:
+        world.broker.topics.create("t", 3)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.broker.topics.get("t") is None
+    assert TopicPartition("t", 0) not in world.broker.partitions
+    monkeypatch.undo()
+    await world.restart()
+    assert world.broker.topics.get("t") is None
+    world.topic("t", 3)
+
+
+async def test_settings_that_are_not_understood_do_not_stop_the_start(world: World) -> None:
+    topic = world.topic("t")
+    value = {
+        "id": str(topic.topic_id),
+        "partitions": 1,
+        "configs": {"of.the.future": "1", "retention.ms": "9"},
+    }
+    world.broker.topics._append(TOPIC, "t", value)
+    await world.restart()
+    again = world.broker.topics.get("t")
+    assert again is not None
+    assert again.config.retention_ms == 9
