@@ -1,0 +1,89 @@
+"""How far each log is clean: `cleaner-offset-checkpoint` of each data directory.
+
+Written only after a swap (T126): a crash in between cleans the same part again, which is harmless. A file
+that is damaged counts as empty (T180), one that cannot be written is written again next time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from storage.layout import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointFile(Protocol):
+    def read(self) -> dict[TopicPartition, int]: ...
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None: ...
+
+
+class Directory(Protocol):
+    """What is asked of a data directory (`storage.manager.DataDirectory`)."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def cleaner_checkpoint(self) -> CheckpointFile: ...
+
+
+class Directories(Protocol):
+    """What is asked of a `LogManager`."""
+
+    @property
+    def directories(self) -> Sequence[Directory]: ...
+
+
+class CleanerCheckpoints:
+    """Owned by: any thread, under lock."""
+
+    def __init__(self, source: Directories) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._offsets: dict[Path, dict[TopicPartition, int]] = {}
+
+    def _load(self) -> dict[Path, dict[TopicPartition, int]]:
+        for directory in self._source.directories:
+            if directory.path not in self._offsets:
+                self._offsets[directory.path] = directory.cleaner_checkpoint.read()
+        return self._offsets
+
+    def offset_of(self, directory: Path, topic_partition: TopicPartition) -> int | None:
+        """The first dirty offset as it was written down; None when the log was never cleaned."""
+        with self._lock:
+            return self._load().get(directory, {}).get(topic_partition)
+
+    def put(self, directory: Path, topic_partition: TopicPartition, offset: int) -> None:
+        with self._lock:
+            known = self._load().setdefault(directory, {})
+            if known.get(topic_partition) != offset:
+                known[topic_partition] = offset
+                self._write(directory)
+
+    def forget(self, gone: Iterable[TopicPartition]) -> None:
+        """The partitions were deleted (T122)."""
+        doomed = set(gone)
+        with self._lock:
+            for directory, known in self._load().items():
+                if doomed & known.keys():
+                    for topic_partition in doomed & known.keys():
+                        del known[topic_partition]
+                    self._write(directory)
+
+    def known(self) -> set[TopicPartition]:
+        with self._lock:
+            return {one for known in self._load().values() for one in known}
+
+    def _write(self, path: Path) -> None:
+        for directory in self._source.directories:
+            if directory.path == path:
+                try:
+                    directory.cleaner_checkpoint.write(self._offsets[path])
+                except OSError as error:
+                    logger.warning("the cleaner checkpoint of %s cannot be written: %s", path, error)

@@ -1,0 +1,283 @@
+"""One cleaning of one log: map -> group -> rewrite -> swap (Kafka's `Cleaner.doClean`).
+
+Everything here runs on a cleaner thread and reads closed segments only. The two moments that touch the log
+itself, the snapshot at the beginning and the swap of each group, are run by its owner.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from cleaner import filter_kernels, results
+from cleaner.filter_kernels import Knowledge
+from cleaner.grouping import SegmentSize, group_segments
+from cleaner.mapping import Mapper
+from cleaner.offset_map import OffsetMap
+from cleaner.reading import ChunkReader
+from cleaner.results import CleanResult, Range
+from cleaner.rewriting import Rewriter, Sink
+from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, SIZE_BYTES, read_table
+from storage.cleaned_segment import CleanedSegment
+from storage.log import Log
+from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.types import AbortedTransaction, LogSnapshot
+
+T = TypeVar("T")
+RunOnOwner = Callable[[Callable[[], Any]], Any]
+
+LAST_OFFSET_BITS_BYTES = 16 << 20
+LONG_MAX = 2**63 - 1
+SPLIT_ROWS = [POSITION, SIZE_BYTES, BASE_OFFSET, LAST_OFFSET]
+DEFAULT_READ_BYTES = 2 << 20
+
+_REASON_NAMES = {
+    filter_kernels.SUPERSEDED: results.SUPERSEDED,
+    filter_kernels.TOMBSTONE: results.TOMBSTONE,
+    filter_kernels.ABORTED: results.ABORTED,
+    filter_kernels.KEYLESS: results.KEYLESS,
+    filter_kernels.MARKER: results.MARKER,
+}
+
+
+class CleaningAborted(Exception):
+    """Somebody asked for the log; what was not swapped yet is undone."""
+
+
+class FileSink:
+    """The cleaned files of one group: one segment, or more when it would outgrow its limits (T59, T110)."""
+
+    def __init__(self, snapshot: LogSnapshot, group: Sequence[Segment]) -> None:
+        self._snapshot = snapshot
+        self._segment_bytes = snapshot.config.segment_bytes
+        self._disk = group[0].file.disk
+        self.cleaned: list[CleanedSegment] = []
+        self._begin(group[0].base_offset)
+
+    def _begin(self, base_offset: int) -> CleanedSegment:
+        self.cleaned.append(
+            CleanedSegment.create(self._snapshot.directory, base_offset, self._snapshot.config, self._disk)
+        )
+        return self.cleaned[-1]
+
+    def write(self, batches: memoryview, last_offset: int) -> None:
+        target = self.cleaned[-1]
+        if self._fits(target, len(batches), last_offset):
+            target.append(batches)
+            return
+        table, _, _ = read_table(batches)
+        start = 0
+        for position, size, base_offset, last in table[SPLIT_ROWS].T.tolist():
+            pending = position - start
+            if self._fits(target, pending + size, last):
+                continue
+            if target.size_bytes or pending or last - target.base_offset > MAX_RELATIVE_OFFSET:
+                if pending:
+                    target.append(batches[start:position])
+                start = position
+                target = self._begin(base_offset)
+        target.append(batches[start:])
+
+    def _fits(self, target: CleanedSegment, size: int, last_offset: int) -> bool:
+        is_near = last_offset - target.base_offset <= MAX_RELATIVE_OFFSET
+        return is_near and target.size_bytes + size <= self._segment_bytes
+
+    def add_aborted(self, transactions: Sequence[AbortedTransaction]) -> None:
+        if transactions:
+            self.cleaned[-1].add_aborted(transactions)
+
+    def finish(self, last_modified_ms: int) -> None:
+        for one in self.cleaned:
+            one.finish(last_modified_ms)
+
+    def abandon(self) -> None:
+        for one in self.cleaned:
+            one.abandon()
+
+
+class NullSink:
+    """Where a dry run writes."""
+
+    def write(self, batches: memoryview, last_offset: int) -> None:
+        """Nothing is kept."""
+
+    def add_aborted(self, transactions: Sequence[AbortedTransaction]) -> None:
+        """Nothing is kept."""
+
+
+class Cleaner:
+    """The buffers of one cleaner thread and the work done with them. Owned by: one cleaner thread.
+
+    `account` is told of all bytes read and written before the next chunk; it may wait (throttle) and raise
+    `CleaningAborted`.
+    """
+
+    def __init__(
+        self,
+        *,
+        map_bytes: int,
+        load_factor: float,
+        run_on_owner: RunOnOwner,
+        account: Callable[[int], None] = lambda size: None,
+        read_bytes: int = DEFAULT_READ_BYTES,
+    ) -> None:
+        self._map = OffsetMap(map_bytes, load_factor)
+        self._run_on_owner = run_on_owner
+        self._account = account
+        self._read_bytes = read_bytes
+
+    def clean(self, log: Log, wanted: Range, now_ms: int, *, is_dry: bool = False) -> CleanResult:
+        """Clean `log` up to the end of `wanted`, or as far as the map reaches; the log is changed by its
+        owner.
+        """
+        snapshot: LogSnapshot = self._run_on_owner(log.snapshot)
+        result = CleanResult(
+            snapshot.topic_partition,
+            wanted.first_dirty_offset,
+            wanted.first_dirty_offset,
+            now_ms,
+            wrote=not is_dry,
+        )
+        reader = ChunkReader(self._read_bytes, self._account)
+        try:
+            keyless = self._map_dirty_part(snapshot, wanted, reader, result)
+            groups = group_for_rewriting(snapshot, min(result.end_offset, wanted.end), wanted.end)
+            rewriter = self._rewriter(snapshot, wanted, reader, now_ms)
+            for group in groups:
+                began = time.perf_counter()
+                cleaned = rewrite_group(rewriter, snapshot, group, is_dry=is_dry)
+                if not is_dry:
+                    self._swap(log, group, cleaned, now_ms)
+                result.segments_read += len(group)
+                result.segments_written += len(cleaned)
+                result.rewrite_seconds += time.perf_counter() - began
+            self._report(rewriter, keyless, result, now_ms, snapshot)
+            return result
+        finally:
+            self._map.clear()
+
+    def _map_dirty_part(
+        self, snapshot: LogSnapshot, wanted: Range, reader: ChunkReader, result: CleanResult
+    ) -> int:
+        """Fill the map; how many records without a key were seen."""
+        began = time.perf_counter()
+        mapper = Mapper(self._map, reader)
+        dirty = segments_between(snapshot.segments, wanted.first_dirty_offset, wanted.end)
+        mapper.run(dirty, wanted.first_dirty_offset, wanted.end, aborted_in(dirty, snapshot.segments))
+        result.end_offset = max(wanted.first_dirty_offset, self._map.latest_offset + 1)
+        result.map_records = mapper.records_read
+        result.map_bytes = mapper.bytes_read
+        result.map_keys = len(self._map)
+        result.map_utilization = self._map.utilization
+        result.map_seconds = time.perf_counter() - began
+        return mapper.keyless
+
+    def _rewriter(self, snapshot: LogSnapshot, wanted: Range, reader: ChunkReader, now_ms: int) -> Rewriter:
+        bits = self._map.last_offset_bits(wanted.first_dirty_offset, LAST_OFFSET_BITS_BYTES)
+        known = Knowledge(
+            self._map.table, self._map.secret, bits, wanted.first_dirty_offset, self._map.latest_offset,
+            now_ms, min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms),
+        )  # fmt: skip
+        return Rewriter(
+            reader,
+            known,
+            active_producers=dict(snapshot.active_producers),
+            aborted=aborted_in(snapshot.segments, snapshot.segments),
+            end_of_round=wanted.end,
+            account=self._account,
+        )
+
+    def _swap(
+        self, log: Log, group: Sequence[Segment], cleaned: Sequence[CleanedSegment], now_ms: int
+    ) -> None:
+        """Have the owner put the new segments in the old ones' place; then the part of it that waits."""
+        try:
+            job = self._run_on_owner(lambda: log.replace_segments(group, cleaned, now_ms))
+        except BaseException:
+            in_use = {id(segment.file) for segment in log.segments}
+            for one in cleaned:
+                if id(one.file) not in in_use:
+                    one.abandon()
+            raise
+        job.run()
+
+    @staticmethod
+    def _report(
+        rewriter: Rewriter, keyless: int, result: CleanResult, now_ms: int, snapshot: LogSnapshot
+    ) -> None:
+        result.records_read = rewriter.records_read
+        result.records_kept = rewriter.records_kept
+        result.bytes_read = rewriter.bytes_read
+        result.bytes_written = rewriter.bytes_written
+        result.removed = {_REASON_NAMES[reason]: count for reason, count in rewriter.removed(keyless).items()}
+        result.tombstones_kept = rewriter.tombstones_kept
+        if rewriter.tombstones_kept:
+            result.newest_horizon_ms = min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms)
+
+
+def segments_between(segments: Sequence[Segment], start: int, end: int) -> Sequence[Segment]:
+    """The segments that hold [start, end): from the one with `start` in it to the last that begins before
+    `end`.
+    """
+    found = [segment for segment in segments if segment.base_offset < end]
+    while len(found) > 1 and found[1].base_offset <= start:
+        found.pop(0)
+    return found
+
+
+def aborted_in(wanted: Sequence[Segment], segments: Sequence[Segment]) -> list[AbortedTransaction]:
+    """Every aborted transaction that may touch `wanted`: its entry stands where its marker is, perhaps
+    later.
+    """
+    if not wanted:
+        return []
+    start = wanted[0].base_offset
+    return [
+        one
+        for segment in segments
+        if segment.base_offset >= start
+        for one in segment.aborted_transactions()
+        if one.last_offset >= start
+    ]
+
+
+def group_for_rewriting(
+    snapshot: LogSnapshot, end_offset: int, first_uncleanable: int
+) -> list[Sequence[Segment]]:
+    """All segments up to the end of the mapped part, as groups that become one segment each."""
+    segments = [segment for segment in snapshot.segments if segment.base_offset < end_offset]
+    sizes = [
+        SegmentSize(
+            segment.base_offset,
+            segment.size_bytes,
+            segment.offset_index.size_bytes(),
+            segment.time_index.size_bytes(),
+        )
+        for segment in segments
+    ]
+    groups = group_segments(
+        sizes,
+        max_log_bytes=snapshot.config.segment_bytes,
+        max_index_bytes=snapshot.config.segment_index_bytes,
+        first_uncleanable_offset=first_uncleanable,
+    )
+    return [segments[group.start : group.stop] for group in groups]
+
+
+def rewrite_group(
+    rewriter: Rewriter, snapshot: LogSnapshot, group: Sequence[Segment], *, is_dry: bool
+) -> list[CleanedSegment]:
+    """Write the survivors of `group`; on any failure nothing is left of it."""
+    if is_dry:
+        nothing: Sink = NullSink()
+        rewriter.rewrite(group, nothing)
+        return []
+    sink = FileSink(snapshot, group)
+    try:
+        rewriter.rewrite(group, sink)
+        sink.finish(group[-1].last_modified_ms)
+    except BaseException:
+        sink.abandon()
+        raise
+    return sink.cleaned

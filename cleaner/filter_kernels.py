@@ -1,0 +1,411 @@
+"""Kernels of the third step: which records of a batch survive, and the batch that is left of them.
+
+What the decisions are is said in `retention.py`, in Python and one record at a time; here they are made for
+a chunk of a segment at a time, and tests hold the two against each other. A record of the mapped part
+survives when the bit of its offset says that it is its key's last (`OffsetMap.last_offset_bits`), so only
+the clean part needs the map itself. A batch without a surviving bit is passed over unread.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy
+
+from cleaner.map_kernels import CODEC_MASK, HEADER_BYTES
+from cleaner.offset_map import Bytes, Longs, find_hashed, siphash
+from protocol.kernel import kernel
+from protocol.record_kernels import (
+    INT_BITS,
+    LONG_BITS,
+    OK,
+    TRUNCATED,
+    copy_bytes,
+    read_varint,
+    varint_bytes,
+    write_varint,
+)
+from storage.batch_table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LAST_OFFSET,
+    POSITION,
+    RECORD_COUNT,
+    SIZE_BYTES,
+    read_unsigned,
+)
+
+LOG_APPEND_TIME = 0x08
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+LENGTH_PREFIX_BYTES = 12
+NO_TIMESTAMP = -1
+
+# What is decided about a batch before its records are looked at.
+DISCARD = 1  # the records go, whatever their keys
+KEEP_SHELL = 2  # the header stays even when no record does
+ARM = 4  # a marker of which the transaction is gone: it gets a delete horizon
+
+# Why a call ended.
+DONE = 0
+OUTPUT_FULL = 1
+COMPRESSED = 2
+BROKEN = 3
+
+# The rows of a batch's records.
+START = 0
+SIZE = 1
+REST = 2  # position of the offset delta, from which on the bytes never change
+TIMESTAMP_DELTA = 3
+OFFSET_DELTA = 4
+KEY_POSITION = 5
+KEY_BYTES = 6
+HAS_VALUE = 7
+KEEP = 8
+RECORD_ROWS = 9
+
+# What is counted.
+READ = 0
+KEPT = 1
+SUPERSEDED = 2
+TOMBSTONE = 3
+KEYLESS = 4
+ABORTED = 5
+MARKER = 6
+UNMARKED = 7  # of the mapped part: superseded or keyless, the mapping knows how many of each
+TOMBSTONES_KEPT = 8
+TALLY_NUMBERS = 9
+
+GROWTH_BYTES = 12  # by which a record may grow when its timestamp delta is written anew
+
+
+class Knowledge(NamedTuple):
+    """What one rewriting knows; times in ms."""
+
+    table: Any
+    secret: Any
+    bits: Any
+    bits_start: int
+    latest_offset: int
+    now_ms: int
+    new_horizon_ms: int
+
+
+@kernel
+def no_bit(bits: Bytes, first: int, last: int) -> bool:
+    """Whether none of the bits first ... last is set."""
+    first_byte = first >> 3
+    last_byte = last >> 3
+    for index in range(first_byte, last_byte + 1):
+        byte = numpy.int64(bits[index])
+        if index == first_byte:
+            byte &= 0xFF << (first & 7)
+        if index == last_byte:
+            byte &= 0xFF >> (7 - (last & 7))
+        if byte & 0xFF:
+            return False
+    return True
+
+
+@kernel
+def list_records(data: Bytes, position: int, end: int, count: int, rows: Longs) -> int:
+    """Fill the first `count` columns of `rows`; OK when data[position:end] is just so many records."""
+    if count > rows.shape[1]:
+        return TRUNCATED
+    for index in range(count):
+        start = position
+        size, position = read_varint(data, position, end, INT_BITS)
+        if position < 0 or size < 1 or size > end - position:
+            return TRUNCATED
+        record_end = position + size
+        delta, position = read_varint(data, position + 1, record_end, LONG_BITS)
+        if position < 0:
+            return TRUNCATED
+        rows[TIMESTAMP_DELTA, index] = delta
+        rows[REST, index] = position
+        delta, position = read_varint(data, position, record_end, INT_BITS)
+        if position < 0:
+            return TRUNCATED
+        rows[OFFSET_DELTA, index] = delta
+        size, position = read_varint(data, position, record_end, INT_BITS)
+        if position < 0 or size < -1 or size > record_end - position:
+            return TRUNCATED
+        rows[KEY_POSITION, index] = position
+        rows[KEY_BYTES, index] = size
+        size, position = read_varint(data, position + max(size, 0), record_end, INT_BITS)
+        if position < 0:
+            return TRUNCATED
+        rows[HAS_VALUE, index] = 1 if size >= 0 else 0
+        rows[START, index] = start
+        rows[SIZE, index] = record_end - start
+        position = record_end
+    return OK if position == end else TRUNCATED
+
+
+@kernel
+def look_up_all(
+    data: Bytes, rows: Longs, count: int, base_offset: int, hashes: Any, known: Knowledge
+) -> None:
+    """KEEP of every record by key alone: 1 unless a later record of the key is known. Hashes come first."""
+    limit = known.bits_start if known.bits.size else known.latest_offset + 1
+    for index in range(count):
+        if rows[KEY_BYTES, index] >= 0 and base_offset + rows[OFFSET_DELTA, index] < limit:
+            low, high = siphash(
+                data,
+                rows[KEY_POSITION, index],
+                rows[KEY_BYTES, index],
+                known.secret[0],
+                known.secret[1],
+                1,
+                3,
+            )
+            hashes[0, index] = low
+            hashes[1, index] = high
+    for index in range(count):
+        offset = base_offset + rows[OFFSET_DELTA, index]
+        if offset >= limit:
+            relative = offset - known.bits_start
+            keep = offset > known.latest_offset or (known.bits[relative >> 3] >> (relative & 7)) & 1
+            rows[KEEP, index] = 1 if keep else 0
+        elif rows[KEY_BYTES, index] >= 0:
+            found = find_hashed(known.table, hashes[0, index], hashes[1, index])
+            rows[KEEP, index] = 1 if offset >= found else 0
+        else:
+            rows[KEEP, index] = 0
+
+
+@kernel
+def decide(
+    data: Bytes,
+    rows: Longs,
+    count: int,
+    base_offset: int,
+    horizon_ms: int,
+    hashes: Any,
+    known: Knowledge,
+    tally: Longs,
+) -> tuple[int, int]:
+    """Set KEEP of every record of a data batch: (how many stay, how many tombstones are among them).
+
+    `horizon_ms` is the batch's delete horizon, -1 when it has none yet.
+    """
+    look_up_all(data, rows, count, base_offset, hashes, known)
+    kept = 0
+    tombstones = 0
+    for index in range(count):
+        offset = base_offset + rows[OFFSET_DELTA, index]
+        if not rows[KEEP, index]:
+            if known.bits.size and offset >= known.bits_start:
+                tally[UNMARKED] += 1
+            elif rows[KEY_BYTES, index] < 0:
+                tally[KEYLESS] += 1
+            else:
+                tally[SUPERSEDED] += 1
+            continue
+        if not rows[HAS_VALUE, index]:
+            is_expired = 0 <= horizon_ms <= known.now_ms and offset <= known.latest_offset
+            if is_expired:
+                rows[KEEP, index] = 0
+                tally[TOMBSTONE] += 1
+                continue
+            tombstones += 1
+        kept += 1
+    tally[READ] += count
+    tally[KEPT] += kept
+    tally[TOMBSTONES_KEPT] += tombstones
+    return kept, tombstones
+
+
+@kernel
+def copy_record(data: Bytes, rows: Longs, index: int, delta: int, output: Bytes, at: int) -> int:
+    """Write one record with a new timestamp delta; the position behind it."""
+    rest = rows[REST, index]
+    end = rows[START, index] + rows[SIZE, index]
+    if delta == rows[TIMESTAMP_DELTA, index]:
+        return copy_bytes(data, rows[START, index], end, output, at)
+    at = write_varint(output, at, 1 + varint_bytes(delta) + end - rest)
+    output[at] = 0
+    at = write_varint(output, at + 1, delta)
+    return copy_bytes(data, rest, end, output, at)
+
+
+@kernel
+def copy_kept(
+    data: Bytes,
+    rows: Longs,
+    count: int,
+    base_timestamp: int,
+    stamped: int,
+    horizon_ms: int,
+    output: Bytes,
+    at: int,
+) -> tuple[int, int, int]:
+    """Write the records with KEEP: (position behind them, new base timestamp, their largest timestamp).
+
+    The base is the horizon, if there is one, else the first record's time. `stamped` is the time of a
+    LogAppendTime batch, which every record takes, else -1.
+    """
+    new_base = horizon_ms
+    largest = NO_TIMESTAMP
+    for index in range(count):
+        if not rows[KEEP, index]:
+            continue
+        timestamp = stamped if stamped != NO_TIMESTAMP else base_timestamp + rows[TIMESTAMP_DELTA, index]
+        if new_base == NO_TIMESTAMP:
+            new_base = timestamp
+        largest = max(largest, timestamp)
+        at = copy_record(data, rows, index, timestamp - new_base, output, at)
+    return at, new_base, largest
+
+
+@kernel
+def write_number(output: Bytes, at: int, size: int, number: int) -> None:
+    """`size` big-endian bytes."""
+    for index in range(size):
+        output[at + index] = (number >> (8 * (size - 1 - index))) & 0xFF
+
+
+@kernel
+def write_shell(chunk: Bytes, position: int, output: Bytes, at: int) -> int:
+    """The empty batch that keeps a producer's last sequence, or the end offset (T50); its checksum is due."""
+    at_end = copy_bytes(chunk, position, position + HEADER_BYTES, output, at)
+    attributes = read_unsigned(chunk, position + 21, 2) & ~(CODEC_MASK | DELETE_HORIZON)
+    write_number(output, at + 8, 4, HEADER_BYTES - LENGTH_PREFIX_BYTES)
+    write_number(output, at + 21, 2, attributes)
+    write_number(output, at + 27, 8, NO_TIMESTAMP)
+    write_number(output, at + 57, 4, 0)
+    return at_end
+
+
+@kernel
+def rebuild_batch(
+    chunk: Bytes, position: int, attributes: int, rows: Longs, count: int, kept: int, horizon_ms: int,
+    output: Bytes, at: int,
+) -> int:  # fmt: skip
+    """An uncompressed batch of the kept records; everything but length, times, count and checksum is the old
+    one's. The checksum is due.
+    """
+    stamped = read_unsigned(chunk, position + 35, 8) if attributes & LOG_APPEND_TIME else NO_TIMESTAMP
+    old_base = read_unsigned(chunk, position + 27, 8)
+    copy_bytes(chunk, position, position + HEADER_BYTES, output, at)
+    end, new_base, largest = copy_kept(
+        chunk, rows, count, old_base, stamped, horizon_ms, output, at + HEADER_BYTES
+    )
+    if horizon_ms != NO_TIMESTAMP:
+        attributes |= DELETE_HORIZON
+    write_number(output, at + 8, 4, end - at - LENGTH_PREFIX_BYTES)
+    write_number(output, at + 21, 2, attributes)
+    write_number(output, at + 27, 8, new_base)
+    if stamped == NO_TIMESTAMP:
+        write_number(output, at + 35, 8, largest)
+    write_number(output, at + 57, 4, kept)
+    return end
+
+
+@kernel
+def horizon_of(chunk: Bytes, position: int, attributes: int) -> int:
+    return read_unsigned(chunk, position + 27, 8) if attributes & DELETE_HORIZON else NO_TIMESTAMP
+
+
+@kernel
+def is_superseded_whole(batches: Longs, index: int, known: Knowledge) -> bool:
+    """Whether the bits alone tell that no record of this batch is its key's last."""
+    first = batches[BASE_OFFSET, index]
+    last = batches[LAST_OFFSET, index]
+    if not known.bits.size or first < known.bits_start or last > known.latest_offset or last < first:
+        return False
+    return no_bit(known.bits, first - known.bits_start, last - known.bits_start)
+
+
+@kernel
+def filter_batch(
+    chunk: Bytes, batches: Longs, index: int, rows: Longs, hashes: Any, known: Knowledge, tally: Longs
+) -> tuple[int, int, int]:
+    """Decide about an uncompressed data batch: (fault, records that stay, tombstones among them)."""
+    position = batches[POSITION, index]
+    count = batches[RECORD_COUNT, index]
+    end = position + batches[SIZE_BYTES, index]
+    if list_records(chunk, position + HEADER_BYTES, end, count, rows) != OK:
+        return BROKEN, 0, 0
+    horizon = horizon_of(chunk, position, batches[ATTRIBUTES, index])
+    kept, tombstones = decide(chunk, rows, count, batches[BASE_OFFSET, index], horizon, hashes, known, tally)
+    return DONE, kept, tombstones
+
+
+@kernel
+def filter_batches(
+    chunk: Bytes, batches: Longs, verdicts: Bytes, first: int, count: int, rows: Longs, hashes: Any,
+    known: Knowledge, output: Bytes, at: int, rebuilt: Longs, tally: Longs,
+) -> tuple[int, int, int, int]:  # fmt: skip
+    """Write what survives of the batches [first, count): (why it ended, at which batch, end of the output,
+    how many were written anew).
+
+    The columns of `rebuilt` are (batch, position in the output) of those whose checksum is due.
+    """
+    made = 0
+    for index in range(first, count):
+        position = batches[POSITION, index]
+        records = batches[RECORD_COUNT, index]
+        attributes = batches[ATTRIBUTES, index]
+        size = batches[SIZE_BYTES, index]
+        if output.size - at < size + records * GROWTH_BYTES:
+            return OUTPUT_FULL, index, at, made
+        kept = 0
+        tombstones = 0
+        if records < 0:
+            return BROKEN, index, at, made
+        if verdicts[index] & DISCARD:
+            tally[READ] += records
+            tally[MARKER if attributes & CONTROL else ABORTED] += records
+        elif records > 0 and attributes & CONTROL == 0 and is_superseded_whole(batches, index, known):
+            tally[READ] += records
+            tally[UNMARKED] += records
+        elif records > 0 and attributes & CODEC_MASK:
+            return COMPRESSED, index, at, made
+        elif records > 0 and attributes & CONTROL:
+            if list_records(chunk, position + HEADER_BYTES, position + size, records, rows) != OK:
+                return BROKEN, index, at, made
+            rows[KEEP, :records] = 1
+            tally[READ] += records
+            tally[KEPT] += records
+            kept = records
+        elif records > 0:
+            fault, kept, tombstones = filter_batch(chunk, batches, index, rows, hashes, known, tally)
+            if fault != DONE:
+                return BROKEN, index, at, made
+        if kept == 0:
+            if verdicts[index] & KEEP_SHELL:
+                rebuilt[0, made] = index
+                rebuilt[1, made] = at
+                made += 1
+                at = write_shell(chunk, position, output, at)
+            continue
+        horizon = horizon_of(chunk, position, attributes)
+        is_armed_now = horizon == NO_TIMESTAMP and (tombstones > 0 or verdicts[index] & ARM)
+        if kept == records and not is_armed_now:
+            at = copy_bytes(chunk, position, position + size, output, at)
+            continue
+        rebuilt[0, made] = index
+        rebuilt[1, made] = at
+        made += 1
+        horizon = known.new_horizon_ms if is_armed_now else horizon
+        at = rebuild_batch(chunk, position, attributes, rows, records, kept, horizon, output, at)
+    return DONE, count, at, made
+
+
+@kernel
+def filter_payload(
+    payload: Bytes,
+    count: int,
+    base_offset: int,
+    horizon_ms: int,
+    rows: Longs,
+    hashes: Any,
+    known: Knowledge,
+    tally: Longs,
+) -> tuple[int, int, int]:
+    """As `filter_batch`, for the decompressed records of one batch."""
+    if list_records(payload, 0, payload.size, count, rows) != OK:
+        return BROKEN, 0, 0
+    kept, tombstones = decide(payload, rows, count, base_offset, horizon_ms, hashes, known, tally)
+    return DONE, kept, tombstones

@@ -1,0 +1,427 @@
+"""Which log is cleaned next, by whom, and how far each one is: the cleaner's memory (`LogCleanerManager`).
+
+The threads of `pool.py`, and whoever asks for a cleaning by hand, come here for work. A log has one
+cleaning at a time; others may pause or abort it. Logs are only read here; what changes one is run by its
+owner.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleaner.checkpoints import CleanerCheckpoints, Directories
+from cleaner.cleaner import Cleaner, CleaningAborted, RunOnOwner
+from cleaner.offset_map import OffsetMap
+from cleaner.quarantine import Quarantine, Uncleanable
+from cleaner.results import CleanResult, Range
+from cleaner.selection import Assessment, LogView, Reason, Rules, SegmentView, assess, dirtiest
+from cleaner.states import IDLE, CleaningState, Move, Phase, after
+from cleaner.statistics import CleanerStatistics, PartitionCleanStats, PartitionTotals, partition_clean_stats
+from cleaner.throttle import Throttle
+from storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from config.broker import BrokerConfig
+    from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+RETENTION_INTERVAL_MS = 1000
+
+
+class CleaningRefused(Exception):
+    """A cleaning that was asked for by hand cannot be done now; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A log and what of it is to be cleaned."""
+
+    log: Log
+    range: Range
+    assessment: Assessment
+
+
+def view_of(log: Log) -> LogView:
+    """A log as selection sees it; any thread. The active segment is the last."""
+    segments = log.segments
+    active = segments[-1]
+    closed = [
+        SegmentView(one.base_offset, one.size_bytes, one.first_batch_timestamp, one.largest_timestamp)
+        for one in segments[:-1]
+    ]
+    return LogView(
+        log.log_start_offset,
+        log.log_end_offset,
+        log.last_stable_offset,
+        active.base_offset,
+        active.size_bytes,
+        closed,
+    )
+
+
+def rules_of(log: Log) -> Rules:
+    config = log.config
+    return Rules(
+        config.is_compacted,
+        config.is_deleted,
+        config.min_cleanable_dirty_ratio,
+        config.min_compaction_lag_ms,
+        config.max_compaction_lag_ms,
+    )
+
+
+class CleanerManager:
+    """Owned by: any thread, under lock."""
+
+    def __init__(
+        self,
+        logs: Callable[[], Iterable[Log]],
+        checkpoints: Directories,
+        config: BrokerConfig,
+        now_ms: Callable[[], int],
+        run_on_owner: RunOnOwner,
+    ) -> None:
+        self._logs = logs
+        self.checkpoints = CleanerCheckpoints(checkpoints)
+        self.config = config
+        self.now_ms = now_ms
+        self.run_on_owner = run_on_owner
+        self.throttle = Throttle(config.log_cleaner_io_max_bytes_per_second)
+        self.statistics = CleanerStatistics()
+        self._changed = threading.Condition()
+        self._states: dict[TopicPartition, CleaningState] = {}
+        self._quarantine = Quarantine()
+        self._totals: dict[TopicPartition, PartitionTotals] = {}
+        self._next_retention_ms = 0
+
+    # States
+
+    def state_of(self, topic_partition: TopicPartition) -> CleaningState:
+        return self._states.get(topic_partition, IDLE)
+
+    def _move(self, topic_partition: TopicPartition, move: Move) -> CleaningState:
+        state = after(self.state_of(topic_partition), move)
+        if state == IDLE:
+            self._states.pop(topic_partition, None)
+        else:
+            self._states[topic_partition] = state
+        self._changed.notify_all()
+        return state
+
+    def pause(self, topic_partition: TopicPartition) -> None:
+        """Begin no cleaning of it until `resume`; one that runs is let finish."""
+        with self._changed:
+            self._move(topic_partition, Move.PAUSE)
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        """Take one pause back; `IllegalMove` when there is none."""
+        with self._changed:
+            self._move(topic_partition, Move.RESUME)
+
+    def abort_and_pause(self, topic_partition: TopicPartition) -> None:
+        """As `pause`, and return when no cleaning of it runs any more. Waits: not for the logs' owner to
+        call.
+
+        A partition that is no longer served was deleted: all that is known of it goes, its checkpoint too
+        (T122).
+        """
+        with self._changed:
+            self._move(topic_partition, Move.ABORT)
+            self._changed.wait_for(
+                lambda: self.state_of(topic_partition).phase not in (Phase.ABORTED, Phase.IN_PROGRESS)
+            )
+        if all(log.topic_partition != topic_partition for log in self._logs()):
+            self.forget(topic_partition)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """The partition was deleted, and no cleaning of it runs."""
+        with self._changed:
+            self._states.pop(topic_partition, None)
+            self._quarantine.release(topic_partition)
+            self._totals.pop(topic_partition, None)
+        self.checkpoints.forget([topic_partition])
+
+    def check(self, topic_partition: TopicPartition) -> None:
+        """Called by a running cleaning at each chunk: `CleaningAborted` when somebody wants it to stop
+        (T42).
+        """
+        if self.state_of(topic_partition).phase is Phase.ABORTED:
+            raise CleaningAborted(str(topic_partition))
+
+    def retry(self, topic_partition: TopicPartition) -> None:
+        """Try a partition that was set aside again at once."""
+        with self._changed:
+            self._quarantine.release(topic_partition)
+
+    # Choosing
+
+    def assess(self, log: Log) -> Assessment:
+        """Weigh one log now: what would be cleaned, or why nothing is."""
+        now_ms = self.now_ms()
+        checkpoint = self.checkpoints.offset_of(log.directory.parent, log.topic_partition)
+        return assess(view_of(log), rules_of(log), checkpoint, now_ms, self._held(log, now_ms))
+
+    def _held(self, log: Log, now_ms: int) -> Reason | None:
+        if log.offline_reason is not None:
+            return Reason.OFFLINE
+        phase = self.state_of(log.topic_partition).phase
+        if phase in (Phase.IN_PROGRESS, Phase.ABORTED):
+            return Reason.IN_PROGRESS
+        if phase is Phase.PAUSED:
+            return Reason.PAUSED
+        return Reason.UNCLEANABLE if self._quarantine.holds(log.topic_partition, now_ms) else None
+
+    def grab(self) -> Work | None:
+        """The dirtiest log that is worth a cleaning, now ours; None when there is none (T23, T24)."""
+        now_ms = self.now_ms()
+        logs = [log for log in self._logs() if log.config.is_compacted]
+        self._prune({log.topic_partition for log in self._logs()})
+        with self._changed:
+            self.statistics.last_run_ms = now_ms
+            found = [(log, one) for log in logs if (one := self._assess_safely(log, now_ms)) is not None]
+            seen = [one for _, one in found if one.total_bytes]
+            self.statistics.max_dirty_percent = 100.0 * max((one.dirty_ratio for one in seen), default=0.0)
+            delays = (one.compaction_delay_ms for _, one in found)
+            self.statistics.max_compaction_delay_secs = max(delays, default=0) / 1000
+            chosen = dirtiest([one for _, one in found])
+            if chosen is None:
+                return None
+            log, assessment = found[chosen]
+            self._move(log.topic_partition, Move.BEGIN)
+        return Work(log, Range(assessment.first_dirty_offset, assessment.end), assessment)
+
+    def _assess_safely(self, log: Log, now_ms: int) -> Assessment | None:
+        """As `assess`; a log whose figures cannot be had is set aside alone (T25)."""
+        try:
+            assessment = self.assess(log)
+        except Exception as error:
+            if not self._quarantine.holds(log.topic_partition, now_ms):
+                self._set_aside(log, error, now_ms)
+            return None
+        self._mend_checkpoint(log, assessment)
+        return assessment
+
+    def _mend_checkpoint(self, log: Log, assessment: Assessment) -> None:
+        """A checkpoint that cannot be right is replaced even if nothing is cleaned now (T3, T4)."""
+        reset = assessment.checkpoint_reset
+        if reset is None or assessment.reason is Reason.IN_PROGRESS:
+            return
+        if not log.config.is_deleted:
+            logger.warning(
+                "%s: %s; it counts as dirty from %d on", log.name, reset.value, assessment.first_dirty_offset
+            )
+        self.checkpoints.put(log.directory.parent, log.topic_partition, assessment.first_dirty_offset)
+
+    def _prune(self, served: set[TopicPartition]) -> None:
+        """Forget partitions that are no longer served."""
+        for gone in (self._states.keys() | self.checkpoints.known()) - served:
+            if self.state_of(gone).phase not in (Phase.IN_PROGRESS, Phase.ABORTED):
+                self.forget(gone)
+
+    # Cleaning
+
+    def clean_now(self, topic_partition: TopicPartition, *, is_dry: bool = False) -> CleanResult:
+        """Clean everything cleanable of one log, whatever the ratio; or only count, in a dry run.
+
+        For a thread that may wait; uses a map of its own. A partition that was set aside is tried.
+        CleaningRefused, or the error that ended the cleaning.
+        """
+        log = next((one for one in self._logs() if one.topic_partition == topic_partition), None)
+        if log is None or not log.config.is_compacted:
+            raise CleaningRefused(f"{topic_partition} is no compacted partition of this broker")
+        with self._changed:
+            self._quarantine.release(topic_partition)
+            assessment = self.assess(log)
+            if assessment.reason in (Reason.IN_PROGRESS, Reason.PAUSED, Reason.OFFLINE):
+                raise CleaningRefused(f"{topic_partition}: {assessment.reason.value}")
+            self._move(topic_partition, Move.BEGIN)
+        work = Work(log, Range(assessment.first_dirty_offset, assessment.end), assessment)
+        try:
+            cleaner = self.make_cleaner(self._account_for(topic_partition))
+        except ValueError as error:
+            with self._changed:
+                self._move(topic_partition, Move.DONE)
+            raise CleaningRefused(str(error)) from error
+        result = self.clean(cleaner, work, is_dry=is_dry, must_succeed=True)
+        assert result is not None
+        return result
+
+    def _account_for(self, topic_partition: TopicPartition) -> Callable[[int], None]:
+        """What is called between two chunks of a cleaning by hand."""
+
+        def account(size: int) -> None:
+            delay = self.throttle.reserve(size)
+            if delay > 0:
+                with self._changed:
+                    self._changed.wait_for(
+                        lambda: self.state_of(topic_partition).phase is Phase.ABORTED, delay
+                    )
+            self.check(topic_partition)
+
+        return account
+
+    def check_memory(self) -> None:
+        """`BufferTooSmall` when a thread's share of the dedupe buffer does not hold a single key (T30)."""
+        config = self.config
+        share = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
+        OffsetMap(share, config.log_cleaner_io_buffer_load_factor)
+
+    def make_cleaner(self, account: Callable[[int], None]) -> Cleaner:
+        """A cleaner with one thread's share of the configured memory (T31). ValueError when that is too
+        little.
+        """
+        config = self.config
+        threads = max(1, config.log_cleaner_threads)
+        return Cleaner(
+            map_bytes=config.log_cleaner_dedupe_buffer_size // threads,
+            load_factor=config.log_cleaner_io_buffer_load_factor,
+            run_on_owner=self.run_on_owner,
+            account=account,
+            read_bytes=read_bytes(config),
+        )
+
+    def clean(
+        self, cleaner: Cleaner, work: Work, *, is_dry: bool = False, must_succeed: bool = False
+    ) -> CleanResult | None:
+        """Do what was grabbed; None when it was not finished. The checkpoint moves after the swap (T126)."""
+        log, topic_partition = work.log, work.log.topic_partition
+        try:
+            result = cleaner.clean(log, work.range, self.now_ms(), is_dry=is_dry)
+        except CleaningAborted:
+            logger.info("%s: its cleaning was aborted", log.name)
+            self.statistics.aborted_runs += 1
+            if must_succeed:
+                raise
+            return None
+        except Exception as error:
+            if log.offline_reason is None and log in self._logs():
+                self._set_aside(log, error, self.now_ms())
+            if must_succeed:
+                raise
+            return None
+        else:
+            if not is_dry:
+                self._note(log, result)
+            return result
+        finally:
+            with self._changed:
+                self._move(topic_partition, Move.DONE)
+
+    def _note(self, log: Log, result: CleanResult) -> None:
+        self.checkpoints.put(log.directory.parent, log.topic_partition, result.end_offset)
+        with self._changed:
+            self._quarantine.release(log.topic_partition)
+            self._totals.setdefault(log.topic_partition, PartitionTotals()).add(result, self.now_ms())
+            self.statistics.add(result)
+        logger.info(
+            "%s: cleaned up to offset %d: %d of %d records, %d of %d bytes stay, %d segments became %d, %.2f s",
+            log.name, result.end_offset, result.records_kept, result.records_read, result.bytes_written,
+            result.bytes_read, result.segments_read, result.segments_written, result.seconds,
+        )  # fmt: skip
+
+    def _set_aside(self, log: Log, error: Exception, now_ms: int) -> None:
+        with self._changed:
+            added = self._quarantine.add(log.topic_partition, error, now_ms)
+            self.statistics.failed_runs += 1
+        logger.warning(
+            "%s cannot be cleaned (%s); tried again in %d s",
+            log.name, added.error, (added.retry_ms - now_ms) // 1000, exc_info=error,
+        )  # fmt: skip
+
+    # Retention of compact,delete
+
+    def expire(self) -> int:
+        """Retention of the topics that are both compacted and deleted (T133), the uncleanable ones too
+        (T135).
+
+        At most once a second; how many segments went.
+        """
+        with self._changed:
+            now_ms = self.now_ms()
+            if now_ms < self._next_retention_ms:
+                return 0
+            self._next_retention_ms = now_ms + RETENTION_INTERVAL_MS
+        removed = 0
+        for log in self._logs():
+            is_ours = log.config.is_compacted and log.config.is_deleted and log.offline_reason is None
+            if is_ours and self.state_of(log.topic_partition).phase is Phase.IDLE:
+                removed += self._expire(log, now_ms)
+        return removed
+
+    def _expire(self, log: Log, now_ms: int) -> int:
+        try:
+            expired: Any = self.run_on_owner(lambda: log.expire(now_ms))
+            if expired is None or not expired.removed_segments:
+                return 0
+            expired.run()
+        except OSError as error:
+            logger.warning("%s: expired segments could not be removed: %s", log.name, error)
+            return 0
+        logger.info("%s: %d segments are past their retention", log.name, expired.removed_segments)
+        return int(expired.removed_segments)
+
+    # Figures
+
+    def uncleanable(self, topic_partition: TopicPartition) -> Uncleanable | None:
+        """Why it is set aside."""
+        return self._quarantine.get(topic_partition)
+
+    def history(self, topic_partition: TopicPartition) -> list[CleanResult]:
+        """The latest cleanings, oldest first."""
+        totals = self._totals.get(topic_partition)
+        return list(totals.history) if totals else []
+
+    def partition_stats(self) -> dict[TopicPartition, PartitionCleanStats]:
+        """Every compacted partition now. May read the head of a new segment: not on the event loop."""
+        now_ms = self.now_ms()
+        found: dict[TopicPartition, PartitionCleanStats] = {}
+        damaged: dict[str, int] = {}
+        damaged_bytes: dict[str, int] = {}
+        for log in self._logs():
+            topic_partition = log.topic_partition
+            if not log.config.is_compacted or log.offline_reason is not None:
+                continue
+            try:
+                assessment = self.assess(log)
+            except Exception as error:
+                logger.warning("%s: no figures: %s", log.name, error)
+                continue
+            held = self._quarantine.get(topic_partition)
+            found[topic_partition] = partition_clean_stats(
+                assessment,
+                self._totals.get(topic_partition) or PartitionTotals(),
+                state=self.state_of(topic_partition).phase.value,
+                error=held.error if held else None,
+                now_ms=now_ms,
+            )
+            path = str(log.directory.parent)
+            damaged.setdefault(path, 0)
+            damaged_bytes.setdefault(path, 0)
+            if held and held.is_damaged:
+                damaged[path] += 1
+                damaged_bytes[path] += assessment.total_bytes
+        self.statistics.uncleanable_partitions = damaged
+        self.statistics.uncleanable_bytes = damaged_bytes
+        return found
+
+
+LARGEST_READ_BYTES = 4 << 20
+READ_FACTOR = 8
+
+
+def read_bytes(config: BrokerConfig) -> int:
+    """How much a thread reads at once: its share of log.cleaner.io.buffer.size, times eight.
+
+    Kafka's default, half a MiB for all, is made for a loop over records. Kernels want a few MiB, so that
+    what Python does for each chunk is not felt; what a thread needs beside the map stays below 64 MiB. A
+    share of nothing means that nothing may be cleaned (T28).
+    """
+    share = config.log_cleaner_io_buffer_size // max(1, config.log_cleaner_threads) // 2
+    if share < 1:
+        raise ValueError("log.cleaner.io.buffer.size leaves no byte for each log.cleaner.threads")
+    return min(LARGEST_READ_BYTES, share * READ_FACTOR)

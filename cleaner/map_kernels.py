@@ -1,0 +1,163 @@
+"""Kernels of the first step: read records' keys into the offset map, a chunk of a segment at a time.
+
+Records are first listed by the block, then their keys are hashed, then the map is asked: three short loops,
+in which the processor overlaps what one long loop would wait for. Checksums have been compared before;
+structure is still checked at every read, since a checksum only says that bytes are as somebody wrote them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from cleaner.offset_map import Bytes, Longs, hash_keys, put_hashed
+from protocol.kernel import kernel
+from protocol.record_kernels import INT_BITS, LONG_BITS, OK, TRUNCATED, read_varint
+from storage.batch_table import ATTRIBUTES, BASE_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES
+
+HEADER_BYTES = 61
+CODEC_MASK = 7
+BLOCK_RECORDS = 1024
+
+# The numbers carried from call to call.
+ENTRIES = 0
+LATEST = 1
+READ = 2
+KEYLESS = 3
+FILLED = 4
+STATE_NUMBERS = 5
+
+# Why a call ended.
+DONE = 0
+FULL = 1
+COMPRESSED = 2
+BROKEN = 3
+
+# The rows of a block.
+KEY_POSITION = 0
+KEY_BYTES = 1
+OFFSET = 2
+BLOCK_ROWS = 3
+
+
+@kernel
+def put_block(
+    data: Bytes, block: Longs, hashes: Any, secret: Any, table: Any, capacity: int, state: Longs
+) -> int:
+    """Put the listed keys into the map in their order; FULL at the first one that has no room.
+
+    Kafka's rule: a full map takes nothing more, not even a later offset of a key that it knows.
+    """
+    count = state[FILLED]
+    state[FILLED] = 0
+    hash_keys(data, block[KEY_POSITION], block[KEY_BYTES], count, secret, hashes)
+    for index in range(count):
+        if block[KEY_BYTES, index] < 0:
+            state[KEYLESS] += 1
+        elif state[ENTRIES] >= capacity:
+            return FULL
+        else:
+            offset = block[OFFSET, index]
+            state[ENTRIES] += put_hashed(table, hashes[0, index], hashes[1, index], offset)
+            state[LATEST] = max(state[LATEST], offset)
+        state[READ] += 1
+    return DONE
+
+
+@kernel
+def find_key(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, int]:
+    """(fault, next record, offset delta, key position, key size or -1) of the record at `position`."""
+    size, position = read_varint(data, position, end, INT_BITS)
+    if position < 0:
+        return TRUNCATED, -1, 0, 0, 0
+    if size < 1 or size > end - position:
+        return TRUNCATED, -1, 0, 0, 0
+    end = position + size
+    _, position = read_varint(data, position + 1, end, LONG_BITS)
+    if position < 0:
+        return TRUNCATED, -1, 0, 0, 0
+    offset_delta, position = read_varint(data, position, end, INT_BITS)
+    if position < 0:
+        return TRUNCATED, -1, 0, 0, 0
+    key_bytes, position = read_varint(data, position, end, INT_BITS)
+    if position < 0 or key_bytes < -1 or key_bytes > end - position:
+        return TRUNCATED, -1, 0, 0, 0
+    return OK, end, offset_delta, position, key_bytes
+
+
+@kernel
+def map_section(
+    data: Bytes, position: int, end: int, count: int, base_offset: int, start_offset: int,
+    block: Longs, hashes: Any, secret: Any, table: Any, capacity: int, state: Longs,
+) -> int:  # fmt: skip
+    """Map the `count` records of data[position:end]. Keys may stay listed in `block` for the next call."""
+    for _ in range(count):
+        fault, position, offset_delta, key_position, key_bytes = find_key(data, position, end)
+        if fault != OK:
+            return BROKEN
+        if base_offset + offset_delta < start_offset:
+            state[READ] += 1
+            continue
+        filled = state[FILLED]
+        block[KEY_POSITION, filled] = key_position
+        block[KEY_BYTES, filled] = key_bytes
+        block[OFFSET, filled] = base_offset + offset_delta
+        state[FILLED] = filled + 1
+        if filled + 1 == BLOCK_RECORDS:
+            fault = put_block(data, block, hashes, secret, table, capacity, state)
+            if fault != DONE:
+                return fault
+    return DONE if position == end else BROKEN
+
+
+@kernel
+def map_payload(
+    payload: Bytes, count: int, base_offset: int, start_offset: int,
+    block: Longs, hashes: Any, secret: Any, table: Any, capacity: int, state: Longs,
+) -> int:  # fmt: skip
+    """Map one decompressed batch."""
+    reason = map_section(
+        payload, 0, payload.size, count, base_offset, start_offset,
+        block, hashes, secret, table, capacity, state,
+    )  # fmt: skip
+    if reason != DONE:
+        return reason
+    return put_block(payload, block, hashes, secret, table, capacity, state)
+
+
+@kernel
+def map_batches(
+    chunk: Bytes, batches: Longs, left_out: Any, first: int, count: int, start_offset: int,
+    block: Longs, hashes: Any, secret: Any, table: Any, capacity: int, state: Longs,
+) -> tuple[int, int]:  # fmt: skip
+    """Map the batches [first, count) of a chunk: (why it ended, the batch at which).
+
+    `left_out` marks batches whose records are not to be mapped (aborted, control). COMPRESSED: all before
+    that batch is in the map, and the caller goes on with its payload.
+    """
+    for index in range(first, count):
+        if left_out[index]:
+            state[READ] += batches[RECORD_COUNT, index]
+            continue
+        if batches[ATTRIBUTES, index] & CODEC_MASK and batches[RECORD_COUNT, index] > 0:
+            reason = put_block(chunk, block, hashes, secret, table, capacity, state)
+            return (COMPRESSED if reason == DONE else reason), index
+        position = batches[POSITION, index]
+        reason = map_section(
+            chunk, position + HEADER_BYTES, position + batches[SIZE_BYTES, index],
+            batches[RECORD_COUNT, index], batches[BASE_OFFSET, index], start_offset,
+            block, hashes, secret, table, capacity, state,
+        )  # fmt: skip
+        if reason != DONE:
+            return reason, index
+    return put_block(chunk, block, hashes, secret, table, capacity, state), count
+
+
+class MapScratch:
+    """The working memory of one mapping. Owned by: one cleaner thread."""
+
+    def __init__(self) -> None:
+        self.block = numpy.zeros((BLOCK_ROWS, BLOCK_RECORDS), numpy.int64)
+        self.hashes = numpy.zeros((2, BLOCK_RECORDS), numpy.uint64)
+        self.state = numpy.zeros(STATE_NUMBERS, numpy.int64)

@@ -1,0 +1,165 @@
+"""The first step of a cleaning: read the dirty part once and remember each key's last offset.
+
+Mirrors `Cleaner.buildOffsetMap`. Aborted batches never enter the map: a newer value that was taken back
+must not shadow the older one that counts (T86). Everything that is mapped is checked first, since what the
+map believes decides what is thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy
+
+from cleaner.map_kernels import (
+    BROKEN,
+    COMPRESSED,
+    ENTRIES,
+    FULL,
+    KEYLESS,
+    LATEST,
+    READ,
+    MapScratch,
+    map_batches,
+    map_payload,
+)
+from cleaner.offset_map import Bytes, Longs, OffsetMap
+from cleaner.reading import Chunk, ChunkReader
+from cleaner.transactions import CleanedTransactions
+from protocol.batch import CONTROL, TRANSACTIONAL, parse_header
+from protocol.control import control_type
+from protocol.errors import KafkaError
+from protocol.record_kernels import MIN_RECORD_BYTES
+from protocol.records import DEFAULT_LIMIT_BYTES, decode_batch, payload
+from storage.batch_table import ATTRIBUTES, BASE_OFFSET, LAST_OFFSET, POSITION, PRODUCER_ID, RECORD_COUNT
+from storage.segment import Segment
+from storage.types import AbortedTransaction
+
+CODEC_BITS = 7
+
+
+class Mapper:
+    """One mapping. Owned by: one cleaner thread."""
+
+    def __init__(self, offset_map: OffsetMap, reader: ChunkReader) -> None:
+        self._map = offset_map
+        self._reader = reader
+        self._scratch = MapScratch()
+        self.bytes_read = 0
+
+    @property
+    def records_read(self) -> int:
+        return int(self._scratch.state[READ])
+
+    @property
+    def keyless(self) -> int:
+        """Records without a key in the mapped part: all of them will go."""
+        return int(self._scratch.state[KEYLESS])
+
+    def run(
+        self, segments: Sequence[Segment], start: int, end: int, aborted: Iterable[AbortedTransaction]
+    ) -> None:
+        """Map the records of [start, end) as far as there is room; `latest_offset` of the map says how far.
+
+        `segments` hold that range, ascending.
+        """
+        self._map.clear()
+        self._map.update_latest_offset(start - 1)  # the clean part counts as mapped, only without any key
+        state = self._scratch.state
+        state[:] = 0
+        state[LATEST] = -1
+        self.bytes_read = 0
+        transactions = CleanedTransactions(aborted)
+        ends = [*(segment.base_offset for segment in segments), end][1:]
+        for segment, segment_end in zip(segments, ends, strict=True):
+            position = segment.position_of(start) if segment.base_offset < start else 0
+            for chunk in self._reader.chunks(segment, position):
+                self.bytes_read += len(chunk.data)
+                chunk.check(numpy.arange(chunk.count))
+                if not self._map_chunk(chunk, start, transactions):
+                    return
+            # Offsets may be missing at the end of a segment: the checkpoint has to pass the hole (T37).
+            self._map.update_latest_offset(segment_end - 1)
+
+    def _map_chunk(self, chunk: Chunk, start: int, transactions: CleanedTransactions) -> bool:
+        """False when the map is full."""
+        columns = chunk.columns
+        left_out = self._left_out(chunk, transactions)
+        plain = (columns[ATTRIBUTES] & CODEC_BITS == 0) & (left_out == 0)
+        self._map.reserve(min(int(columns[RECORD_COUNT][plain].sum()), len(chunk.data) // MIN_RECORD_BYTES))
+        scratch = self._scratch
+        index = 0
+        while index < chunk.count:
+            reason, stopped = map_batches(
+                chunk.array, chunk.batches, left_out, index, chunk.count, start, scratch.block,
+                scratch.hashes, self._map.secret, self._map.table, self._map.capacity, scratch.state,
+            )  # fmt: skip
+            index = int(stopped)
+            if reason == COMPRESSED:
+                reason = self._map_compressed(chunk, index, start)
+                index += 1
+            self._map.entries = int(scratch.state[ENTRIES])
+            if reason == BROKEN:
+                raise chunk.corrupt(int(stopped), "is not made of whole records")
+            if reason == FULL:
+                self._map.update_latest_offset(int(scratch.state[LATEST]))
+                return False
+            if index:
+                self._map.update_latest_offset(int(chunk.batches[LAST_OFFSET, index - 1]))
+        return True
+
+    def _map_compressed(self, chunk: Chunk, index: int, start: int) -> int:
+        scratch = self._scratch
+        records = decompressed(chunk, index)
+        count = int(chunk.batches[RECORD_COUNT, index])
+        self._map.reserve(min(count, records.size // MIN_RECORD_BYTES))
+        return int(
+            map_payload(
+                records, count, int(chunk.batches[BASE_OFFSET, index]), start, scratch.block, scratch.hashes,
+                self._map.secret, self._map.table, self._map.capacity, scratch.state,
+            )
+        )  # fmt: skip
+
+    @staticmethod
+    def _left_out(chunk: Chunk, transactions: CleanedTransactions) -> Bytes:
+        """1 for each batch whose records are not to be mapped."""
+        left_out = numpy.zeros(chunk.count, numpy.uint8)
+        for index in special_batches(chunk):
+            is_control = bool(chunk.batches[ATTRIBUTES, index] & CONTROL)
+            is_obsolete = tell_transactions(chunk, index, transactions)
+            left_out[index] = is_control or is_obsolete
+        return left_out
+
+
+def special_batches(chunk: Chunk) -> list[int]:
+    """The batches that have to do with transactions; everything else never costs a Python step a batch."""
+    found: Longs = numpy.flatnonzero(chunk.columns[ATTRIBUTES] & (TRANSACTIONAL | CONTROL))
+    return [int(index) for index in found]
+
+
+def tell_transactions(chunk: Chunk, index: int, transactions: CleanedTransactions) -> bool:
+    """Report one batch; whether it is obsolete (see `CleanedTransactions`)."""
+    batches = chunk.batches
+    producer_id = int(batches[PRODUCER_ID, index])
+    last_offset = int(batches[LAST_OFFSET, index])
+    if not batches[ATTRIBUTES, index] & CONTROL:
+        return transactions.on_batch(producer_id, last_offset)
+    if batches[RECORD_COUNT, index] == 0:
+        return transactions.on_marker(producer_id, last_offset, None, is_empty=True)
+    try:
+        record = decode_batch(chunk.data, int(batches[POSITION, index]), check_crc=False)[0]
+        kind = control_type(record.key)
+    except KafkaError as error:
+        raise chunk.corrupt(index, f"is no control batch: {error}") from None
+    return transactions.on_marker(producer_id, last_offset, kind, is_empty=False)
+
+
+def decompressed(chunk: Chunk, index: int) -> Bytes:
+    """The records section of one batch. Whoever let it in has seen to its size, so only a bomb meets the
+    limit.
+    """
+    position = int(chunk.batches[POSITION, index])
+    try:
+        return payload(chunk.data, position, parse_header(chunk.data, position), DEFAULT_LIMIT_BYTES)
+    except KafkaError as error:
+        raise chunk.corrupt(index, f"cannot be decompressed: {error}") from None

@@ -1,0 +1,259 @@
+"""Key -> last offset, in a fixed amount of memory (Kafka's `SkimpyOffsetMap`).
+
+24 bytes an entry: 16 of the key's hash and 8 of offset + 1 (0: a free slot), three numbers side by side, so
+that a look-up touches one cache line. Open addressing, next slot on collision. A slot is found by
+multiplying the hash into the range instead of by a power of two, so the whole buffer is used; at most
+`slots * load_factor` entries go in (T32). The table begins small and grows in three steps: few keys stay in
+the processor's cache, and an idle broker holds no buffer. The table that is left behind while growing is at
+most 24 MiB.
+
+The hash is SipHash-1-3 with 128 bits and a secret of this process: no client can make two keys that
+collide, as it could with Kafka's MD5, and chance will not (see the package's docstring).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numba
+import numpy
+
+from protocol.kernel import kernel
+
+Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
+Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
+
+ENTRY_BYTES = 24
+ENTRY_LONGS = 3
+NOT_FOUND = -1
+
+GROWTH_STEPS = (1 << 16, 1 << 18, 1 << 20)  # slots; the next step is the whole buffer
+COMFORTABLE_LOAD = 0.5
+
+U64 = numpy.uint64
+
+_SECRET = numpy.frombuffer(secrets.token_bytes(16), numpy.uint64)
+
+
+class BufferTooSmall(ValueError):
+    """The configured memory does not hold a single key (T30)."""
+
+
+@numba.njit(nogil=True, cache=True, boundscheck=False)  # type: ignore[untyped-decorator]
+def _load(data: Bytes, position: Any) -> Any:
+    """Eight bytes, little-endian. The caller has seen that they are there: checks would part the one load."""
+    word = U64(0)
+    for index in range(8):
+        word |= U64(data[position + index]) << U64(8 * index)
+    return word
+
+
+@kernel
+def _round(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any, Any, Any]:
+    a = a + b
+    c = c + d
+    b = ((b << U64(13)) | (b >> U64(51))) ^ a
+    d = ((d << U64(16)) | (d >> U64(48))) ^ c
+    a = (a << U64(32)) | (a >> U64(32))
+    a = a + d
+    c = c + b
+    d = ((d << U64(21)) | (d >> U64(43))) ^ a
+    b = ((b << U64(17)) | (b >> U64(47))) ^ c
+    c = (c << U64(32)) | (c >> U64(32))
+    return a, b, c, d
+
+
+@kernel
+def _rounds(a: Any, b: Any, c: Any, d: Any, count: int) -> tuple[Any, Any, Any, Any]:
+    for _ in range(count):
+        a, b, c, d = _round(a, b, c, d)
+    return a, b, c, d
+
+
+@kernel
+def siphash(
+    data: Bytes, position: int, size: int, key_low: Any, key_high: Any, compression: int, finalization: int
+) -> tuple[Any, Any]:
+    """SipHash-c-d with 128 bits of data[position : position + size], which must lie inside `data`."""
+    if position < 0 or size < 0 or position + size > data.size:
+        raise IndexError("a key outside its batch")
+    a = key_low ^ U64(0x736F6D6570736575)
+    b = key_high ^ U64(0x646F72616E646F6D) ^ U64(0xEE)
+    c = key_low ^ U64(0x6C7967656E657261)
+    d = key_high ^ U64(0x7465646279746573)
+    end = position + size
+    while position + 8 <= end:
+        word = _load(data, position)
+        d ^= word
+        a, b, c, d = _rounds(a, b, c, d, compression)
+        a ^= word
+        position += 8
+    word = U64(size) << U64(56)
+    rest = end - position
+    if rest > 0:
+        if position + 8 <= data.size:
+            word |= _load(data, position) & ((U64(1) << U64(8 * rest)) - U64(1))
+        else:
+            for index in range(rest):
+                word |= U64(data[position + index]) << U64(8 * index)
+    d ^= word
+    a, b, c, d = _rounds(a, b, c, d, compression)
+    a ^= word
+    c ^= U64(0xEE)
+    a, b, c, d = _rounds(a, b, c, d, finalization)
+    low = a ^ b ^ c ^ d
+    b ^= U64(0xDD)
+    a, b, c, d = _rounds(a, b, c, d, finalization)
+    return low, a ^ b ^ c ^ d
+
+
+@kernel
+def hash_keys(data: Bytes, positions: Longs, sizes: Longs, count: int, secret: Any, hashes: Any) -> None:
+    """Rows 0 and 1 of `hashes` for each key; a key of size -1 (null) is left out.
+
+    All keys of a block are hashed before any is looked up: independent work for the processor to overlap.
+    """
+    for index in range(count):
+        if sizes[index] >= 0:
+            low, high = siphash(data, positions[index], sizes[index], secret[0], secret[1], 1, 3)
+            hashes[0, index] = low
+            hashes[1, index] = high
+
+
+@numba.njit(nogil=True, cache=True, boundscheck=False)  # type: ignore[untyped-decorator]
+def find_slot(table: Any, low: Any, high: Any) -> Any:
+    """Where in `table` the entry of this hash stands, or the free slot where it belongs.
+
+    There is always a free slot, since the load factor is below 1; the index cannot leave the table.
+    """
+    slots = U64(table.size // 3)
+    slot = ((low >> U64(32)) * slots) >> U64(32)
+    while True:
+        at = slot * U64(3)
+        if table[at + U64(2)] == U64(0) or (table[at] == low and table[at + U64(1)] == high):
+            return at
+        slot += U64(1)
+        if slot == slots:
+            slot = U64(0)
+
+
+@kernel
+def put_hashed(table: Any, low: Any, high: Any, offset: int) -> int:
+    """Set an entry; 1 when it is new, 0 when the key was known."""
+    at = find_slot(table, low, high)
+    is_new = 1 if table[at + U64(2)] == U64(0) else 0
+    table[at] = low
+    table[at + U64(1)] = high
+    table[at + U64(2)] = U64(offset + 1)
+    return is_new
+
+
+@kernel
+def find_hashed(table: Any, low: Any, high: Any) -> int:
+    """The last offset of a key, or NOT_FOUND."""
+    offset: int = numpy.int64(table[find_slot(table, low, high) + U64(2)]) - 1  # type: ignore[assignment]
+    return offset
+
+
+@kernel
+def _move_entries(source: Any, target: Any) -> None:
+    for at in range(0, source.size, 3):
+        if source[at + 2] != U64(0):
+            free = find_slot(target, source[at], source[at + 1])
+            target[free] = source[at]
+            target[free + U64(1)] = source[at + 1]
+            target[free + U64(2)] = source[at + 2]
+
+
+@kernel
+def mark_last_offsets(table: Any, start: int, bits: Bytes) -> None:
+    """Set the bit of each offset in the map that lies in [start, start + 8 * bits.size)."""
+    for at in range(2, table.size, 3):
+        relative = numpy.int64(table[at]) - 1 - start
+        if table[at] != U64(0) and 0 <= relative < 8 * bits.size:
+            bits[relative >> 3] |= numpy.uint8(1 << (relative & 7))
+
+
+class OffsetMap:
+    """Owned by: one cleaner thread.
+
+    `latest_offset` is the end of what has been mapped: records behind it are none of the map's business.
+    """
+
+    def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
+        self.slots = memory_bytes // ENTRY_BYTES
+        # One slot stays free, whatever the load factor, or a search for an unknown key would never end.
+        self.capacity = min(int(self.slots * load_factor), self.slots - 1)
+        if self.slots * load_factor <= 1 or self.capacity < 1:
+            raise BufferTooSmall(
+                f"an offset map of {memory_bytes} bytes at load factor {load_factor:g} holds no key; "
+                "enlarge log.cleaner.dedupe.buffer.size or use fewer log.cleaner.threads"
+            )
+        self.secret = _SECRET
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, and give the memory back."""
+        self.entries = 0
+        self.latest_offset = -1
+        self.table = numpy.zeros(ENTRY_LONGS * min(self.slots, GROWTH_STEPS[0]), numpy.uint64)
+
+    def __len__(self) -> int:
+        return self.entries
+
+    @property
+    def utilization(self) -> float:
+        """How full the buffer is, 0 to 1."""
+        return self.entries / self.slots
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries >= self.capacity
+
+    def reserve(self, count: int) -> None:
+        """Make the table large enough for `count` more entries, as far as the buffer reaches."""
+        wanted = min(self.capacity, self.entries + count)
+        now = self.table.size // ENTRY_LONGS
+        if now == self.slots or wanted <= now * COMFORTABLE_LOAD:
+            return
+        fitting = [step for step in GROWTH_STEPS if wanted <= step * COMFORTABLE_LOAD and step < self.slots]
+        grown = numpy.zeros(ENTRY_LONGS * (fitting[0] if fitting else self.slots), numpy.uint64)
+        _move_entries(self.table, grown)
+        self.table = grown
+
+    def put(self, key: bytes, offset: int) -> None:
+        """One key by hand; the kernels do it by the block."""
+        if self.is_full:
+            raise OverflowError(f"{self.entries} keys are all that the offset map may hold")
+        self.reserve(1)
+        low, high = self._hash(key)
+        self.entries += put_hashed(self.table, low, high, offset)
+        self.latest_offset = max(self.latest_offset, offset)
+
+    def get(self, key: bytes) -> int:
+        """The last offset of `key`, or NOT_FOUND."""
+        return int(find_hashed(self.table, *self._hash(key)))
+
+    def update_latest_offset(self, offset: int) -> None:
+        self.latest_offset = max(self.latest_offset, offset)
+
+    def last_offset_bits(self, start: int, limit_bytes: int) -> Bytes:
+        """One bit for each offset from `start` to `latest_offset`, set where the record is its key's last.
+
+        Empty when that would take more than `limit_bytes`: then keys must be looked up.
+        """
+        span = self.latest_offset - start + 1
+        if span <= 0 or (span + 7) // 8 > limit_bytes:
+            return numpy.zeros(0, numpy.uint8)
+        bits = numpy.zeros((span + 7) // 8, numpy.uint8)
+        mark_last_offsets(self.table, start, bits)
+        return bits
+
+    def _hash(self, key: bytes) -> tuple[Any, Any]:
+        data = numpy.frombuffer(key, numpy.uint8) if key else numpy.zeros(0, numpy.uint8)
+        data.flags.writeable = False
+        hashes = numpy.empty((2, 1), numpy.uint64)
+        one = numpy.array([len(key)], numpy.int64)
+        hash_keys(data, numpy.zeros(1, numpy.int64), one, 1, self.secret, hashes)
+        return hashes[0, 0], hashes[1, 0]

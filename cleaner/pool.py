@@ -1,0 +1,170 @@
+"""The cleaner's threads (`LogCleaner`): each takes the dirtiest log, cleans it, looks after retention,
+sleeps.
+
+A thread that fails by a bug of ours is started anew (T179). New settings end the threads at the next chunk
+and begin others (T27, T28); what they were cleaning is cleaned again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from cleaner.cleaner import Cleaner, CleaningAborted
+from cleaner.manager import CleanerManager
+from cleaner.offset_map import BufferTooSmall
+from config.broker import check_threads
+
+if TYPE_CHECKING:
+    from config.broker import BrokerConfig
+    from storage.layout import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+RESTART_SECONDS = 1.0
+
+
+class Worker:
+    """One cleaner thread. Owned by: the pool; the thread itself runs `_run` only."""
+
+    def __init__(self, manager: CleanerManager, number: int) -> None:
+        self._manager = manager
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._current: TopicPartition | None = None
+        self.thread = threading.Thread(target=self._run, name=f"cleaner-{number}", daemon=True)
+
+    def request_stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Look for work now instead of at the end of the sleep."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._work()
+            except CleaningAborted:
+                continue
+            except BufferTooSmall as error:
+                logger.error("nothing is cleaned: %s", error)
+                self._sleep(self._manager.config.log_cleaner_backoff_ms / 1000)
+            except BaseException:
+                logger.exception("%s died and is started anew", self.thread.name)
+                self._die()
+
+    def _die(self) -> None:
+        """Count among the dead until the new life begins."""
+        statistics = self._manager.statistics
+        statistics.dead_threads += 1
+        try:
+            self._stopping.wait(RESTART_SECONDS)
+        finally:
+            statistics.dead_threads -= 1
+            statistics.worker_restarts += 1
+
+    def _work(self) -> None:
+        """Clean log after log until asked to stop."""
+        cleaner: Cleaner | None = None
+        while not self._stopping.is_set():
+            self._wake.clear()
+            if cleaner is None:
+                cleaner = self._make_cleaner()
+            has_cleaned = cleaner is not None and self._clean(cleaner)
+            self._manager.expire()
+            if not has_cleaned:
+                self._sleep(self._manager.config.log_cleaner_backoff_ms / 1000)
+
+    def _make_cleaner(self) -> Cleaner | None:
+        try:
+            return self._manager.make_cleaner(self._account)
+        except BufferTooSmall:
+            raise
+        except ValueError as error:
+            logger.warning("nothing is cleaned: %s", error)
+            return None
+
+    def _clean(self, cleaner: Cleaner) -> bool:
+        work = self._manager.grab()
+        if work is None:
+            return False
+        self._current = work.log.topic_partition
+        return self._manager.clean(cleaner, work) is not None
+
+    def _account(self, size: int) -> None:
+        """Between two chunks: stop when asked to, and go no faster than allowed."""
+        delay = self._manager.throttle.reserve(size)
+        if (delay > 0 and self._stopping.wait(delay)) or self._stopping.is_set():
+            raise CleaningAborted("the cleaner stops")
+        if self._current is not None:
+            self._manager.check(self._current)
+
+    def _sleep(self, seconds: float) -> None:
+        self._wake.wait(seconds)
+
+
+class CleanerPool:
+    """Owned by: one thread at a time that may wait; not the logs' owner, which the workers may be waiting
+    for.
+    """
+
+    def __init__(self, manager: CleanerManager) -> None:
+        self._manager = manager
+        self._workers: list[Worker] = []
+        self.is_running = False
+
+    def start(self) -> None:
+        """Begin cleaning; `BufferTooSmall` when the configured memory does not hold a single key (T30)."""
+        self._manager.check_memory()
+        self._start_workers()
+
+    def _start_workers(self) -> None:
+        count = self._manager.config.log_cleaner_threads
+        self._workers = [Worker(self._manager, number) for number in range(count)]
+        self.is_running = True
+        for worker in self._workers:
+            worker.thread.start()
+
+    def stop(self) -> None:
+        """Return when no cleaning runs any more."""
+        workers, self._workers = self._workers, []
+        self.is_running = False
+        for worker in workers:
+            worker.request_stop()
+        for worker in workers:
+            worker.thread.join()
+
+    def wake(self) -> None:
+        """Look for work now."""
+        for worker in self._workers:
+            worker.wake()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Work by new settings from now on; ConfigError when the threads are more than doubled or halved
+        (T27).
+
+        A limit of I/O and a pause take effect at once; sizes need new threads.
+        """
+        old = self._manager.config
+        if self.is_running:
+            check_threads(old.log_cleaner_threads, config.log_cleaner_threads)
+        self._manager.config = config
+        self._manager.throttle.set_rate(config.log_cleaner_io_max_bytes_per_second)
+        if not self.is_running:
+            return
+        if any(getattr(old, name) != getattr(config, name) for name in NEEDS_NEW_THREADS):
+            self.stop()
+            self._start_workers()
+        else:
+            self.wake()
+
+
+NEEDS_NEW_THREADS = (
+    "log_cleaner_threads",
+    "log_cleaner_dedupe_buffer_size",
+    "log_cleaner_io_buffer_load_factor",
+    "log_cleaner_io_buffer_size",
+)

@@ -1,0 +1,93 @@
+"""Closed segments as chunks of whole batches, several MiB at a time, for the kernels.
+
+A batch larger than the buffer makes the buffer grow for that one batch (T41, T60); what is no batch, or
+claims to be longer than the file, is damage (T62, T63) and never grows anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy
+
+from cleaner.checksums import UNDAMAGED, find_damaged
+from cleaner.offset_map import Bytes, Longs
+from storage.batch_table import BASE_OFFSET, HEADER_BYTES, TABLE_ROWS, as_chunk, batch_size, walk_batches
+from storage.batch_table import BROKEN as NO_BATCH
+from storage.segment import Segment
+
+
+class CorruptSegment(Exception):
+    """Bytes that cannot be right. The partition is set aside, its files are untouched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole batches of a segment: their bytes, and a column of `batches` for each."""
+
+    segment: Segment
+    position: int
+    data: bytes
+    array: Bytes
+    batches: Longs
+    count: int
+
+    @property
+    def columns(self) -> Longs:
+        return self.batches[:, : self.count]
+
+    def check(self, indices: Longs) -> None:
+        """CorruptSegment when one of these batches fails its checksum."""
+        damaged = find_damaged(self.data, self.array, self.batches, indices)
+        if damaged != UNDAMAGED:
+            raise self.corrupt(damaged, "fails its checksum")
+
+    def corrupt(self, index: int, problem: str) -> CorruptSegment:
+        offset = int(self.batches[BASE_OFFSET, index])
+        return CorruptSegment(f"the batch at offset {offset} of {self.segment.file.path.name} {problem}")
+
+
+class ChunkReader:
+    """Owned by: one cleaner thread. `account` is told of all bytes read, and may hold the reader up or
+    raise.
+    """
+
+    def __init__(self, read_bytes: int, account: Callable[[int], None]) -> None:
+        self.read_bytes = max(read_bytes, HEADER_BYTES)
+        self._account = account
+        self._batches = numpy.empty((TABLE_ROWS, self.read_bytes // HEADER_BYTES + 1), numpy.int64)
+
+    def chunks(self, segment: Segment, position: int = 0) -> Iterator[Chunk]:
+        """All batches from `position`, which is where one begins. A chunk is valid until the next is asked
+        for.
+        """
+        end = segment.size_bytes
+        wanted = self.read_bytes
+        while position < end:
+            asked = min(wanted, end - position)
+            data = segment.read_at(position, asked)
+            self._account(len(data))
+            if len(data) < asked:
+                raise CorruptSegment(f"{segment.file.path.name} is shorter than {end} bytes")
+            array = as_chunk(data)
+            count, stopped, reason = walk_batches(array, self._batches)
+            if count == 0:
+                wanted = self._larger(segment, position, array, reason)
+                continue
+            wanted = self.read_bytes
+            yield Chunk(segment, position, data, array, self._batches, int(count))
+            position += int(stopped)
+
+    def _larger(self, segment: Segment, position: int, array: Bytes, reason: int) -> int:
+        """How many bytes the batch at `position` takes, of which `array` holds too few."""
+        name = segment.file.path.name
+        left = segment.size_bytes - position
+        if reason == NO_BATCH or left < HEADER_BYTES:
+            raise CorruptSegment(f"no batch begins at position {position} of {name}")
+        size = int(batch_size(array, 0))
+        if size > left:
+            raise CorruptSegment(
+                f"the batch at position {position} of {name} claims {size} bytes where {left} are left"
+            )
+        return size

@@ -1,0 +1,298 @@
+"""The third step of a cleaning: copy what survives of a group of segments into a new one.
+
+Mirrors `Cleaner.cleanSegments` and `cleanInto`. Batches that stay whole are copied byte for byte; of others
+the same header goes on with fewer records (T48). What is written anew gets a new checksum, so its source is
+checked first: damage is never made to look whole. The sink is where survivors go: files, or nothing in a
+dry run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy
+
+from cleaner.checksums import seal
+from cleaner.filter_kernels import (
+    ABORTED,
+    ARM,
+    BROKEN,
+    COMPRESSED,
+    DISCARD,
+    DONE,
+    GROWTH_BYTES,
+    KEEP,
+    KEEP_SHELL,
+    KEPT,
+    KEYLESS,
+    MARKER,
+    READ,
+    RECORD_ROWS,
+    SUPERSEDED,
+    TALLY_NUMBERS,
+    TOMBSTONE,
+    TOMBSTONES_KEPT,
+    UNMARKED,
+    Knowledge,
+    copy_kept,
+    filter_batches,
+    filter_payload,
+    list_records,
+    write_shell,
+)  # fmt: skip
+from cleaner.map_kernels import BROKEN as MAP_BROKEN
+from cleaner.mapping import decompressed, special_batches, tell_transactions
+from cleaner.offset_map import Bytes, Longs
+from cleaner.reading import Chunk, ChunkReader
+from cleaner.retention import BatchFacts, judge_batch, judge_plain_batches, last_data_offsets
+from cleaner.transactions import CleanedTransactions
+from protocol.batch import (
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    BatchHeader,
+    parse_header,
+    seal_header,
+)  # fmt: skip
+from protocol.compression import compress
+from protocol.record_kernels import MIN_RECORD_BYTES
+from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES
+from storage.segment import Segment
+from storage.types import AbortedTransaction, LastRecord
+
+assert MAP_BROKEN == BROKEN
+
+
+class Sink(Protocol):
+    """Takes whole batches in order; what it holds at the end replaces the group."""
+
+    def write(self, batches: memoryview, last_offset: int) -> None: ...
+
+    def add_aborted(self, transactions: Sequence[AbortedTransaction]) -> None: ...
+
+
+class Rewriter:
+    """All groups of one cleaning, in order. Owned by: one cleaner thread."""
+
+    def __init__(
+        self,
+        reader: ChunkReader,
+        known: Knowledge,
+        *,
+        active_producers: dict[int, LastRecord],
+        aborted: Sequence[AbortedTransaction],
+        end_of_round: int,
+        account: Callable[[int], None],
+    ) -> None:
+        self._reader = reader
+        self._known = known
+        self._active_producers = active_producers
+        self._last_offsets = last_data_offsets(active_producers)
+        self._transactions = CleanedTransactions(aborted)
+        self._end_of_round = end_of_round
+        self._account = account
+        self._output = numpy.empty(reader.read_bytes + reader.read_bytes // 4, numpy.uint8)
+        self._at = 0
+        self._last_written = -1
+        self._rows: Any = numpy.empty((RECORD_ROWS, 0), numpy.int64)
+        self._hashes: Any = numpy.empty((2, 0), numpy.uint64)
+        self.tally: Longs = numpy.zeros(TALLY_NUMBERS, numpy.int64)
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    def rewrite(self, segments: Sequence[Segment], sink: Sink) -> None:
+        """Copy what survives of `segments` to `sink`."""
+        for segment in segments:
+            for chunk in self._reader.chunks(segment):
+                self.bytes_read += int(chunk.columns[SIZE_BYTES].sum())
+                self._rewrite_chunk(chunk, sink)
+                sink.add_aborted(self._transactions.take_retained())
+
+    def _rewrite_chunk(self, chunk: Chunk, sink: Sink) -> None:
+        # The dirty part was checked when it was mapped; of it, only what is written anew is checked again.
+        chunk.check(numpy.flatnonzero(chunk.columns[BASE_OFFSET] < self._known.bits_start))
+        verdicts = self._judge(chunk)
+        self._make_room(chunk)
+        rebuilt = numpy.empty((2, chunk.count), numpy.int64)
+        index = 0
+        while index < chunk.count:
+            reason, stopped, at, made = filter_batches(
+                chunk.array, chunk.batches, verdicts, index, chunk.count, self._rows, self._hashes,
+                self._known, self._output, self._at, rebuilt, self.tally,
+            )  # fmt: skip
+            index = int(stopped)
+            if reason == BROKEN:
+                raise chunk.corrupt(index, "is not made of whole records")
+            self._at = int(at)
+            self._seal(chunk, rebuilt[:, : int(made)])
+            if reason == COMPRESSED:
+                self._rewrite_compressed(chunk, index, int(verdicts[index]), sink)
+                index += 1
+            elif reason != DONE:
+                self._last_written = (
+                    int(chunk.batches[LAST_OFFSET, index - 1]) if index else self._last_written
+                )
+                self._empty_output(sink)
+                self._grow_output(chunk, index)
+        self._last_written = int(chunk.batches[LAST_OFFSET, chunk.count - 1])
+        self._empty_output(sink)
+
+    def _judge(self, chunk: Chunk) -> Bytes:
+        """What `judge_batch` says of each batch."""
+        verdicts = judge_plain_batches(chunk.columns, self._last_offsets, self._end_of_round)
+        for index in special_batches(chunk):
+            header = parse_header(chunk.data, int(chunk.batches[POSITION, index]))
+            verdicts[index] = judge_batch(
+                BatchFacts(
+                    header.last_offset, header.producer_id, header.producer_epoch, header.is_control,
+                    header.delete_horizon_ms,
+                ),
+                is_obsolete=tell_transactions(chunk, index, self._transactions),
+                last_record=self._active_producers.get(header.producer_id),
+                end_of_round=self._end_of_round,
+                now_ms=self._known.now_ms,
+            )  # fmt: skip
+        return verdicts
+
+    def _make_room(self, chunk: Chunk) -> None:
+        """Rows for the records of the largest batch; a count that its bytes cannot hold is seen later."""
+        columns = chunk.columns
+        plain = numpy.minimum(columns[RECORD_COUNT], columns[SIZE_BYTES] // MIN_RECORD_BYTES)
+        self._reserve_rows(int(plain.max()))
+
+    def _reserve_rows(self, count: int) -> None:
+        if count > self._rows.shape[1]:
+            self._rows = numpy.empty((RECORD_ROWS, count + count // 4), numpy.int64)
+            self._hashes = numpy.empty((2, count + count // 4), numpy.uint64)
+
+    def _grow_output(self, chunk: Chunk, index: int) -> None:
+        needed = int(chunk.batches[SIZE_BYTES, index] + GROWTH_BYTES * chunk.batches[RECORD_COUNT, index])
+        limit = int(chunk.batches[SIZE_BYTES, index]) * (GROWTH_BYTES + 1)
+        if needed > limit:
+            raise chunk.corrupt(index, "claims more records than it has bytes")
+        if needed > self._output.size:
+            self._output = numpy.empty(needed, numpy.uint8)
+
+    def _seal(self, chunk: Chunk, rebuilt: Longs) -> None:
+        if rebuilt.size:
+            chunk.check(numpy.ascontiguousarray(rebuilt[0]))
+            seal(self._output, numpy.ascontiguousarray(rebuilt[1]))
+
+    def _empty_output(self, sink: Sink) -> None:
+        if self._at:
+            self._account(self._at)
+            sink.write(self._output.data[: self._at], self._last_written)
+            self.bytes_written += self._at
+            self._at = 0
+
+    # Compressed batches, one by one
+
+    def _rewrite_compressed(self, chunk: Chunk, index: int, verdict: int, sink: Sink) -> None:
+        position = int(chunk.batches[POSITION, index])
+        header = parse_header(chunk.data, position)
+        records = decompressed(chunk, index)
+        count = header.record_count
+        if count > records.size // MIN_RECORD_BYTES:
+            raise chunk.corrupt(index, "claims more records than it has bytes")
+        self._reserve_rows(count)
+        kept, tombstones = self._filter(chunk, index, header, records)
+        if kept == 0:
+            if verdict & KEEP_SHELL:
+                self._write_shell(chunk, position)
+            return
+        horizon_ms = header.delete_horizon_ms
+        is_armed_now = horizon_ms is None and bool(tombstones or verdict & ARM)
+        if kept == count and not is_armed_now:
+            self._write(chunk.data[position : position + header.size_bytes], header.last_offset, sink)
+            return
+        chunk.check(numpy.array([index], numpy.int64))
+        horizon_ms = self._known.new_horizon_ms if is_armed_now else horizon_ms
+        self._write(self._recompressed(header, records, kept, horizon_ms), header.last_offset, sink)
+
+    def _filter(self, chunk: Chunk, index: int, header: BatchHeader, records: Bytes) -> tuple[int, int]:
+        horizon_ms = NO_TIMESTAMP if header.delete_horizon_ms is None else header.delete_horizon_ms
+        count = header.record_count
+        if header.attributes & CONTROL:
+            fault = list_records(records, 0, records.size, count, self._rows)
+            self._rows[KEEP, :count] = 1
+            self.tally[READ] += count
+            self.tally[KEPT] += count
+            kept, tombstones = count, 0
+        else:
+            fault, kept, tombstones = filter_payload(
+                records,
+                count,
+                header.base_offset,
+                horizon_ms,
+                self._rows,
+                self._hashes,
+                self._known,
+                self.tally,
+            )
+        if fault != DONE:
+            raise chunk.corrupt(index, "is not made of whole records")
+        return int(kept), int(tombstones)
+
+    def _recompressed(self, header: BatchHeader, records: Bytes, kept: int, horizon_ms: int | None) -> bytes:
+        """The batch with the kept records only, in the same codec at its default level (T58)."""
+        count = header.record_count
+        output = numpy.empty(records.size + GROWTH_BYTES * count, numpy.uint8)
+        stamped = header.max_timestamp if header.attributes & LOG_APPEND_TIME else NO_TIMESTAMP
+        horizon = NO_TIMESTAMP if horizon_ms is None else horizon_ms
+        end, base_timestamp, largest = copy_kept(
+            records, self._rows, count, header.base_timestamp, stamped, horizon, output, 0
+        )
+        section = compress(header.codec, output.data[: int(end)])
+        rebuilt = header._replace(
+            attributes=header.attributes | (0 if horizon_ms is None else DELETE_HORIZON),
+            base_timestamp=int(base_timestamp),
+            max_timestamp=header.max_timestamp if stamped != NO_TIMESTAMP else int(largest),
+            record_count=kept,
+        )
+        return seal_header(rebuilt, section) + section
+
+    def _write(self, batch: bytes, last_offset: int, sink: Sink) -> None:
+        if self._output.size - self._at < len(batch):
+            self._last_written = last_offset - 1
+            self._empty_output(sink)
+            if self._output.size < len(batch):
+                self._output = numpy.empty(len(batch), numpy.uint8)
+        self._output[self._at : self._at + len(batch)] = numpy.frombuffer(batch, numpy.uint8)
+        self._at += len(batch)
+
+    def _write_shell(self, chunk: Chunk, position: int) -> None:
+        if self._output.size - self._at < HEADER_BYTES:
+            self._output = numpy.concatenate((self._output, numpy.empty(HEADER_BYTES, numpy.uint8)))
+        at = self._at
+        self._at = int(write_shell(chunk.array, position, self._output, at))
+        seal(self._output, numpy.array([at], numpy.int64))
+
+    def removed(self, keyless_mapped: int) -> dict[int, int]:
+        """How many records went, by the tally's reasons; `keyless_mapped` were seen while mapping."""
+        tally = [int(number) for number in self.tally]
+        keyless = keyless_mapped if self._known.bits.size else 0
+        return {
+            SUPERSEDED: tally[SUPERSEDED] + tally[UNMARKED] - keyless,
+            TOMBSTONE: tally[TOMBSTONE],
+            ABORTED: tally[ABORTED],
+            KEYLESS: tally[KEYLESS] + keyless,
+            MARKER: tally[MARKER],
+        }
+
+    @property
+    def records_read(self) -> int:
+        return int(self.tally[READ])
+
+    @property
+    def records_kept(self) -> int:
+        return int(self.tally[KEPT])
+
+    @property
+    def tombstones_kept(self) -> int:
+        return int(self.tally[TOMBSTONES_KEPT])
+
+
+assert DISCARD != KEEP_SHELL != ARM

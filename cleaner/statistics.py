@@ -1,0 +1,144 @@
+"""What the cleaner counts, as plain numbers: broker/metrics.py reads them when it is scraped.
+
+`CleanerStatistics` has Kafka's meanings (maxima over all threads); `PartitionCleanStats` is what Kafka
+lacks, the same for each partition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cleaner.results import REASONS, CleanResult
+from cleaner.selection import Assessment, Reason
+
+HISTORY_RUNS = 64
+
+LEFT_OUT_NAMES = {
+    Reason.ACTIVE_SEGMENT: "active",
+    Reason.COMPACTION_LAG: "lag",
+    Reason.LAST_STABLE_OFFSET: "lso",
+}
+
+
+@dataclass(slots=True)
+class PartitionTotals:
+    """What cleanings of one partition have done since the broker started. Owned by: any thread, under the
+    manager's lock.
+    """
+
+    runs: int = 0
+    seconds: float = 0.0
+    bytes_reclaimed: int = 0
+    bytes_recopied: int = 0
+    last_clean_ms: int = 0
+    live_keys: int = 0
+    tombstones_kept: int = 0
+    newest_horizon_ms: int = -1
+    removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+    history: deque[CleanResult] = field(default_factory=lambda: deque(maxlen=HISTORY_RUNS))
+
+    def add(self, result: CleanResult, finished_ms: int) -> None:
+        self.runs += 1
+        self.seconds += result.seconds
+        self.bytes_reclaimed += result.bytes_reclaimed
+        self.bytes_recopied += result.bytes_written
+        self.last_clean_ms = finished_ms
+        self.live_keys = max(0, result.records_kept - result.tombstones_kept)
+        self.tombstones_kept = result.tombstones_kept
+        self.newest_horizon_ms = result.newest_horizon_ms
+        for reason, count in result.removed.items():
+            self.removed[reason] += count
+        self.history.append(result)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCleanStats:
+    """One compacted partition now. Times are ms since the epoch, 0 or None for never; `why_not` is None
+    when it may be cleaned now.
+    """
+
+    clean_bytes: int
+    cleanable_bytes: int
+    uncleanable_bytes: Mapping[str, int]
+    dirty_ratio: float
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    next_eligible_ms: int | None
+    compaction_delay_ms: int
+    why_not: str | None
+    state: str
+    records_removed: Mapping[str, int]
+    bytes_reclaimed: int
+    recopied_bytes: int
+    tombstones: Mapping[str, int]
+    live_keys: int
+    runs: int
+    clean_seconds: float
+    last_clean_ms: int
+    uncleanable_error: str | None
+
+
+def partition_clean_stats(
+    found: Assessment, totals: PartitionTotals, *, state: str, error: str | None, now_ms: int
+) -> PartitionCleanStats:
+    """The figures of one partition. Tombstones that a cleaning has met are *armed* until their horizon and
+    *expired* after it; the newest horizon speaks for all, so that none is called expired too early.
+    """
+    is_expired = totals.newest_horizon_ms <= now_ms
+    return PartitionCleanStats(
+        clean_bytes=found.clean_bytes,
+        cleanable_bytes=found.cleanable_bytes,
+        uncleanable_bytes={name: found.uncleanable_bytes[reason] for reason, name in LEFT_OUT_NAMES.items()},
+        dirty_ratio=found.dirty_ratio,
+        first_dirty_offset=found.first_dirty_offset,
+        first_uncleanable_offset=found.first_uncleanable_offset,
+        next_eligible_ms=found.next_eligible_ms,
+        compaction_delay_ms=found.compaction_delay_ms,
+        why_not=None if found.reason is None else found.reason.value,
+        state=state,
+        records_removed=dict(totals.removed),
+        bytes_reclaimed=totals.bytes_reclaimed,
+        recopied_bytes=totals.bytes_recopied,
+        tombstones={
+            "armed": 0 if is_expired else totals.tombstones_kept,
+            "expired": totals.tombstones_kept if is_expired else 0,
+        },
+        live_keys=totals.live_keys,
+        runs=totals.runs,
+        clean_seconds=totals.seconds,
+        last_clean_ms=totals.last_clean_ms,
+        uncleanable_error=error,
+    )
+
+
+@dataclass(slots=True)
+class CleanerStatistics:
+    """The cleaner as a whole. Owned by: any thread, under the manager's lock."""
+
+    runs: int = 0
+    aborted_runs: int = 0
+    failed_runs: int = 0
+    last_run_ms: int = 0
+    last_result: CleanResult | None = None
+    max_buffer_utilization_percent: float = 0.0
+    cleaner_recopy_percent: float = 0.0
+    max_clean_time_secs: float = 0.0
+    max_compaction_delay_secs: float = 0.0
+    max_dirty_percent: float = 0.0
+    dead_threads: int = 0
+    worker_restarts: int = 0
+    uncleanable_partitions: dict[str, int] = field(default_factory=dict)
+    uncleanable_bytes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, result: CleanResult) -> None:
+        self.runs += 1
+        self.last_result = result
+        self.max_buffer_utilization_percent = 100.0 * result.map_utilization
+        self.cleaner_recopy_percent = result.recopy_percent
+        self.max_clean_time_secs = result.seconds
+
+    def time_since_last_run_ms(self, now_ms: int) -> int:
+        """How long no thread has looked for work (Kafka's time-since-last-run-ms)."""
+        return max(0, now_ms - self.last_run_ms) if self.last_run_ms else 0
