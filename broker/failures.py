@@ -41,6 +41,8 @@ def _fill(answer: Any, asked: Any, code: ErrorCode, message: str) -> bool:
             is_told = True
         elif name == "error_message":
             answer.error_message = message or None
+        elif declared.kind == "records":
+            setattr(answer, name, b"")  # a null would be a protocol error to librdkafka
         elif declared.kind != "array":
             value = _value_of(asked, name)
             if value is not None and type(value) is type(getattr(answer, name)):

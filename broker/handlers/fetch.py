@@ -271,5 +271,5 @@ def _read_slices(cold: list[Read]) -> None:
 def _refuse_zstd(answer: PartitionAnswer) -> None:
     """A client that fetches below v10 cannot know zstd (KIP-110)."""
     if answer.records and any(header.codec == Codec.ZSTD for _, header in iterate_headers(answer.records)):
-        answer.records = None
+        answer.records = b""
         answer.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
