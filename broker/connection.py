@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable
 from struct import Struct
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.api import Answer, Api, Later, api_name, apis
@@ -53,7 +54,7 @@ class ReceiveBuffer:
 class Slot:
     """A place in the queue of answers; `parts` is None until the answer is ready. Owned by: event loop."""
 
-    __slots__ = ("api", "connection", "context", "later", "missing", "parts", "request", "task")
+    __slots__ = ("api", "connection", "context", "later", "missing", "parts", "request", "started", "task")
 
     def __init__(
         self,
@@ -62,7 +63,9 @@ class Slot:
         context: RequestContext,
         request: Any,
         parts: Parts | None = None,
+        started: int = 0,
     ) -> None:
+        self.started = started
         self.connection = connection
         self.api = api
         self.context = context
@@ -292,6 +295,7 @@ class Connection(asyncio.BufferedProtocol):
     # requests
 
     def _request(self, frame: bytes | bytearray) -> None:
+        started = perf_counter_ns()
         key, version = _key_and_version(frame)
         api = self._api = apis.get(key)
         if api is None:
@@ -323,8 +327,10 @@ class Connection(asyncio.BufferedProtocol):
         if answer is None:
             return None
         if answer.__class__ is api.response:
-            return self._enqueue(api, context, request, self.encoded(api, context, request, answer))
-        slot = Slot(self, api, context, request)
+            parts = self.encoded(api, context, request, answer)
+            self._counters.latencies[key].record(perf_counter_ns() - started)
+            return self._enqueue(api, context, request, parts)
+        slot = Slot(self, api, context, request, None, started)
         self._slots.append(slot)
         return slot.take(answer)
 
@@ -380,6 +386,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closing:
             return
         parts = [] if response is None else self.encoded(slot.api, slot.context, slot.request, response)
+        self._counters.latencies[slot.api.key].record(perf_counter_ns() - slot.started)
         slots = self._slots
         if slots[0] is not slot:
             slot.parts = parts

@@ -27,6 +27,32 @@ class TopicCounters:
     invalid_offset_or_sequence_records: int = 0
 
 
+LATENCY_BUCKETS = 55
+"""enough for any count of nanoseconds in 64 bits"""
+
+
+class Latencies:
+    """How long requests of one API took. Bucket n holds those below 2**n * 1024 ns that fit no smaller one:
+    its number is a bit length, so that to record one costs two additions. Owned by: event loop (readers:
+    any thread).
+    """
+
+    __slots__ = ("counts", "nanoseconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * LATENCY_BUCKETS
+        self.nanoseconds = 0
+
+    def record(self, nanoseconds: int) -> None:
+        self.counts[(nanoseconds >> 10).bit_length()] += 1
+        self.nanoseconds += nanoseconds
+
+    @staticmethod
+    def limit_seconds(bucket: int) -> float:
+        """The upper bound of a bucket."""
+        return (1024 << bucket) / 1e9
+
+
 @dataclass(slots=True)
 class Counters:
     """Everything the network side counts. Owned by: event loop (readers may be any thread)."""
@@ -34,6 +60,8 @@ class Counters:
     topics: defaultdict[str, TopicCounters] = field(default_factory=lambda: defaultdict(TopicCounters))
     requests: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     """by API key"""
+    latencies: defaultdict[int, Latencies] = field(default_factory=lambda: defaultdict(Latencies))
+    """by API key: from the frame to its encoded answer, waits included"""
     bytes_received: int = 0
     bytes_sent: int = 0
     connections_open: int = 0

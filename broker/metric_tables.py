@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.counters import Counters, TopicCounters
-    from cleaner.statistics import CleanerStatistics, PartitionCleanStats
+    from cleaner.manager import CleanerManager
+    from cleaner.statistics import PartitionCleanStats
+    from storage.file import DescriptorPool
     from storage.log import Log
 
 S = TypeVar("S")
@@ -22,22 +24,25 @@ Number = int | float
 
 
 class Kind(Enum):
-    """COUNTER only grows while the process lives; its exposed name ends in `_total`."""
+    """COUNTER only grows while the process lives, its exposed name ends in `_total`; SUMMARY is a count and a
+    sum, HISTOGRAM a count by size.
+    """
 
     GAUGE = "gauge"
     COUNTER = "counter"
     HISTOGRAM = "histogram"
+    SUMMARY = "summary"
 
 
 class Metric(NamedTuple, Generic[S]):
-    """One metric read from a subject S. `read` gives a number, None for no sample, or with `label` a
-    mapping of label values to numbers.
+    """One metric read from a subject S. `read` gives a number, None for no sample, with `label` a mapping
+    of label values to numbers, for a SUMMARY count and sum.
     """
 
     name: str
     kind: Kind
     words: str
-    read: Callable[[S], Number | Mapping[str, Number] | None]
+    read: Callable[[S], Number | Mapping[str, Number] | tuple[int, float] | None]
     label: str = ""
 
 
@@ -268,11 +273,155 @@ COUNTERS: tuple[Metric[Counters], ...] = (
     ),
 )  # fmt: skip
 
-CLEANER: tuple[Metric[CleanerStatistics], ...] = ()
-"""of the cleaner as a whole"""
+CLEANER: tuple[Metric[CleanerManager], ...] = (
+    Metric(
+        "kafka_log_logcleaner_max_buffer_utilization_percent", Kind.GAUGE,
+        "How full the offset map was in the last cleaning",
+        lambda cleaner: cleaner.statistics.max_buffer_utilization_percent,
+    ),
+    Metric(
+        "kafka_log_logcleaner_cleaner_recopy_percent", Kind.GAUGE,
+        "Bytes written for a hundred bytes read in the last cleaning",
+        lambda cleaner: cleaner.statistics.cleaner_recopy_percent,
+    ),
+    Metric(
+        "kafka_log_logcleaner_max_clean_time_secs", Kind.GAUGE,
+        "How long the last cleaning took", lambda cleaner: cleaner.statistics.max_clean_time_secs,
+    ),
+    Metric(
+        "kafka_log_logcleaner_max_compaction_delay_secs", Kind.GAUGE,
+        "How long the most belated partition is due by max.compaction.lag.ms",
+        lambda cleaner: cleaner.statistics.max_compaction_delay_secs,
+    ),
+    Metric(
+        "kafka_log_logcleaner_deadthreadcount", Kind.GAUGE,
+        "Cleaner threads that died and are not yet started anew",
+        lambda cleaner: cleaner.statistics.dead_threads,
+    ),
+    Metric(
+        "kafka_log_logcleanermanager_max_dirty_percent", Kind.GAUGE,
+        "The dirty ratio of the dirtiest partition", lambda cleaner: cleaner.statistics.max_dirty_percent,
+    ),
+    Metric(
+        "kafka_log_logcleanermanager_time_since_last_run_ms", Kind.GAUGE,
+        "How long no cleaner thread has looked for work",
+        lambda cleaner: cleaner.statistics.time_since_last_run_ms(cleaner.now_ms()),
+    ),
+    Metric(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count", Kind.GAUGE,
+        "Partitions that are set aside because their cleaning failed",
+        lambda cleaner: cleaner.statistics.uncleanable_partitions, "logDirectory",
+    ),
+    Metric(
+        "kafka_log_logcleanermanager_uncleanable_bytes", Kind.GAUGE,
+        "Bytes of partitions that are set aside", lambda cleaner: cleaner.statistics.uncleanable_bytes,
+        "logDirectory",
+    ),
+    Metric(
+        "kompakt_cleaner_runs", Kind.COUNTER,
+        "Cleanings that were finished", lambda cleaner: cleaner.statistics.runs,
+    ),
+    Metric(
+        "kompakt_cleaner_runs_aborted", Kind.COUNTER,
+        "Cleanings that somebody stopped", lambda cleaner: cleaner.statistics.aborted_runs,
+    ),
+    Metric(
+        "kompakt_cleaner_runs_failed", Kind.COUNTER,
+        "Cleanings that failed", lambda cleaner: cleaner.statistics.failed_runs,
+    ),
+    Metric(
+        "kompakt_cleaner_threads_restarted", Kind.COUNTER,
+        "Cleaner threads that died and were started anew",
+        lambda cleaner: cleaner.statistics.worker_restarts,
+    ),
+)  # fmt: skip
+"""the cleaner as a whole"""
 
-PARTITION: tuple[Metric[PartitionCleanStats], ...] = ()
+PARTITION: tuple[Metric[PartitionCleanStats], ...] = (
+    Metric("kompakt_clean_bytes", Kind.GAUGE, "Bytes of the clean part (tail)", lambda one: one.clean_bytes),
+    Metric(
+        "kompakt_cleanable_bytes", Kind.GAUGE,
+        "Bytes of the dirty part (head) that may be cleaned", lambda one: one.cleanable_bytes,
+    ),
+    Metric(
+        "kompakt_uncleanable_bytes", Kind.GAUGE,
+        "Bytes that may not be cleaned yet: active segment, compaction lag, or above the last stable offset",
+        lambda one: one.uncleanable_bytes, "reason",
+    ),
+    Metric(
+        "kompakt_dirty_ratio", Kind.GAUGE,
+        "Cleanable bytes as a share of clean and cleanable ones", lambda one: one.dirty_ratio,
+    ),
+    Metric(
+        "kompakt_first_dirty_offset", Kind.GAUGE,
+        "The offset where the dirty part begins", lambda one: one.first_dirty_offset,
+    ),
+    Metric(
+        "kompakt_first_uncleanable_offset", Kind.GAUGE,
+        "The offset up to which a cleaning would go", lambda one: one.first_uncleanable_offset,
+    ),
+    Metric(
+        "kompakt_compaction_delay_seconds", Kind.GAUGE,
+        "How long a cleaning is due by max.compaction.lag.ms", lambda one: one.compaction_delay_ms / 1000,
+    ),
+    Metric(
+        "kompakt_next_eligible_timestamp", Kind.GAUGE,
+        "When time alone will make more of it cleanable, in seconds since 1970",
+        lambda one: None if one.next_eligible_ms is None else one.next_eligible_ms / 1000,
+    ),
+    Metric(
+        "kompakt_not_cleaned", Kind.GAUGE,
+        "1, labelled with the reason why it is not cleaned now",
+        lambda one: {} if one.why_not is None else {one.why_not: 1}, "reason",
+    ),
+    Metric(
+        "kompakt_tombstones", Kind.GAUGE,
+        "Tombstones kept by the last cleaning: armed until their delete horizon, expired after it",
+        lambda one: one.tombstones, "state",
+    ),
+    Metric(
+        "kompakt_live_keys", Kind.GAUGE,
+        "Keys with a value in the clean part, as the last cleaning left it", lambda one: one.live_keys,
+    ),
+    Metric(
+        "kompakt_records_removed", Kind.COUNTER,
+        "Records that cleanings removed", lambda one: one.records_removed, "reason",
+    ),
+    Metric(
+        "kompakt_bytes_reclaimed", Kind.COUNTER,
+        "Bytes that cleanings freed", lambda one: one.bytes_reclaimed,
+    ),
+    Metric(
+        "kompakt_recopy_bytes", Kind.COUNTER,
+        "Bytes that cleanings wrote anew", lambda one: one.recopied_bytes,
+    ),
+    Metric(
+        "kompakt_clean_seconds", Kind.SUMMARY,
+        "Cleanings, and the time they took", lambda one: (one.runs, one.clean_seconds),
+    ),
+    Metric(
+        "kompakt_last_clean_timestamp", Kind.GAUGE,
+        "When the last cleaning ended, in seconds since 1970",
+        lambda one: one.last_clean_ms / 1000 if one.last_clean_ms else None,
+    ),
+    Metric(
+        "kompakt_uncleanable", Kind.GAUGE,
+        "1, labelled with the error that its cleaning met",
+        lambda one: {} if one.uncleanable_error is None else {one.uncleanable_error: 1}, "error",
+    ),
+)  # fmt: skip
 """compaction of one partition, labelled by topic and partition"""
+
+FILES: tuple[Metric[DescriptorPool], ...] = (
+    Metric(
+        "kompakt_open_files", Kind.GAUGE,
+        "Data files that are open", lambda pool: pool.open_files,
+    ),
+    Metric(
+        "kompakt_open_files_limit", Kind.GAUGE,
+        "How many data files may be open before idle ones are closed", lambda pool: pool.capacity,
+    ),
+)  # fmt: skip
 
 REQUESTS = Metric[None](
     "kafka_network_requestmetrics_requests", Kind.COUNTER, "Requests by API", lambda _: None, "request"
@@ -292,3 +441,5 @@ GROUP_OFFSET = Metric[None](
     "kafka_consumergroup_current_offset", Kind.GAUGE, "A group's committed offset", lambda _: None
 )
 BUILD = Metric[None]("kompakt_build", Kind.GAUGE, "1, labelled with the version", lambda _: None, "version")
+SINGLE: tuple[Metric[None], ...] = (REQUESTS, REQUEST_SECONDS, GROUP_LAG, GROUP_OFFSET, BUILD)
+"""with a reader of their own in `metrics.py`"""

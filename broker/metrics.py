@@ -14,14 +14,21 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from broker import metric_tables as tables
 from broker.api import api_name
+from broker.counters import Counters, Latencies
 from broker.metric_tables import Kind, Metric
+from storage.file import POOL
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -30,6 +37,9 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 PARTITION_LABELS = ("topic", "partition")
+SMALLEST_BUCKET = 4
+LARGEST_BUCKET = 25
+"""16 us and 34 s"""
 GROUP_LABELS = ("consumergroup", "topic", "partition")
 logger = logging.getLogger(__name__)
 
@@ -86,7 +96,15 @@ def _families(broker: Broker, moment: Moment) -> Iterator[Family]:
         for topic_partition, partition in sorted(broker.partitions.items())
     ]
     yield from _rows(tables.LOG, PARTITION_LABELS, logs)
-    yield from _requests(broker)
+    # In this order: the figures of partitions bring those of the cleaner up to date.
+    cleaned = [
+        (_labels(topic_partition), stats)
+        for topic_partition, stats in sorted(broker.cleaner.partition_stats().items())
+    ]
+    yield from _rows(tables.PARTITION, PARTITION_LABELS, cleaned)
+    yield from _rows(tables.CLEANER, (), [((), broker.cleaner)])
+    yield from _rows(tables.FILES, (), [((), POOL)])
+    yield from _requests(broker.metrics_state)
     yield from _groups(moment.lags)
 
 
@@ -100,15 +118,29 @@ def _rows(
     """One family a row, one sample a subject (or several, where the row has a label of its own)."""
     for metric in metrics:
         names = (*labels, metric.label) if metric.label else tuple(labels)
+        if metric.kind is Kind.SUMMARY:
+            yield _summary(metric, names, subjects)
+            continue
         family = _family(metric, names)
         for values, subject in subjects:
             found = metric.read(subject)
             if isinstance(found, Mapping):
                 for value, number in found.items():
                     family.add_metric((*values, value), number)
-            elif found is not None:
+            elif isinstance(found, int | float):
                 family.add_metric(values, found)
         yield family
+
+
+def _summary(
+    metric: Metric[Any], labels: Sequence[str], subjects: Sequence[tuple[Sequence[str], Any]]
+) -> SummaryMetricFamily:
+    summary = SummaryMetricFamily(metric.name, metric.words, labels=labels)
+    for values, subject in subjects:
+        found = metric.read(subject)
+        assert isinstance(found, tuple)
+        summary.add_metric(values, found[0], found[1])
+    return summary
 
 
 def _family(metric: Metric[Any], labels: Sequence[str]) -> GaugeMetricFamily | CounterMetricFamily:
@@ -126,11 +158,27 @@ def _build() -> Family:
     return family
 
 
-def _requests(broker: Broker) -> Iterator[Family]:
+def _requests(counters: Counters) -> Iterator[Family]:
     requests = _family(tables.REQUESTS, (tables.REQUESTS.label,))
-    for key, count in sorted(broker.metrics_state.requests.items()):
+    for key, count in sorted(counters.requests.items()):
         requests.add_metric((api_name(key),), count)
     yield requests
+    seconds = HistogramMetricFamily(
+        tables.REQUEST_SECONDS.name, tables.REQUEST_SECONDS.words, labels=(tables.REQUEST_SECONDS.label,)
+    )
+    for key, latencies in sorted(counters.latencies.items()):
+        seconds.add_metric((api_name(key),), _buckets(latencies), latencies.nanoseconds / 1e9)
+    yield seconds
+
+
+def _buckets(latencies: Latencies) -> list[tuple[str, float]]:
+    """Cumulative counts; the smallest and the largest buckets are of no use to anybody."""
+    counts = tuple(latencies.counts)
+    buckets: list[tuple[str, float]] = [
+        (f"{Latencies.limit_seconds(bucket):.6g}", sum(counts[: bucket + 1]))
+        for bucket in range(SMALLEST_BUCKET, LARGEST_BUCKET + 1)
+    ]
+    return [*buckets, ("+Inf", sum(counts))]
 
 
 def _groups(lags: Sequence[Lag]) -> Iterator[Family]:

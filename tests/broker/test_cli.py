@@ -1,0 +1,151 @@
+"""Goal: the command says in clear lines what it does and what is wrong, with exit statuses that scripts can
+use.
+
+Method: the typer application is invoked in the process; one real process is started, asked and stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from broker.cli import app
+from protocol.records import encode_batch
+from storage.layout import TopicPartition, partition_directory_name
+
+runner = CliRunner()
+
+
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    result = runner.invoke(app, list(arguments))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_version() -> None:
+    status, output, _ = invoke("version")
+    assert status == 0
+    assert output.startswith("kompakt ")
+
+
+def test_bad_settings_are_one_line_each_and_status_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_LOG_ROLL_MS", "soon")
+    status, output, errors = invoke(
+        "serve",
+        "--set",
+        "no.such.key=1",
+        "--set",
+        "num.partitions=x",
+        "--set",
+        "nonsense",
+        "--log-level",
+        "loud",
+    )
+    assert status == 2
+    assert output == ""
+    lines = errors.splitlines()
+    assert len(lines) == 5
+    for part in ("no.such.key", "num.partitions", "nonsense", "loud", "log.roll.ms"):
+        assert sum(part in line for line in lines) == 1
+    assert all(line.startswith("kompakt: ") for line in lines)
+
+
+def test_a_missing_file_is_status_2(tmp_path: Path) -> None:
+    status, _, errors = invoke("serve", "--config", str(tmp_path / "none"))
+    assert status == 2
+    assert len(errors.splitlines()) == 1
+
+
+def test_bad_flags_are_status_2() -> None:
+    assert invoke("serve", "--port", "70000")[0] == 2
+    assert invoke("serve", "--nonsense")[0] == 2
+
+
+def test_verify_refuses_what_is_no_directory(tmp_path: Path) -> None:
+    assert invoke("verify", str(tmp_path / "none"))[0] == 2
+
+
+def start(directory: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", "broker",
+            "--port", "0", "--http-port", "0", "--data", str(directory), *more,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )  # fmt: skip
+
+
+def test_serve_says_when_it_is_ready_and_stops_cleanly(tmp_path: Path) -> None:
+    """One line when it serves; a second broker on the directory is refused; SIGTERM ends it with status 0."""
+    directory = tmp_path / "data"
+    process = start(directory)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert "ready" in line, process.communicate()
+        port = line.partition("HTTP on port ")[2].partition(",")[0]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
+            assert answer.status == 200
+        second = start(directory)
+        _, errors = second.communicate(timeout=60)
+        assert second.returncode == 1
+        assert "in use" in errors
+        assert "Traceback" not in errors
+        process.send_signal(signal.SIGTERM)
+        rest, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, rest) == (0, "")
+    assert "Traceback" not in errors
+    assert (directory / ".kafka_cleanshutdown").exists()
+    status, output, _ = invoke("verify", str(directory))
+    assert (status, output) == (0, f"{directory} is in order\n")
+
+
+def partition_with_records(data: Path) -> Path:
+    """A partition directory whose log holds 20 batches of one record."""
+    directory = data / partition_directory_name(TopicPartition("t", 0))
+    directory.mkdir(parents=True)
+    batches = [encode_batch([(1, b"k", b"v", ())], base_offset=offset) for offset in range(20)]
+    (directory / "00000000000000000000.log").write_bytes(b"".join(batches))
+    (directory / "00000000000000000000.index").write_bytes(b"")
+    return directory
+
+
+def test_s51_explain_read(tmp_path: Path) -> None:
+    """S51: the five steps of a read, with the real files."""
+    partition_with_records(tmp_path)
+    status, output, _ = invoke("explain-read", "t", "0", "15", "--data", str(tmp_path))
+    assert status == 0
+    lines = output.splitlines()
+    assert [line[:2] for line in lines] == ["1.", "2.", "3.", "4.", "5."]
+    assert "holds 15 to 15" in lines[4]
+
+
+def test_explain_read_of_what_is_not_there(tmp_path: Path) -> None:
+    partition_with_records(tmp_path)
+    status, _, errors = invoke("explain-read", "t", "0", "99", "--data", str(tmp_path))
+    assert status == 1
+    assert "ends at 20" in errors
+    assert invoke("explain-read", "t", "7", "1", "--data", str(tmp_path))[0] == 2
+
+
+def test_verify_names_violations(tmp_path: Path) -> None:
+    directory = partition_with_records(tmp_path)
+    log = directory / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    status, output, _ = invoke("verify", str(directory))
+    assert status == 1
+    assert output.strip()
