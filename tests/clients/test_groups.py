@@ -17,6 +17,7 @@ import confluent_kafka.admin
 import kafka
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 
 from tests.clients.adaptors import CLIENTS, Client, Sent
@@ -387,3 +388,37 @@ def test_t198_offsets_of_a_deleted_topic_are_gone(
     admin.delete_topics([topic])[topic].result(30)
     confluent.create_topic(topic)
     assert confluent.committed(topic, topic, 0) is None
+
+
+def test_t199_the_offsets_topic_stays_small_under_many_commits(
+    own_broker: Callable[..., BrokerProcess], topic: str
+) -> None:
+    """The cleaner keeps the last commit of each partition; nothing else of a rolled segment survives."""
+    commits = 1200
+    broker = own_broker(offsets_topic_num_partitions="1", offsets_topic_segment_bytes="16384")
+    client = CLIENTS["confluent-kafka"](broker.bootstrap)
+    client.create_topic(topic)
+
+    async def commit_often() -> None:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=broker.bootstrap, group_id=topic, enable_auto_commit=False
+        )
+        await consumer.start()
+        place = AioTopicPartition(topic, 0)
+        consumer.assign([place])
+        for offset in range(commits):
+            await consumer.commit({place: offset + 1})
+        await consumer.stop()
+
+    asyncio.run(asyncio.wait_for(commit_often(), 120))
+    directory = broker.data / "__consumer_offsets-0"
+    assert 100 * commits > 6 * 16384
+
+    def size() -> int:
+        return sum(file.stat().st_size for file in directory.glob("*.log"))
+
+    wait_for(lambda: size() < 3 * 16384, "the cleaning of the offsets topic")
+    assert client.committed(topic, topic, 0) == commits
+    broker.kill()
+    broker.start()
+    assert client.committed(topic, topic, 0) == commits
