@@ -319,7 +319,7 @@ class CleanerManager:
             self._totals.setdefault(log.topic_partition, PartitionTotals()).add(result, self.now_ms())
             self.statistics.add(result)
         logger.info(
-            "%s: cleaned up to offset %d: %d of %d records, %d of %d bytes stay, %d segments became %d, %.2f s",
+            "%s: cleaned up to %d: %d of %d records, %d of %d bytes stay, %d segments became %d, %.2f s",
             log.name, result.end_offset, result.records_kept, result.records_read, result.bytes_written,
             result.bytes_read, result.segments_read, result.segments_written, result.seconds,
         )  # fmt: skip

@@ -1,0 +1,109 @@
+"""Goal: the offset map forgets nothing, invents nothing, and keeps to its memory.
+
+Method: the hash against its published vectors, the map against a dict.
+"""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleaner.offset_map import ENTRY_BYTES, GROWTH_STEPS, NOT_FOUND, BufferTooSmall, OffsetMap, siphash
+
+# SipHash-2-4 with 128 bits, key 00 01 ... 0f, of the first n bytes of 00 01 02 ...: from its authors.
+VECTORS = {0: "a3817f04ba25a8e66df67214c7550293", 15: "5493e99933b0a8117e08ec0f97cfc3d9"}
+
+
+@pytest.mark.parametrize("size", VECTORS)
+def test_t31_the_hash_is_the_published_one(size: int) -> None:
+    key = numpy.arange(16, dtype=numpy.uint8).view(numpy.uint64)
+    data = numpy.arange(size, dtype=numpy.uint8)
+    data.flags.writeable = False
+    low, high = siphash(data, 0, size, key[0], key[1], 2, 4)
+    assert (int(low).to_bytes(8, "little") + int(high).to_bytes(8, "little")).hex() == VECTORS[size]
+
+
+def test_t31_a_hash_does_not_depend_on_what_stands_behind_the_key() -> None:
+    offset_map = OffsetMap(1 << 20)
+    text = bytes(range(64))
+    for size in range(40):
+        one = numpy.frombuffer(text[:size] + b"\x00" * 24, numpy.uint8)
+        other = numpy.frombuffer(text[:size], numpy.uint8) if size else numpy.zeros(0, numpy.uint8)
+        one.flags.writeable = other.flags.writeable = False
+        first = siphash(one, 0, size, offset_map.secret[0], offset_map.secret[1], 1, 3)
+        assert first == siphash(other, 0, size, offset_map.secret[0], offset_map.secret[1], 1, 3)
+
+
+def test_t31_an_entry_takes_24_bytes_of_the_buffer() -> None:
+    assert OffsetMap(24 * 1000).slots == 1000
+    assert ENTRY_BYTES == 24
+
+
+def test_t32_at_most_the_load_factor_of_the_slots_is_used() -> None:
+    offset_map = OffsetMap(24 * 10, 0.9)
+    for number in range(9):
+        offset_map.put(b"%d" % number, number)
+    assert offset_map.is_full
+    assert offset_map.utilization == 0.9
+    with pytest.raises(OverflowError):
+        offset_map.put(b"one more", 10)
+
+
+@pytest.mark.parametrize(("memory", "load_factor"), [(24, 0.9), (48, 0.5), (10, 1.0), (24 * 100, 0.001)])
+def test_t30_a_buffer_for_not_even_one_key_is_refused(memory: int, load_factor: float) -> None:
+    with pytest.raises(BufferTooSmall, match=r"log\.cleaner\.dedupe\.buffer\.size"):
+        OffsetMap(memory, load_factor)
+
+
+def test_t34_the_last_offset_of_a_key_wins() -> None:
+    offset_map = OffsetMap(24 * 100)
+    offset_map.put(b"k", 3)
+    offset_map.put(b"k", 7)
+    assert offset_map.get(b"k") == 7
+    assert len(offset_map) == 1
+
+
+def test_an_empty_key_and_offset_zero_are_ordinary() -> None:
+    offset_map = OffsetMap(24 * 100)
+    assert offset_map.get(b"") == NOT_FOUND
+    offset_map.put(b"", 0)
+    assert offset_map.get(b"") == 0
+
+
+def test_the_table_grows_and_keeps_its_entries() -> None:
+    offset_map = OffsetMap(24 * 300_000)
+    sizes = set()
+    for number in range(0, 200_000, 7):
+        offset_map.put(b"key %d" % number, number)
+        sizes.add(offset_map.table.size // 3)
+    offset_map.reserve(150_000)
+    sizes.add(offset_map.table.size // 3)
+    assert sizes == {*GROWTH_STEPS[:1], 300_000}
+    assert all(offset_map.get(b"key %d" % number) == number for number in range(0, 200_000, 7))
+    assert offset_map.get(b"key 1") == NOT_FOUND
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=20), st.integers(0, 2**62)), max_size=150))
+def test_the_map_is_a_dict(puts: list[tuple[bytes, int]]) -> None:
+    offset_map = OffsetMap(24 * 200, 0.9)
+    model: dict[bytes, int] = {}
+    for key, offset in puts:
+        offset_map.put(key, offset)
+        model[key] = offset
+    assert {key: offset_map.get(key) for key in model} == model
+    assert len(offset_map) == len(model)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.dictionaries(st.binary(max_size=4), st.integers(50, 400), max_size=40), st.integers(40, 60))
+def test_a_bit_for_each_last_offset(entries: dict[bytes, int], start: int) -> None:
+    offset_map = OffsetMap(24 * 200)
+    for key, offset in entries.items():
+        offset_map.put(key, offset)
+    bits = offset_map.last_offset_bits(start, 1000)
+    marked = {start + index for index in range(8 * bits.size) if bits[index >> 3] >> (index & 7) & 1}
+    assert marked == {offset for offset in entries.values() if offset >= start}
+    assert offset_map.last_offset_bits(start, 0).size == 0
