@@ -184,7 +184,10 @@ class Segment:
         if largest is None:
             try:
                 largest = self.time_index.last()
+                is_lost = largest[0] < 0 and self.size_bytes > 0  # the final entry is always forced
             except (BrokenIndex, FileNotFoundError):
+                is_lost = True
+            if is_lost:
                 self.rebuild_indexes()
                 largest = self.time_index.last()
             self._largest = largest

@@ -1,0 +1,233 @@
+"""Goal: a log takes what Kafka takes, refuses what Kafka refuses, and a refused batch leaves no trace.
+
+Method: batches are appended to a real log in a temporary directory; after every refusal the file and
+the offsets are what they were, and the next good batch gets the next offset.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from protocol.batch import CONTROL, DELETE_HORIZON, HEADER_BYTES, parse_header, seal_header
+from protocol.compression import Codec
+from protocol.errors import ErrorCode, InvalidRecords, KafkaError
+from protocol.records import decode_batch, encode_batch
+from storage.types import Origin
+from tests.storage.builders import NOW_MS, LogBuilder, batch
+from tests.storage.conftest import MakeLog
+
+
+def changed(data: bytes, **fields: Any) -> bytes:
+    """`data` under a changed header that has the right checksum."""
+    header = parse_header(data)._replace(**fields)
+    return seal_header(header, data[HEADER_BYTES:]) + data[HEADER_BYTES:]
+
+
+def refused(log: LogBuilder, data: bytes, now_ms: int = NOW_MS) -> KafkaError:
+    """The refusal of `data`; the log is as it was."""
+    before = (log.log.log_end_offset, log.log.size_bytes, log.log.segments)
+    with pytest.raises(KafkaError) as caught:
+        log.log.append(data, now_ms=now_ms)
+    assert (log.log.log_end_offset, log.log.size_bytes, log.log.segments) == before
+    assert log.log.active_segment.file.size() == log.log.active_segment.size_bytes
+    return caught.value
+
+
+def test_s1_offsets_count_from_zero(log: LogBuilder) -> None:
+    assert [log.append().base_offset for _ in range(3)] == [0, 1, 2]
+    appended = log.append(b"a", b"b", b"c")
+    assert (appended.base_offset, appended.last_offset) == (3, 5)
+    assert appended.log_append_time_ms == -1
+    assert not appended.is_duplicate
+    assert log.offsets() == [0, 1, 2, 3, 4, 5]
+
+
+def test_s2_every_partition_has_an_offset_zero(make_log: MakeLog) -> None:
+    one, other = make_log(), make_log(name="orders-3")
+    assert one.append().base_offset == other.append().base_offset == 0
+
+
+def test_bytes_are_stored_as_they_came_but_for_the_prefix(log: LogBuilder) -> None:
+    log.append()
+    data = batch(b"x", b"y", timestamp=NOW_MS - 5)
+    log.log.append(memoryview(data), now_ms=NOW_MS)
+    stored = log.log.read(1, 10_000, upper_offset=3).read()
+    assert stored[16:] == data[16:]
+    assert parse_header(stored).base_offset == 1
+    assert data == batch(b"x", b"y", timestamp=NOW_MS - 5), "the client's buffer was not touched"
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_t144_compacted_topic_refuses_keyless_records(make_log: MakeLog, codec: Codec) -> None:
+    log = make_log(cleanup_policy="compact")
+    data = encode_batch(
+        [
+            (NOW_MS, b"k", b"1", ()),
+            (NOW_MS, None, b"2", ()),
+            (NOW_MS, b"k", None, ()),
+            (NOW_MS, None, b"4", ()),
+        ],
+        codec=codec,
+    )
+    error = refused(log, data)
+    assert isinstance(error, InvalidRecords)
+    assert error.code is ErrorCode.INVALID_RECORD
+    text = "Compacted topic cannot accept message without key in topic partition orders-2."
+    assert error.record_errors == [(1, text), (3, text)]
+    assert log.append().base_offset == 0
+
+
+def test_t144_the_policy_counts_when_it_is_changed(log: LogBuilder, make_log: MakeLog) -> None:
+    log.append(key=None)
+    log.log.update_config(make_log(name="orders-9", cleanup_policy="compact,delete").config)
+    assert refused(log, batch(key=None)).code is ErrorCode.INVALID_RECORD
+
+
+def test_t146_batch_above_max_message_bytes(make_log: MakeLog) -> None:
+    log = make_log(max_message_bytes=200)
+    assert refused(log, batch(b"x" * 200)).code is ErrorCode.MESSAGE_TOO_LARGE
+    assert log.append(b"x" * 100).base_offset == 0
+
+
+def test_t147_batch_above_segment_bytes(make_log: MakeLog) -> None:
+    log = make_log(segment_bytes=200)
+    assert refused(log, batch(b"x" * 200)).code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+@pytest.mark.parametrize("position", [21, 40, 60, 70])
+def test_t148_wrong_checksum(log: LogBuilder, position: int) -> None:
+    data = bytearray(batch(b"value"))
+    data[position] ^= 1
+    assert refused(log, bytes(data)).code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_t149_control_batch_from_a_client(log: LogBuilder) -> None:
+    data = batch()
+    assert refused(log, changed(data, attributes=CONTROL)).code is ErrorCode.INVALID_RECORD
+
+
+def test_t83_delete_horizon_from_a_client(log: LogBuilder) -> None:
+    assert refused(log, changed(batch(), attributes=DELETE_HORIZON)).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"record_count": 2},
+        {"record_count": 3, "last_offset_delta": 2},
+        {"record_count": 0, "last_offset_delta": -1},
+        {"record_count": -1},
+        {"last_offset_delta": 5},
+        {"last_offset_delta": -1},
+        {"base_offset": 7},
+        {"producer_id": 5, "producer_epoch": 0, "base_sequence": -1},
+    ],
+    ids=str,
+)
+def test_t150_counts_and_ranges_that_contradict_each_other(log: LogBuilder, fields: dict[str, int]) -> None:
+    assert refused(log, changed(batch(), **fields)).code is ErrorCode.INVALID_RECORD
+
+
+def test_t150_more_than_one_batch(log: LogBuilder) -> None:
+    assert refused(log, batch() + batch()).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("size", [0, 1, 20, 60, 61, 70])
+def test_t150_cut_off_batch(log: LogBuilder, size: int) -> None:
+    data = batch(b"some value that makes it longer")[:size]
+    assert refused(log, data).code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+
+
+def test_t150_records_that_are_none(log: LogBuilder) -> None:
+    data = batch(b"value")
+    garbage = data[:HEADER_BYTES] + b"\xff" * (len(data) - HEADER_BYTES)
+    assert refused(log, changed(garbage)).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_t151_older_formats(log: LogBuilder, magic: int) -> None:
+    data = bytearray(batch(b"value"))
+    data[16] = magic
+    error = refused(log, bytes(data))
+    assert error.code is ErrorCode.INVALID_RECORD
+    assert "magic 2" in error.message
+
+
+def test_t151_unknown_magic(log: LogBuilder) -> None:
+    data = bytearray(batch(b"value"))
+    data[16] = 3
+    assert refused(log, bytes(data)).code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("kind", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_t152_the_topic_has_its_own_codec(make_log: MakeLog, kind: str) -> None:
+    log = make_log(compression_type=kind)
+    for codec in Codec:
+        log.append(b"a" * 300, b"b" * 300, codec=codec)
+    codecs = {header.codec for header, _ in log.log.scan(0)}
+    assert codecs == {0 if kind == "uncompressed" else Codec[kind.upper()]}
+    assert [record.value for record in log.records()] == [b"a" * 300, b"b" * 300] * 5
+
+
+def test_t152_an_equal_codec_is_stored_as_it_came(make_log: MakeLog) -> None:
+    log = make_log(compression_type="zstd")
+    data = batch(b"a" * 300, codec=Codec.ZSTD)
+    log.log.append(data, now_ms=NOW_MS)
+    assert log.log.read(0, 1000, upper_offset=1).read()[16:] == data[16:]
+
+
+def test_t153_log_append_time(make_log: MakeLog) -> None:
+    log = make_log(message_timestamp_type="LogAppendTime")
+    data = batch(b"a", b"b", timestamp=5, codec=Codec.GZIP)
+    appended = log.log.append(data, now_ms=NOW_MS)
+    assert appended.log_append_time_ms == NOW_MS
+    stored = log.log.read(0, 1000, upper_offset=2).read()
+    assert parse_header(stored).timestamp_type == 1
+    assert parse_header(stored).max_timestamp == NOW_MS
+    assert stored[HEADER_BYTES:] == data[HEADER_BYTES:]
+    assert [record.timestamp for record in decode_batch(stored)] == [NOW_MS, NOW_MS]
+
+
+def test_log_append_time_from_a_client_of_a_create_time_topic(log: LogBuilder) -> None:
+    data = encode_batch([(NOW_MS, b"k", b"v", ())], log_append_time_ms=NOW_MS)
+    assert refused(log, data).code is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_t143_timestamps_too_far_in_the_future(log: LogBuilder) -> None:
+    limit = NOW_MS + log.config.message_timestamp_after_max_ms
+    error = refused(log, encode_batch([(NOW_MS, b"k", b"v", ()), (limit + 1, b"k", b"v", ())]))
+    assert isinstance(error, InvalidRecords)
+    assert error.code is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in error.record_errors] == [1]
+    log.append(timestamp=limit)
+
+
+def test_timestamps_too_far_in_the_past(make_log: MakeLog) -> None:
+    log = make_log(message_timestamp_before_max_ms=1000)
+    assert refused(log, batch(timestamp=NOW_MS - 1001)).code is ErrorCode.INVALID_TIMESTAMP
+    log.append(timestamp=NOW_MS - 1000)
+    log.append(timestamp=-1)
+
+
+def test_a_wrong_max_timestamp_is_corrected(log: LogBuilder) -> None:
+    data = encode_batch(
+        [(NOW_MS - 9, b"k", b"v", ()), (NOW_MS - 1, b"k", b"v", ()), (NOW_MS - 4, b"k", b"v", ())]
+    )
+    log.log.append(changed(data, max_timestamp=NOW_MS + 77), now_ms=NOW_MS)
+    assert parse_header(log.log.read(0, 1000, upper_offset=3).read()).max_timestamp == NOW_MS - 1
+
+
+def test_a_decompression_bomb_is_refused_before_it_is_written(log: LogBuilder) -> None:
+    log.log._rules.max_decompressed_bytes = 1 << 20
+    data = batch(b"\0" * (8 << 20), codec=Codec.ZSTD)
+    assert len(data) < 10_000
+    assert refused(log, data).code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
+
+
+def test_the_coordinator_may_write_what_a_client_may_not(log: LogBuilder) -> None:
+    log.end_transaction(7, is_commit=True)
+    data = struct.pack(">q", 0) + batch(key=None)[8:]
+    assert log.log.append(data, now_ms=NOW_MS, origin=Origin.COORDINATOR).base_offset == 1

@@ -1,0 +1,240 @@
+"""Goal: what was acknowledged survives a power cut, and a disk that fails or fills up is a matter of its
+log alone.
+
+Method: logs on a disk that fails at chosen calls, has no room, or goes back to what was synced.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from storage.file import SYSTEM_DISK
+from tests.storage.builders import NOW_MS, LogBuilder, batch
+from tests.storage.conftest import MakeLog
+from tests.storage.faults import Crash, FaultyDisk, PowerCutDisk
+
+SIZE = len(batch())
+
+
+def code_of_append(log: LogBuilder) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        log.append()
+    return caught.value.code
+
+
+def test_the_high_watermark_is_the_flushed_end(log: LogBuilder) -> None:
+    log.fill(3)
+    assert log.log.high_watermark == 0
+    job = log.log.begin_flush()
+    assert job is not None
+    log.append()
+    job.run()
+    assert log.log.high_watermark == 0
+    log.log.end_flush(job, None)
+    assert (log.log.high_watermark, log.log.recovery_point, log.log.log_end_offset) == (3, 3, 4)
+    log.log.flush()
+    assert log.log.high_watermark == 4
+    assert log.log.begin_flush() is None
+
+
+def test_the_high_watermark_follows_the_end_where_flushes_do_not_matter(make_log: MakeLog) -> None:
+    log = make_log(flush_messages=1000)
+    log.fill(3)
+    assert (log.log.high_watermark, log.log.recovery_point) == (3, 0)
+    log.log.flush()
+    assert log.log.recovery_point == 3
+
+
+def test_after_a_restart_everything_that_is_there_is_safe(log: LogBuilder) -> None:
+    log.fill(3)
+    log.crash()
+    assert (log.log.high_watermark, log.log.recovery_point) == (3, 3)
+
+
+def test_a_failed_flush_takes_the_log_offline_for_good(make_log: MakeLog) -> None:
+    disk = FaultyDisk()
+    log = make_log(disk)
+    log.fill(2)
+    log.log.flush()
+    log.append()
+    disk.fail_on["fdatasync"] = errno.EIO
+    job = log.log.begin_flush()
+    assert job is not None
+    with pytest.raises(OSError) as caught:
+        job.run()
+    log.log.end_flush(job, caught.value)
+    disk.fail_on.clear()
+    assert log.log.offline_reason is not None
+    assert log.log.high_watermark == 2
+    assert code_of_append(log) is ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(KafkaError):
+        log.log.read(0, 1000, upper_offset=2)
+    assert log.log.begin_flush() is None, "never tried again"
+    log.crash()
+    assert log.offsets() == [0, 1, 2]
+    log.append()
+
+
+def test_t124_a_full_disk_is_no_failure_of_the_log(make_log: MakeLog) -> None:
+    disk = FaultyDisk()
+    log = make_log(disk)
+    log.fill(3)
+    for room in (0, 1, SIZE - 1):
+        disk.room_bytes = room
+        assert code_of_append(log) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.log.active_segment.file.size() == 3 * SIZE, "the partial write was cut off"
+        assert log.offsets() == [0, 1, 2], "readers go on"
+    disk.room_bytes = None
+    assert log.append().base_offset == 3
+    log.log.flush()
+    assert log.offsets() == [0, 1, 2, 3]
+
+
+def test_a_full_disk_at_a_roll(make_log: MakeLog) -> None:
+    disk = FaultyDisk()
+    log = make_log(disk, segment_bytes=3 * SIZE, index_interval_bytes=10)
+    log.fill(3)
+    for _ in range(3):
+        disk.fail_on["create"] = errno.ENOSPC
+        assert code_of_append(log) is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.fail_on.clear()
+    calls = len(disk.calls)
+    for number in range(8):
+        disk.error_at = {calls + number: errno.ENOSPC}
+        before = len(log.log.segments)
+        try:
+            log.append()
+        except KafkaError as error:
+            assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert len(log.log.segments) == before
+        calls = len(disk.calls)
+    disk.error_at.clear()
+    log.append()
+    log.log.flush()
+    assert log.offsets() == list(range(log.log.log_end_offset))
+
+
+def test_a_write_error_takes_the_log_offline(make_log: MakeLog) -> None:
+    disk = FaultyDisk()
+    log = make_log(disk)
+    log.append()
+    disk.fail_on["write"] = errno.EIO
+    assert code_of_append(log) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.log.offline_reason is not None
+
+
+def test_a_write_that_cannot_be_cut_off_takes_the_log_offline(make_log: MakeLog) -> None:
+    disk = FaultyDisk()
+    log = make_log(disk)
+    log.append()
+    disk.room_bytes = 10
+    disk.fail_on["truncate"] = errno.EIO
+    assert code_of_append(log) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.log.offline_reason is not None
+    log.crash()
+    assert log.offsets() == [0]
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 61, SIZE - 1, SIZE])
+def test_a_torn_write(make_log: MakeLog, size: int) -> None:
+    disk = FaultyDisk()
+    log = make_log(disk)
+    log.fill(2)
+    disk.tear_bytes = size
+    with pytest.raises(Crash):
+        log.append()
+    log.crash()
+    assert log.offsets() == ([0, 1, 2] if size == SIZE else [0, 1])
+
+
+def test_a_power_cut_takes_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """At many moments: whatever was below the high watermark is there afterwards, rolls and all."""
+    for moment in range(1, 40):
+        root = tmp_path / f"{moment}"
+        root.mkdir()
+        disk = PowerCutDisk(tmp_path / f"attic-{moment}")
+        log = LogBuilder(root / "orders-2", disk, segment_bytes=4 * SIZE, index_interval_bytes=SIZE)
+        for number in range(moment):
+            log.append()
+            if number % 3 == 1:
+                log.log.flush()
+        acknowledged = log.log.high_watermark
+        log.log.abandon()
+        disk.power_cut(root)
+        if not log.directory.exists():
+            assert acknowledged == 0
+            continue
+        log.disk = SYSTEM_DISK
+        log.open(disk=SYSTEM_DISK)
+        assert log.offsets()[:acknowledged] == list(range(acknowledged))
+        log.log.close()
+
+
+def test_a_power_cut_during_retention_loses_no_offset(tmp_path: Path) -> None:
+    for with_job in (False, True):
+        root = tmp_path / f"{with_job}"
+        root.mkdir()
+        disk = PowerCutDisk(tmp_path / f"attic-{with_job}")
+        log = LogBuilder(
+            root / "orders-2", disk, segment_bytes=4 * SIZE, retention_ms=1000, file_delete_delay_ms=0
+        )
+        log.fill(10)
+        log.log.flush()
+        expired = log.log.expire(NOW_MS + 2000)
+        assert expired.removed_segments == 3
+        if with_job:
+            expired.run()
+            log.log._list._removals.run(NOW_MS + 2000)
+        log.log.abandon()
+        disk.power_cut(root)
+        log.open(disk=SYSTEM_DISK)
+        assert log.log.log_end_offset == 10
+        assert log.append().base_offset == 10
+        log.log.close()
+
+
+def test_the_directory_is_synced_with_the_first_flush_and_after_each_roll(make_log: MakeLog) -> None:
+    synced: list[Path] = []
+
+    class NotingDisk(FaultyDisk):
+        def sync_directory(self, path: Path) -> None:
+            synced.append(path)
+            super().sync_directory(path)
+
+    log = make_log(NotingDisk(), segment_bytes=2 * SIZE)
+    log.append()
+    log.log.flush()
+    assert set(synced) == {log.directory, log.directory.parent}
+    synced.clear()
+    log.append()
+    log.log.flush()
+    assert synced == []
+    log.append()
+    log.log.flush()
+    assert synced == [log.directory]
+
+
+def test_everything_can_fail_once(make_log: MakeLog) -> None:
+    """Any single call fails with EIO: the log answers with its own error, and what was flushed is there
+    after a start.
+    """
+    for number in range(0, 80, 3):
+        disk = FaultyDisk()
+        log = make_log(disk, name=f"orders-{number}", segment_bytes=3 * SIZE, index_interval_bytes=SIZE)
+        disk.error_at = {len(disk.calls) + number: errno.EIO}
+        for _ in range(12):
+            try:
+                log.append()
+                log.log.flush()
+            except KafkaError as error:
+                assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+            except OSError as error:
+                assert error.errno == errno.EIO
+                assert log.log.offline_reason is not None
+        safe = log.log.high_watermark
+        log.crash()
+        assert log.offsets()[:safe] == list(range(safe))

@@ -1,0 +1,333 @@
+"""Goal: a data directory belongs to one broker at a time, opens fast after a clean stop, and whole after
+any other.
+
+Method: managers on temporary directories, one after the other and side by side; the small files are
+read as Kafka would read them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config.broker import BrokerConfig
+from config.topic import TopicConfig
+from storage import layout, recovery
+from storage.checkpoint import OffsetCheckpoint, decode_uuid, read_properties
+from storage.file import SYSTEM_DISK
+from storage.layout import TopicPartition
+from storage.log import Log
+from storage.manager import DataDirectoryError, LogManager
+from storage.verify import verify_data_directory
+from tests.storage.builders import NOW_MS, batch, topic_config
+
+SIZE = len(batch())
+ORDERS = [TopicPartition("orders", number) for number in range(3)]
+
+
+class Managers:
+    """Makes managers one after the other on the same directories."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.now_ms = NOW_MS
+        self.topic_config = topic_config(segment_bytes=4 * SIZE)
+        self.made: list[LogManager] = []
+
+    def start(self, *names: str, open_all: bool = True, **config: Any) -> LogManager:
+        paths = [self.root / name for name in names or ("data",)]
+        manager = LogManager(paths, dataclasses.replace(BrokerConfig(), **config), lambda: self.now_ms)
+        self.made.append(manager)
+        if open_all:
+            manager.open_all(lambda topic: self.topic_config, 2)
+        return manager
+
+    def create(self, manager: LogManager, topic_partition: TopicPartition, records: int = 10) -> Log:
+        log = manager.create(topic_partition, uuid.uuid4(), self.topic_config)
+        for _ in range(records):
+            log.append(batch(), now_ms=self.now_ms)
+        return log
+
+
+@pytest.fixture
+def managers(tmp_path: Path) -> Iterator[Managers]:
+    made = Managers(tmp_path)
+    yield made
+    for manager in made.made:
+        manager.abandon()
+    for directory in tmp_path.iterdir():
+        if directory.is_dir():
+            assert verify_data_directory(directory) == []
+
+
+def test_t181_a_second_broker_on_the_directory_is_refused(managers: Managers) -> None:
+    first = managers.start()
+    with pytest.raises(DataDirectoryError, match="in use"):
+        managers.start()
+    program = (
+        "import pathlib, sys\n"
+        "from config.broker import BrokerConfig\n"
+        "from storage.manager import DataDirectoryError, LogManager\n"
+        "try:\n"
+        "    LogManager([pathlib.Path(sys.argv[1])], BrokerConfig(), lambda: 0)\n"
+        "except DataDirectoryError as error:\n"
+        "    print(error)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program, str(managers.root / "data")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "is in use by another broker" in told.stdout
+    first.close()
+    managers.start()
+
+
+def test_s25_one_directory_a_partition(managers: Managers) -> None:
+    manager = managers.start()
+    for topic_partition in ORDERS:
+        managers.create(manager, topic_partition)
+    manager.close()
+    names = {path.name for path in (managers.root / "data").iterdir() if path.is_dir()}
+    assert names == {"orders-0", "orders-1", "orders-2"}
+
+
+def test_t167_s39_a_clean_stop_is_marked_and_the_mark_is_used_once(
+    managers: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = managers.start()
+    ids = {tp: managers.create(manager, tp).topic_id for tp in ORDERS}
+    manager.close()
+    marker = managers.root / "data" / layout.CLEAN_SHUTDOWN
+    assert marker.exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery, "recover_segment", None)
+        manager = managers.start()
+    assert not marker.exists()
+    assert {tp: log.topic_id for tp, log in manager.logs.items()} == ids
+    assert all(log.log_end_offset == 10 for log in manager.logs.values())
+    manager.abandon()
+    manager = managers.start()
+    assert not manager.was_clean
+    assert manager.segments_recovered > 0
+    assert all(log.log_end_offset == 10 for log in manager.logs.values())
+
+
+def test_t183_recovery_tells_how_far_it_is(managers: Managers) -> None:
+    manager = managers.start()
+    for tp in ORDERS:
+        managers.create(manager, tp)
+    manager.abandon()
+    manager = managers.start()
+    assert (manager.logs_to_recover, manager.segments_recovered) == (0, 9)
+
+
+def test_an_aborted_start_does_not_count_as_a_clean_stop(managers: Managers) -> None:
+    manager = managers.start()
+    managers.create(manager, ORDERS[0])
+    managers.create(manager, ORDERS[1]).delete_records(0)
+    manager.abandon()
+    manager = managers.start(open_all=False)
+    manager.open_log(ORDERS[0], managers.topic_config)
+    manager.close()
+    manager = managers.start(open_all=False)
+    assert not manager.was_clean
+
+
+def test_t142_the_log_start_survives(managers: Managers) -> None:
+    manager = managers.start()
+    log = managers.create(manager, ORDERS[0])
+    log.flush()
+    log.delete_records(6)
+    manager.checkpoint()
+    text = (managers.root / "data" / layout.LOG_START_CHECKPOINT).read_text()
+    assert text == "0\n1\norders 0 6\n"
+    manager.abandon()
+    manager = managers.start(open_all=False)
+    manager.close()
+    manager = managers.start()
+    assert manager.logs[ORDERS[0]].log_start_offset == 6
+
+
+def test_recovery_points_are_written(managers: Managers) -> None:
+    manager = managers.start()
+    managers.create(manager, ORDERS[0]).flush()
+    managers.create(manager, ORDERS[1])
+    manager.checkpoint()
+    text = (managers.root / "data" / layout.RECOVERY_POINT_CHECKPOINT).read_text()
+    assert text == "0\n2\norders 0 10\norders 1 0\n"
+
+
+def test_t122_a_deleted_partition_is_renamed_and_then_removed(managers: Managers) -> None:
+    manager = managers.start()
+    log = managers.create(manager, ORDERS[0])
+    log.flush()
+    held = log.read(0, 100, upper_offset=10)
+    manager.delete(ORDERS[0])
+    (path,) = [path for path in (managers.root / "data").iterdir() if path.is_dir()]
+    assert layout.is_deleted_directory(path.name)
+    assert path.name.startswith("orders-0.")
+    assert held.read(), "who held a slice may finish"
+    again = managers.create(manager, ORDERS[0], 0)
+    assert again.log_end_offset == 0
+    assert manager.remove_deleted() == 1
+    assert not path.exists()
+
+
+def test_t122_a_removal_that_a_stop_interrupted_goes_on(managers: Managers) -> None:
+    manager = managers.start()
+    managers.create(manager, ORDERS[0])
+    manager.delete(ORDERS[0])
+    manager.close()
+    manager = managers.start()
+    assert manager.logs == {}
+    assert manager.remove_deleted() == 1
+    assert not [path for path in (managers.root / "data").iterdir() if path.is_dir()]
+
+
+def test_t182_strange_things_are_left_alone_and_named(
+    managers: Managers, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = managers.root / "data"
+    for name in ("lost+found", "x" * 30, "backup"):
+        (data / name).mkdir(parents=True)
+    (data / "__cluster_metadata-0").mkdir()
+    (data / "notes").write_text("mine")
+    with caplog.at_level(logging.WARNING):
+        manager = managers.start()
+    assert manager.logs == {}
+    manager.close()
+    assert (data / "notes").read_text() == "mine"
+    assert (data / "lost+found").is_dir()
+    assert "lost+found is no partition" in caplog.text
+    assert "notes is unknown" in caplog.text
+
+
+def test_partitions_are_spread_over_directories(managers: Managers) -> None:
+    manager = managers.start("one", "two")
+    for number in range(6):
+        managers.create(manager, TopicPartition("orders", number), 1)
+    for name in ("one", "two"):
+        assert len([path for path in (managers.root / name).iterdir() if path.is_dir()]) == 3
+    ids = {
+        read_properties(SYSTEM_DISK, managers.root / name / "meta.properties")["cluster.id"]
+        for name in ("one", "two")
+    }  # type: ignore[index]
+    assert ids == {manager.cluster_id}
+    manager.close()
+    assert len(managers.start("one", "two").logs) == 6
+
+
+def test_meta_properties_are_kafkas(managers: Managers) -> None:
+    manager = managers.start(node_id=5)
+    found = read_properties(SYSTEM_DISK, managers.root / "data" / "meta.properties")
+    assert found is not None
+    assert found["version"] == "1"
+    assert found["node.id"] == "5"
+    assert found["cluster.id"] == manager.cluster_id
+    assert len(manager.cluster_id) == 22
+    decode_uuid(found["directory.id"])
+    manager.close()
+    assert managers.start(node_id=5).cluster_id == manager.cluster_id
+    managers.made[-1].close()
+    with pytest.raises(DataDirectoryError, match=r"node\.id"):
+        managers.start(node_id=6)
+
+
+def test_a_create_that_exists_is_refused(managers: Managers) -> None:
+    manager = managers.start()
+    managers.create(manager, ORDERS[0])
+    with pytest.raises(FileExistsError):
+        managers.create(manager, ORDERS[0])
+
+
+def test_a_log_that_cannot_be_opened_stops_nobody_else(
+    managers: Managers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = managers.start()
+    for tp in ORDERS:
+        managers.create(manager, tp)
+    manager.close()
+    original = Log.open.__func__  # type: ignore[attr-defined]
+
+    def failing(cls: type[Log], directory: Path, tp: TopicPartition, *rest: Any, **more: Any) -> Log:
+        if tp == ORDERS[1]:
+            raise OSError(5, "Input/output error")
+        log: Log = original(cls, directory, tp, *rest, **more)
+        return log
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "open", classmethod(failing))
+        manager = managers.start()
+    assert set(manager.logs) == {ORDERS[0], ORDERS[2]}
+    assert "Input/output error" in manager.failures[ORDERS[1]]
+    manager.close()
+    assert set(managers.start().logs) == set(ORDERS)
+
+
+def test_t180_damaged_checkpoints_are_empty_ones(managers: Managers, tmp_path: Path) -> None:
+    manager = managers.start()
+    managers.create(manager, ORDERS[0])
+    manager.close()
+    for damage in (b"", b"\xff\xfe", b"1\n0\n", b"0\n3\norders 0 5\n", b"0\n1\norders zero 5\n", b"0\n"):
+        for name in (
+            layout.RECOVERY_POINT_CHECKPOINT,
+            layout.LOG_START_CHECKPOINT,
+            layout.CLEANER_CHECKPOINT,
+        ):
+            (managers.root / "data" / name).write_bytes(damage)
+        manager = managers.start()
+        assert manager.logs[ORDERS[0]].log_end_offset == 10
+        assert manager.directories[0].cleaner_checkpoint.read() == {}
+        manager.directories[0].cleaner_checkpoint.write({})
+        manager.directories[0].write_checkpoints(list(manager.logs.values()), set())
+        manager.directories[0].log_start_checkpoint.write({})
+        manager.close()
+
+
+def test_checkpoint_files_are_kafkas(tmp_path: Path) -> None:
+    checkpoint = OffsetCheckpoint(tmp_path / "cleaner-offset-checkpoint")
+    assert checkpoint.read() == {}
+    checkpoint.write({ORDERS[1]: 7, TopicPartition("a", 0): 3})
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n2\na 0 3\norders 1 7\n"
+    assert checkpoint.read() == {ORDERS[1]: 7, TopicPartition("a", 0): 3}
+    assert [path.name for path in tmp_path.iterdir()] == ["cleaner-offset-checkpoint"]
+
+
+def test_checkpoints_may_be_written_while_logs_come_and_go(managers: Managers) -> None:
+    manager = managers.start()
+    stopping = threading.Event()
+    problems: list[BaseException] = []
+
+    def write() -> None:
+        while not stopping.is_set():
+            try:
+                manager.checkpoint()
+            except BaseException as problem:
+                problems.append(problem)
+                return
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for number in range(30):
+        managers.create(manager, TopicPartition("t", number), 1)
+        if number % 3 == 0:
+            manager.delete(TopicPartition("t", number))
+    stopping.set()
+    thread.join()
+    assert problems == []
+    manager.remove_deleted()
+
+
+def test_the_defaults_of_a_topic_serve() -> None:
+    assert TopicConfig().flush_messages == 1

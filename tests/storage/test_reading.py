@@ -1,0 +1,163 @@
+"""Goal: a read gives whole batches from the right place, as many as asked, and never waits where it must
+not.
+
+Method: logs of batches of many sizes are read from every offset with every kind of limit and compared
+with a model.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from protocol.batch import iterate_headers
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import decode_all
+from storage.file import Disk
+from tests.storage.builders import NOW_MS, LogBuilder, batch
+from tests.storage.conftest import MakeLog
+
+
+class ColdDisk(Disk):
+    """Nothing is ever in the page cache."""
+
+    def pread_cached(self, descriptor: int, size: int, position: int) -> bytes | None:
+        return None
+
+
+def test_t137_t138_outside_of_the_log(make_log: MakeLog) -> None:
+    log = make_log(segment_bytes=300)
+    log.fill(10)
+    log.log.flush()
+    log.log.delete_records(4)
+    for offset in (-1, 0, 3, 11):
+        with pytest.raises(KafkaError) as caught:
+            log.log.read(offset, 100, upper_offset=10)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.log.read(10, 100, upper_offset=10).size_bytes == 0
+    assert log.log.read(10, 100, upper_offset=10).read_now() == b""
+    assert log.log.read(4, 100, upper_offset=10).size_bytes > 0
+
+
+def test_t139_s12_a_hole_is_stepped_over(make_log: MakeLog) -> None:
+    """Offsets missing at the end of a segment: the next batch comes from a later one (`testReadAtLogGap`)."""
+    log = make_log()
+    log.fill(3)
+    log.log.log_end_offset = 10
+    log.log.roll(NOW_MS)
+    log.log.log_end_offset = 20
+    log.fill(2)
+    for start in (3, 5, 9, 10, 15, 20):
+        data = log.log.read(start, 1000, upper_offset=22).read()
+        assert [record.offset for record in decode_all(data)] == [20, 21]
+    assert log.offsets(0) == [0, 1, 2, 20, 21]
+    log.restart()
+    assert log.offsets(0) == [0, 1, 2, 20, 21]
+
+
+def test_t140_the_middle_of_a_batch_gives_the_whole_batch(log: LogBuilder) -> None:
+    log.append(b"a", b"b", b"c", b"d")
+    data = log.log.read(2, 1000, upper_offset=4).read()
+    assert [record.offset for record in decode_all(data)] == [0, 1, 2, 3]
+
+
+def test_t141_compaction_alone_does_not_move_the_start(make_log: MakeLog) -> None:
+    log = make_log(cleanup_policy="compact", segment_bytes=200)
+    log.fill(10)
+    log.log.flush()
+    assert log.log.expire(NOW_MS * 2).removed_segments == 0
+    assert log.log.log_start_offset == 0
+
+
+def test_nothing_at_or_above_the_upper_offset(make_log: MakeLog) -> None:
+    log = make_log(segment_bytes=700)
+    for number in range(40):
+        log.append(*[b"v"] * (number % 3 + 1))
+    ends = [header.next_offset for header, _ in log.log.scan(0)]
+    for upper in ends:
+        offset = 0
+        seen: list[int] = []
+        while offset < upper:
+            data = log.log.read(offset, 250, upper_offset=upper).read()
+            headers = [header for _, header in iterate_headers(data)]
+            seen += [header.base_offset for header in headers]
+            offset = headers[-1].next_offset
+        assert offset == upper
+        assert seen == sorted(set(seen))
+
+
+@pytest.mark.parametrize("interval", [0, 300, 4096])
+def test_reads_of_all_sizes_from_all_offsets(make_log: MakeLog, interval: int) -> None:
+    log = make_log(segment_bytes=8000, index_interval_bytes=interval)
+    source = random.Random(interval)
+    for _ in range(120):
+        log.append(*[b"x" * source.randrange(200)] * source.randrange(1, 4))
+    batches = [(header, bytes(view)) for header, view in log.log.scan(0)]
+    end = log.log.log_end_offset
+    for _ in range(400):
+        offset, limit = source.randrange(end), source.choice([1, 61, 200, 1000, 5000, 100_000])
+        found = log.log.read(offset, limit, upper_offset=end)
+        data = found.read_now() if source.random() < 0.5 else found.read()
+        assert data
+        first = next(n for n, (header, _) in enumerate(batches) if header.last_offset >= offset)
+        expected = b"".join(raw for _, raw in batches[first:])
+        assert expected.startswith(data)
+        sizes = [header.size_bytes for _, header in iterate_headers(data)]
+        assert sum(sizes) == len(data), "whole batches only"
+        assert len(data) <= max(limit, sizes[0])
+
+
+def test_at_least_one_is_the_callers_choice(log: LogBuilder) -> None:
+    log.append(b"x" * 1000)
+    assert log.log.read(0, 100, upper_offset=1, at_least_one=False).read() == b""
+    assert log.log.read(0, 100, upper_offset=1, at_least_one=False).read_now() == b""
+    assert len(log.log.read(0, 100, upper_offset=1).read()) > 1000
+
+
+def test_a_cold_read_is_told_and_done_elsewhere(make_log: MakeLog) -> None:
+    log = make_log(ColdDisk(), segment_bytes=300)
+    log.fill(20)
+    log.restart()
+    for offset in range(20):
+        found = log.log.read(offset, 1000, upper_offset=20)
+        assert found.size_bytes > 0
+        assert found.read_now() is None
+        assert next(decode_all(found.read())).offset == offset
+    assert log.log.read(20, 1000, upper_offset=20).read_now() == b""
+
+
+def test_a_reader_that_follows_the_end_needs_no_search(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_log()
+    offset = 0
+    monkeypatch.setattr("storage.slice.Slice.locate", None)
+    assert log.log.read(0, 1000, upper_offset=0).read_now() == b""
+    for _ in range(50):
+        log.append()
+        log.log.flush()
+        data = log.log.read(offset, 1000, upper_offset=log.log.high_watermark).read_now()
+        assert data
+        offset = [header for _, header in iterate_headers(data)][-1].next_offset
+        assert log.log.read(offset, 1000, upper_offset=log.log.high_watermark).read_now() == b""
+
+
+def test_t121_a_slice_outlives_the_removal_of_its_segment(make_log: MakeLog) -> None:
+    log = make_log(segment_bytes=300, retention_bytes=300)
+    log.fill(20)
+    log.log.flush()
+    held = log.log.read(0, 200, upper_offset=20)
+    expired = log.log.expire(NOW_MS)
+    expired.run()
+    assert expired.removed_segments
+    assert next(decode_all(held.read())).offset == 0
+
+
+def test_scan_gives_every_batch_of_a_range(make_log: MakeLog) -> None:
+    log = make_log(segment_bytes=500)
+    for _ in range(20):
+        log.append(b"a", b"b")
+    assert [header.base_offset for header, _ in log.log.scan(0)] == list(range(0, 40, 2))
+    assert [header.base_offset for header, _ in log.log.scan(5, 9)] == [4, 6, 8]
+    assert all(bytes(view)[16:] == batch(b"a", b"b")[16:] for _, view in log.log.scan(0))

@@ -1,0 +1,322 @@
+"""Goal: cleaned segments take the place of others in one step, whatever happens in between.
+
+Method: a cleaning that keeps every second batch is made by hand; the swap is ended at each of its calls
+to the disk, and so is the start after it. What opens then is the old log or the new one, whole, with no
+file left over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from storage import layout
+from storage.cleaned_segment import CleanedSegment
+from storage.file import SYSTEM_DISK, Disk
+from storage.segment import MAX_RELATIVE_OFFSET, RollLimits, Segment
+from storage.verify import verify_log
+from tests.storage.builders import NOW_MS, LogBuilder, batch
+from tests.storage.conftest import MakeLog
+from tests.storage.faults import Crash, FaultyDisk
+
+SIZE = len(batch())
+OLD = list(range(16))
+KEPT = [0, 2, 4, 6, 8, 10]
+NEW = [*KEPT, 12, 13, 14, 15]
+
+
+def build(make_log: MakeLog, disk: Disk = SYSTEM_DISK) -> LogBuilder:
+    """Segments 0, 4, 8, 12 (active) of four batches each; some of producer 7, one transaction aborted."""
+    log = make_log(disk, segment_bytes=4 * SIZE, index_interval_bytes=SIZE, file_delete_delay_ms=0)
+    log.fill(16, step_ms=1)
+    log.log.flush()
+    return log
+
+
+def clean(log: LogBuilder, sources: Sequence[Segment], groups: int = 1) -> list[CleanedSegment]:
+    """The even batches of `sources`, in one cleaned segment or two."""
+    made: list[CleanedSegment] = []
+    for number, segment in enumerate(sources):
+        if number in (0, 2)[:groups]:
+            made.append(CleanedSegment.create(log.directory, segment.base_offset, log.config, log.disk))
+        for header, view in log.log.scan(segment.base_offset, segment.next_offset):
+            if header.base_offset % 2 == 0:
+                made[-1].append(bytes(view), header.last_offset, header.max_timestamp, header.last_offset)
+    for one in made:
+        one.finish(sources[-1].last_modified_ms)
+    return made
+
+
+def swap(log: LogBuilder, groups: int = 1) -> None:
+    sources = log.log.segments[:3]
+    job = log.log.replace_segments(sources, clean(log, sources, groups), NOW_MS)
+    job.run()
+    log.log._list._removals.run(NOW_MS)
+
+
+def leftovers(directory: Path) -> list[str]:
+    states = (layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX, layout.DELETED_SUFFIX)
+    return [path.name for path in directory.iterdir() if path.name.endswith(states)]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_t111_cleaned_segments_replace_their_sources(make_log: MakeLog, groups: int) -> None:
+    log = build(make_log)
+    modified = log.log.segments[2].last_modified_ms
+    size_before = log.log.size_bytes
+    swap(log, groups)
+    assert log.offsets() == NEW
+    assert [segment.base_offset for segment in log.log.segments] == ([0, 12] if groups == 1 else [0, 8, 12])
+    assert log.log.size_bytes == size_before - 6 * SIZE
+    assert sum(segment.size_bytes for segment in log.log.segments) == log.log.size_bytes
+    assert log.log.segments[groups - 1].last_modified_ms == modified
+    assert not leftovers(log.directory)
+    assert log.log.log_start_offset == 0
+    log.restart()
+    assert log.offsets() == NEW
+    assert log.log.segments[groups - 1].last_modified_ms == modified
+    assert log.append().base_offset == 16
+
+
+def test_t125_snapshots_of_vanished_segments_go(make_log: MakeLog) -> None:
+    log = build(make_log)
+    assert log.files(".snapshot") == [f"{offset:020d}.snapshot" for offset in (4, 8, 12)]
+    swap(log)
+    assert log.files(".snapshot") == [f"{12:020d}.snapshot"]
+
+
+def test_t67_indexes_of_cleaned_segments_find_what_is_left(make_log: MakeLog) -> None:
+    log = build(make_log)
+    swap(log)
+    assert verify_log(log.directory) == []
+    for offset in range(12):
+        data = log.log.read(offset, 1, upper_offset=16).read()
+        assert struct.unpack_from(">q", data)[0] == (offset + 1) // 2 * 2
+    for number in range(12):
+        found = log.log.offset_for_timestamp(NOW_MS + number)
+        assert found is not None
+        assert found.offset == (number + 1) // 2 * 2
+
+
+def test_t120_a_source_that_retention_removed_is_skipped(make_log: MakeLog) -> None:
+    log = build(make_log)
+    sources = log.log.segments[:3]
+    cleaned = clean(log, sources)
+    log.log.delete_records(4)
+    log.log.expire(NOW_MS).run()
+    log.log.replace_segments(sources, cleaned, NOW_MS).run()
+    log.log._list._removals.run(NOW_MS)
+    assert not leftovers(log.directory)
+    assert log.offsets(4) == [offset for offset in NEW if offset >= 4]
+    log.crash()
+    assert log.offsets(4) == [offset for offset in NEW if offset >= 4]
+
+
+def test_t120_when_all_sources_are_gone_nothing_is_swapped(make_log: MakeLog) -> None:
+    log = build(make_log)
+    sources = log.log.segments[:3]
+    cleaned = clean(log, sources)
+    log.log.delete_records(12)
+    log.log.expire(NOW_MS).run()
+    log.log.replace_segments(sources, cleaned, NOW_MS).run()
+    log.log._list._removals.run(NOW_MS)
+    assert not leftovers(log.directory)
+    assert log.offsets() == [12, 13, 14, 15]
+
+
+def test_t121_a_reader_finishes_on_the_old_file(make_log: MakeLog) -> None:
+    log = build(make_log)
+    held = log.log.read(4, 4 * SIZE, upper_offset=16)
+    sources = log.log.segments[:3]
+    log.log.replace_segments(sources, clean(log, sources), NOW_MS).run()
+    data = held.read()
+    assert struct.unpack_from(">q", data)[0] == 4
+    assert len(data) == 4 * SIZE
+    assert log.offsets(4) == [offset for offset in NEW if offset >= 4]
+
+
+def test_the_active_segment_is_never_replaced(make_log: MakeLog) -> None:
+    log = build(make_log)
+    cleaned = clean(log, log.log.segments[:1])
+    with pytest.raises(ValueError, match="active"):
+        log.log.replace_segments(log.log.segments[3:], cleaned)
+    for one in cleaned:
+        one.abandon()
+
+
+def test_t124_an_abandoned_cleaning_leaves_nothing(make_log: MakeLog) -> None:
+    log = build(make_log)
+    for one in clean(log, log.log.segments[:3], 2):
+        one.abandon()
+    assert not leftovers(log.directory)
+    assert log.offsets() == OLD
+
+
+def test_t106_a_cleaned_segment_holds_no_offset_too_far(make_log: MakeLog) -> None:
+    log = build(make_log)
+    cleaned = CleanedSegment.create(log.directory, 0, log.config)
+    limits = RollLimits(log.config)
+    near = struct.pack(">q", 0) + batch()[8:]
+    far = struct.pack(">q", MAX_RELATIVE_OFFSET + 1) + batch()[8:]
+    assert cleaned.fits(SIZE, 5 * MAX_RELATIVE_OFFSET, limits), "a first batch always fits"
+    cleaned.append(near)
+    assert cleaned.fits(SIZE, MAX_RELATIVE_OFFSET, limits)
+    assert not cleaned.fits(SIZE, MAX_RELATIVE_OFFSET + 1, limits)
+    assert not cleaned.fits(4 * SIZE, 1, limits)
+    with pytest.raises(ValueError, match="does not fit"):
+        cleaned.append(far)
+    cleaned.abandon()
+
+
+def open_after_crash(log: LogBuilder, disk: Disk) -> None:
+    log.log.abandon()
+    log.log._list._removals._waiting.clear()
+    log.open(disk=disk)
+
+
+def check(log: LogBuilder) -> list[int]:
+    """The log is the old or the new one, and complete."""
+    assert not leftovers(log.directory)
+    assert verify_log(log.directory) == []
+    assert log.log.log_end_offset == 16
+    offsets = log.offsets()
+    assert set(NEW) <= set(offsets) <= set(OLD)
+    assert offsets == sorted(offsets)
+    return offsets
+
+
+def steps_of_a_swap(make_log: MakeLog, groups: int) -> int:
+    disk = FaultyDisk()
+    log = build(make_log, disk)
+    before = len(disk.calls)
+    swap(log, groups)
+    steps = len(disk.calls) - before
+    log.log.close()
+    return steps
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_t111_to_t118_a_crash_at_every_step(tmp_path: Path, groups: int) -> None:
+    """T111-T118: each call of the swap is the last one of the process; then each of the recovery as well."""
+    results: set[tuple[int, ...]] = set()
+    step = 0
+    is_over = False
+    while not is_over:
+        log, is_over = crashed_swap(tmp_path / f"{step}", step, groups)
+        open_after_crash(log, SYSTEM_DISK)
+        expected = check(log)
+        results.add(tuple(expected))
+        log.log.abandon()
+        second = 0
+        while not is_over and second < 1000:
+            log, _ = crashed_swap(tmp_path / f"{step}-{second}", step, groups)
+            disk = FaultyDisk()
+            disk.crash_at = second
+            try:
+                open_after_crash(log, disk)
+            except Crash:
+                open_after_crash(log, SYSTEM_DISK)
+                assert check(log) == expected, f"step {step}, then {second} of the recovery"
+                log.log.abandon()
+                second += 3
+                continue
+            log.log.abandon()
+            break
+        step += 1
+    assert step > 20
+    assert {tuple(OLD), tuple(NEW)} <= results
+
+
+def crashed_swap(directory: Path, step: int, groups: int) -> tuple[LogBuilder, bool]:
+    """A log whose swap ended at its call number `step`; and whether it was over before that."""
+    disk = FaultyDisk()
+    directory.mkdir()
+    log = LogBuilder(
+        directory / "orders-2",
+        disk,
+        segment_bytes=4 * SIZE,
+        index_interval_bytes=SIZE,
+        file_delete_delay_ms=0,
+    )
+    log.fill(16, step_ms=1)
+    log.log.flush()
+    log.recovery_point = 16
+    disk.crash_at = len(disk.calls) + step
+    try:
+        swap(log, groups)
+    except Crash:
+        return log, False
+    disk.crash_at = None
+    return log, True
+
+
+def write_state(
+    log: LogBuilder, base: int, state: str, kinds: Sequence[str] = layout.SEGMENT_SUFFIXES
+) -> None:
+    for kind in kinds:
+        source = log.directory / layout.segment_file_name(base, kind)
+        if source.exists():
+            source.rename(log.directory / layout.segment_file_name(base, kind, state))
+
+
+def test_t112_only_cleaned_files_undoes(make_log: MakeLog) -> None:
+    log = build(make_log)
+    clean(log, log.log.segments[:3])
+    log.crash()
+    assert check(log) == OLD
+
+
+def test_t113_a_mix_of_cleaned_and_swap_undoes_those_above(make_log: MakeLog) -> None:
+    log = build(make_log)
+    cleaned = clean(log, log.log.segments[:3], 2)
+    cleaned[1].to_segment().rename(layout.SWAP_SUFFIX)
+    log.crash()
+    assert check(log) == OLD
+
+
+def test_t114_all_swap_finishes(make_log: MakeLog) -> None:
+    log = build(make_log)
+    for one in reversed(clean(log, log.log.segments[:3], 2)):
+        one.to_segment().rename(layout.SWAP_SUFFIX)
+    log.crash()
+    assert set(NEW) <= set(check(log)) <= {*NEW, 7, 11}, (
+        "a superseded last segment may stay until the next cleaning"
+    )
+
+
+def test_t115_deleted_and_swap_finishes(make_log: MakeLog) -> None:
+    log = build(make_log)
+    cleaned = clean(log, log.log.segments[:3])
+    for segment in log.log.segments[:3]:
+        segment.rename(layout.DELETED_SUFFIX)
+    cleaned[0].to_segment().rename(layout.SWAP_SUFFIX)
+    log.log.abandon()
+    log.open()
+    assert check(log) == NEW
+
+
+@pytest.mark.parametrize("done", [1, 2])
+def test_t116_between_the_renames_of_one_segment(make_log: MakeLog, done: int) -> None:
+    log = build(make_log)
+    cleaned = clean(log, log.log.segments[:3])
+    for segment in log.log.segments[:3]:
+        segment.rename(layout.DELETED_SUFFIX)
+    cleaned[0].to_segment().rename(layout.SWAP_SUFFIX)
+    for kind in layout.SEGMENT_SUFFIXES[:done]:
+        name = layout.segment_file_name(0, kind)
+        (log.directory / f"{name}.swap").rename(log.directory / name)
+    log.log.abandon()
+    log.open()
+    assert check(log) == NEW
+
+
+def test_t117_deleted_files_go_at_the_start(make_log: MakeLog) -> None:
+    log = build(make_log)
+    sources = log.log.segments[:3]
+    log.log.replace_segments(sources, clean(log, sources), NOW_MS)
+    assert leftovers(log.directory)
+    log.crash()
+    assert check(log) == NEW

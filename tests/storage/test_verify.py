@@ -1,0 +1,94 @@
+"""Goal: the checker that every other test leans on sees each kind of damage.
+
+Method: a good directory is damaged in one place at a time; every damage must be named, and the good one
+must not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from storage.verify import verify_data_directory, verify_log
+from tests.storage.builders import LogBuilder, batch
+from tests.storage.conftest import MakeLog
+
+SIZE = len(batch())
+
+
+def name(base: int, suffix: str) -> str:
+    return f"{base:020d}{suffix}"
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 4
+    path.write_bytes(data)
+
+
+def cut(path: Path, count: int) -> None:
+    path.write_bytes(path.read_bytes()[:-count])
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "flipped record": lambda d: flip(d / name(0, ".log"), 66),
+    "flipped checksum": lambda d: flip(d / name(0, ".log"), 18),
+    "flipped magic": lambda d: flip(d / name(0, ".log"), SIZE + 16),
+    "offset that goes back": lambda d: flip(d / name(20, ".log"), 7),
+    "cut log": lambda d: cut(d / name(0, ".log"), 5),
+    "garbage behind the log": lambda d: (d / name(20, ".log")).write_bytes(
+        (d / name(20, ".log")).read_bytes() + b"x" * 80
+    ),
+    "index offset": lambda d: flip(d / name(0, ".index"), 3),
+    "index position": lambda d: flip(d / name(0, ".index"), 7),
+    "index length": lambda d: cut(d / name(0, ".index"), 3),
+    "missing index": lambda d: (d / name(20, ".index")).unlink(),
+    "missing time index": lambda d: (d / name(20, ".timeindex")).unlink(),
+    "time": lambda d: flip(d / name(0, ".timeindex"), 7),
+    "time index without its last entry": lambda d: cut(d / name(0, ".timeindex"), 12),
+    "time index length": lambda d: cut(d / name(0, ".timeindex"), 1),
+    "snapshot": lambda d: flip(d / name(20, ".snapshot"), 3),
+    "snapshot beyond the end": lambda d: (d / name(20, ".snapshot")).rename(d / name(99, ".snapshot")),
+    "left over cleaned": lambda d: (d / name(0, ".log.cleaned")).write_bytes(b""),
+    "left over swap": lambda d: (d / name(0, ".log.swap")).write_bytes(b""),
+    "orphan index": lambda d: (d / name(7, ".index")).write_bytes(b""),
+    "transaction index": lambda d: (d / name(0, ".txnindex")).write_bytes(b"x" * 34),
+    "epochs": lambda d: (d / "leader-epoch-checkpoint").write_text("0\n2\n1 5\n0 7\n"),
+    "epochs cut": lambda d: (d / "leader-epoch-checkpoint").write_text("0\n2\n1 5\n"),
+    "metadata": lambda d: (d / "partition.metadata").write_text("version: 7\n"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_damage_is_seen(make_log: MakeLog, damage: str) -> None:
+    log = make_log(segment_bytes=20 * SIZE, index_interval_bytes=3 * SIZE)
+    log.fill(30, step_ms=5)
+    log.log.close()
+    assert verify_log(log.directory) == []
+    DAMAGES[damage](log.directory)
+    found = verify_log(log.directory)
+    assert found
+    assert all(line.startswith("orders-2: ") for line in found)
+    log.is_damaged = True  # type: ignore[attr-defined]
+
+
+def test_checkpoints_of_a_data_directory(log: LogBuilder) -> None:
+    log.fill(3)
+    log.log.flush()
+    root = log.directory.parent
+    path = root / "cleaner-offset-checkpoint"
+    assert verify_data_directory(root) == []
+    for text in ("0\n1\norders 2 4\n", "0\n2\norders 2 3\n", "", "0\n1\norders x 3\n"):
+        path.write_text(text)
+        assert verify_data_directory(root)
+    path.write_text("0\n1\norders 2 3\n")
+    assert verify_data_directory(root) == []
+
+
+def test_a_log_in_use_is_right(make_log: MakeLog) -> None:
+    log = make_log(segment_bytes=5 * SIZE, index_interval_bytes=SIZE)
+    for _ in range(12):
+        log.append()
+        assert verify_log(log.directory) == []
