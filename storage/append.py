@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 LONG_MAX = 2**63 - 1
-MAX_RECORD_ERRORS = 1000
+# librdkafka puts at most so many messages into a batch; Kafka has no limit, and so answers more bytes than it got.
+MAX_RECORD_ERRORS = 10_000
 
 OK = record_room.OK
 KEYLESS = record_room.KEYLESS
