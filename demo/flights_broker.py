@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
@@ -100,12 +101,14 @@ class DemoBroker:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
+    @cached_property
     def _admin(self) -> confluent_kafka.admin.AdminClient:
+        """Kept, because an admin client that is collected takes its unfinished requests with it."""
         return confluent_kafka.admin.AdminClient({"bootstrap.servers": self.bootstrap})
 
     def create_topic(self, topic: str, partitions: int) -> None:
         asked = confluent_kafka.admin.NewTopic(topic, partitions, 1, config=TOPIC_SETTINGS)
-        self._admin().create_topics([asked])[topic].result(LIMIT_SECONDS)
+        self._admin.create_topics([asked])[topic].result(LIMIT_SECONDS)
 
     def refusals(self, topic: str, flights: Sequence[Flight]) -> int:
         """How many of `flights` (which have no plane, so no key) the broker refuses."""
@@ -144,7 +147,7 @@ class DemoBroker:
             for name, value in settings.items()
         ]
         resource = confluent_kafka.admin.ConfigResource("topic", topic, incremental_configs=entries)
-        self._admin().incremental_alter_configs([resource])[resource].result(LIMIT_SECONDS)
+        self._admin.incremental_alter_configs([resource])[resource].result(LIMIT_SECONDS)
 
     def _checkpoint(self, topic: str) -> dict[int, int]:
         path = self.data / "cleaner-offset-checkpoint"
