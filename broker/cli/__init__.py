@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from broker.cli.explain import explain_read
+from broker.cli.kernels import kernels
 from broker.cli.serve import serve
 from broker.cli.verify import verify
 from broker.cli.version import version
@@ -20,6 +21,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(verify)
 app.command("explain-read")(explain_read)
+app.command()(kernels)
 app.command()(version)
 
 

@@ -34,6 +34,12 @@ def test_version() -> None:
     assert output.startswith("kompakt ")
 
 
+def test_kernels_are_compiled() -> None:
+    status, output, _ = invoke("kernels")
+    assert status == 0
+    assert "compiled" in output
+
+
 def test_bad_settings_are_one_line_each_and_status_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_LOG_ROLL_MS", "soon")
     status, output, errors = invoke(
