@@ -56,6 +56,10 @@ demo: setup ## the main job on 336,776 real flights: clients, groups, compaction
 bench: setup ## kompakt beside Apache Kafka in one run, as ratios (under 3 minutes)
 	$(BIN)/python -m benchmarks --quick
 
+docs: setup ## REFERENCE.md and the table of tests, from the code
+	$(BIN)/python -m tests.reference
+	$(BIN)/python -m tests.promises
+
 lock: setup ## resolve the dependencies anew into locks/ (needs uv)
 	printf 'setuptools>=77\nwheel\n' | uv pip compile $(LOCK_FLAGS) - -o locks/build.txt
 	uv pip compile $(LOCK_FLAGS) pyproject.toml -o locks/run.txt
@@ -69,4 +73,4 @@ clean: ## remove what was built here; data and .venv stay
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print | xargs rm -rf
 	rm -f .venv/.ready
 
-.PHONY: help setup run test test-slow crash fuzz check format demo bench lock clean
+.PHONY: help setup run test test-slow crash fuzz check format demo bench docs lock clean

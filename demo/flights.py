@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from demo.flights_broker import CompactionReport, DemoBroker
-from demo.flights_clients import Consumed, consume_as_group, produce_flights, read_table
+from demo.flights_clients import Produced, consume_as_group, produce_flights, read_table
 from demo.flights_input import Flights, last_flights, load_flights
 from demo.flights_spark import spark_tables
 
@@ -41,14 +41,14 @@ def check(holds: bool, text: str) -> None:
     console.print(f"  [green]✓[/] {text}")
 
 
-def produce_and_consume(broker: DemoBroker, flights: Flights) -> Consumed:
+def produce_and_consume(broker: DemoBroker, flights: Flights) -> Produced:
     """Produce everything while a group reads; stop the group's member in the middle and let another one
     resume.
     """
     sent = threading.Thread(
         target=lambda: results.append(produce_flights(broker.bootstrap, TOPIC, flights, console))
     )
-    results: list[dict[tuple[int, int], bytes]] = []
+    results: list[Produced] = []
     sent.start()
     first = consume_as_group(
         broker.bootstrap, TOPIC, GROUP, lambda seen: len(seen.records) >= STOP_AFTER_RECORDS
@@ -56,9 +56,12 @@ def produce_and_consume(broker: DemoBroker, flights: Flights) -> Consumed:
     console.print(
         f"  group [b]{GROUP}[/]: first member stopped after {len(first.records):,} records, all committed"
     )
+    second = consume_as_group(
+        broker.bootstrap, TOPIC, GROUP, lambda seen: seen.at_end and not sent.is_alive()
+    )
     sent.join()
-    (acknowledged,) = results
-    second = consume_as_group(broker.bootstrap, TOPIC, GROUP, lambda seen: seen.at_end)
+    (produced,) = results
+    acknowledged = produced.key_at
     console.print(
         f"  group [b]{GROUP}[/]: second member resumed and read {len(second.records):,} records to the end"
     )
@@ -73,23 +76,22 @@ def produce_and_consume(broker: DemoBroker, flights: Flights) -> Consumed:
         f"no record was lost: {len(consumed.records):,} of {len(acknowledged):,} read, the other "
         f"{len(missing):,} had been compacted away behind a newer flight of the same plane",
     )
-    return consumed
+    return produced
 
 
-def show_compaction(before: CompactionReport, after: CompactionReport) -> None:
-    table = Table(title="compaction, before and after", title_justify="left")
-    for heading in ("partition", "records", "→", "bytes", "→", "planes", "segments", "→"):
+def show_compaction(produced: Produced, after: CompactionReport) -> None:
+    table = Table(title="what was produced, and what compaction keeps of it", title_justify="left")
+    for heading in ("partition", "records", "→", "bytes", "→ on disk", "planes", "segments"):
         table.add_column(heading, justify="right")
-    for old, new in zip(before.partitions, after.partitions, strict=True):
+    for kept in after.partitions:
         table.add_row(
-            str(old.partition),
-            f"{old.records:,}",
-            f"{new.records:,}",
-            f"{old.size_bytes:,}",
-            f"{new.size_bytes:,}",
-            f"{new.keys:,}",
-            str(old.segments),
-            str(new.segments),
+            str(kept.partition),
+            f"{produced.records(kept.partition):,}",
+            f"{kept.records:,}",
+            f"{produced.bytes_of_partition[kept.partition]:,}",
+            f"{kept.size_bytes:,}",
+            f"{kept.keys:,}",
+            str(kept.segments),
         )
     console.print(table)
 
@@ -105,18 +107,18 @@ def run(directory: Path) -> None:
     with DemoBroker(directory) as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         console.print(f"[b]2[/] kompakt on {broker.bootstrap}; producing, consuming and compacting at once")
-        produce_and_consume(broker, flights)
+        produced = produce_and_consume(broker, flights)
+        console.print(f"  the cleaner ran {broker.cleanings(TOPIC):,} times meanwhile")
         refused = broker.refusals(TOPIC, flights.without_plane)
         check(
             refused == len(flights.without_plane),
             f"{refused:,} flights without a plane were refused: a compacted topic takes no keyless record",
         )
         console.print("[b]3[/] compaction")
-        before, after = broker.compact_fully(TOPIC, PARTITIONS)
-        show_compaction(before, after)
-        check(
-            after.records < before.records, f"{before.records - after.records:,} superseded records are gone"
-        )
+        after = broker.compact_fully(TOPIC, PARTITIONS)
+        show_compaction(produced, after)
+        gone = len(produced.key_at) - after.records
+        check(gone > 0 and after.keys == flights.planes, f"{gone:,} superseded records are gone, no plane is")
         console.print("[b]4[/] the same table three ways: each plane's last flight")
         check(read_table(broker.bootstrap, TOPIC, PARTITIONS) == expected, "client = input file")
         for name, table in spark_tables(broker.bootstrap, TOPIC, directory, console):

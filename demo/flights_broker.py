@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,6 +51,10 @@ class CompactionReport:
     def records(self) -> int:
         return sum(partition.records for partition in self.partitions)
 
+    @property
+    def keys(self) -> int:
+        return sum(partition.keys for partition in self.partitions)
+
 
 def _free_port() -> int:
     with socket.socket() as probe:
@@ -73,7 +78,8 @@ class DemoBroker:
         self.data = directory / "data"
         self.port = _free_port()
         command = [str(Path(sys.executable).with_name("kompakt")), "serve", "--port", str(self.port)]
-        command += ["--http-port", str(_free_port()), "--data", str(self.data)]
+        self.http_port = _free_port()
+        command += ["--http-port", str(self.http_port), "--data", str(self.data)]
         for key, value in SETTINGS.items():
             command += ["--set", f"{key}={value}"]
         self._output = (directory / "broker.output").open("wb")
@@ -155,11 +161,17 @@ class DemoBroker:
         entries = [line.split() for line in lines]
         return {int(partition): int(offset) for name, partition, offset in entries if name == topic}
 
-    def compact_fully(self, topic: str, partitions: int) -> tuple[CompactionReport, CompactionReport]:
-        """Measure, then lower the dirty ratio to 0 so that all but the active segments is cleaned, and
-        measure again.
-        """
-        before = CompactionReport([self._measure(topic, number) for number in range(partitions)])
+    def cleanings(self, topic: str) -> int:
+        """How often the cleaner has cleaned a partition of `topic`, by the broker's own metrics."""
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.http_port}/metrics", timeout=LIMIT_SECONDS
+        ) as page:
+            lines = page.read().decode().splitlines()
+        counted = [line for line in lines if line.startswith("kompakt_clean_seconds_count{")]
+        return sum(int(float(line.split()[-1])) for line in counted if f'topic="{topic}"' in line)
+
+    def compact_fully(self, topic: str, partitions: int) -> CompactionReport:
+        """Lower the dirty ratio to 0, wait until all but the active segments is clean, and measure."""
         self._set(topic, {"min.cleanable.dirty.ratio": "0"})
 
         def clean() -> bool:
@@ -169,7 +181,7 @@ class DemoBroker:
             )
 
         _wait_for(clean, "the cleaner")
-        return before, CompactionReport([self._measure(topic, number) for number in range(partitions)])
+        return CompactionReport([self._measure(topic, number) for number in range(partitions)])
 
     def _active_base(self, topic: str, partition: int) -> int:
         return max(int(log.stem) for log in (self.data / f"{topic}-{partition}").glob("*.log"))

@@ -4,6 +4,7 @@ topic.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,16 +19,26 @@ POLL_SECONDS = 0.1
 FETCH_COUNT = 2000
 
 
-def produce_flights(bootstrap: str, topic: str, flights: Flights, console: Console) -> dict[Place, bytes]:
-    """Produce every flight that has a plane, acks=all, idempotent; the key at each place that was
-    acknowledged.
-    """
-    acknowledged: dict[Place, bytes] = {}
+@dataclass
+class Produced:
+    """What was acknowledged: the key at each place, and the bytes of keys and values in each partition."""
+
+    key_at: dict[Place, bytes] = field(default_factory=dict)
+    bytes_of_partition: Counter[int] = field(default_factory=Counter)
+
+    def records(self, partition: int) -> int:
+        return sum(place[0] == partition for place in self.key_at)
+
+
+def produce_flights(bootstrap: str, topic: str, flights: Flights, console: Console) -> Produced:
+    """Produce every flight that has a plane, acks=all, idempotent, and wait for the acknowledgements."""
+    produced = Produced()
 
     def report(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
         if error is not None:
             raise confluent_kafka.KafkaException(error)
-        acknowledged[message.partition(), message.offset()] = message.key()
+        produced.key_at[message.partition(), message.offset()] = message.key()
+        produced.bytes_of_partition[message.partition()] += len(message.key()) + len(message.value())
 
     producer = confluent_kafka.Producer(
         {
@@ -56,11 +67,11 @@ def produce_flights(bootstrap: str, topic: str, flights: Flights, console: Conso
                     producer.poll(POLL_SECONDS)
             if number % FETCH_COUNT == 0:
                 producer.poll(0)
-                progress.update(task, completed=len(acknowledged))
+                progress.update(task, completed=len(produced.key_at))
         left = producer.flush(60)
-        progress.update(task, completed=len(acknowledged))
+        progress.update(task, completed=len(produced.key_at))
     assert left == 0, f"{left} flights were not acknowledged"
-    return acknowledged
+    return produced
 
 
 @dataclass
@@ -106,6 +117,7 @@ def consume_as_group(bootstrap: str, topic: str, group: str, done: Callable[[Con
             place = message.partition(), message.offset()
             assert place not in seen.records, f"{place} came twice"
             seen.records[place] = message.key()
+        seen.at_end = False
         if messages:
             consumer.commit(asynchronous=False)
         elif consumer.assignment():

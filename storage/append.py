@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 LONG_MAX = 2**63 - 1
-# librdkafka puts at most so many messages into a batch; Kafka has no limit, and so answers more bytes than it got.
+# librdkafka's largest batch. Kafka has no limit here, and so answers more bytes than it was sent.
 MAX_RECORD_ERRORS = 10_000
 
 OK = record_room.OK

@@ -1,0 +1,130 @@
+"""REFERENCE.md, made from the code: every API, configuration key, metric and command with its words.
+
+`make docs` writes it; tests/test_docs.py compares, so that nothing can be declared without being documented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import typer.main
+
+import broker.handlers  # noqa: F401  (registers every handler)
+from broker import metric_tables
+from broker.api import apis
+from broker.cli import app
+from config.broker import BrokerConfig
+from config.definition import Row, Type, rows_of
+from config.harmless import HARMLESS
+from config.topic import TopicConfig
+
+REFERENCE = Path(__file__).resolve().parent.parent / "REFERENCE.md"
+HEAD = """\
+# Reference
+
+Every API, configuration key, metric and command. Made from the code by `make docs`; a test compares.
+"""
+
+
+def _table(headings: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(headings)} |", f"|{' --- |' * len(headings)}"]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _apis() -> Iterator[Sequence[str]]:
+    for key in sorted(apis):
+        api = apis[key]
+        served = f"{api.min_version}–{api.max_version}"
+        if api.advertised_min_version != api.min_version:
+            served += f" (advertised from {api.advertised_min_version})"
+        yield str(key), api.name, served, f"`{api.handler.__module__.replace('.', '/')}.py`"
+
+
+def _default(row: Row) -> str:
+    value = row.default
+    if isinstance(value, frozenset | tuple | list):
+        return ",".join(sorted(map(str, value)))
+    if row.type is Type.BOOLEAN:
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
+def _range(row: Row) -> str:
+    if row.one_of:
+        return ", ".join(row.one_of)
+    bounds = [f"≥ {row.at_least:g}" if row.at_least is not None else ""]
+    bounds += [f"≤ {row.at_most:g}" if row.at_most is not None else ""]
+    bounds += [f"≥ {row.client_at_least:g} when a client sets it" if row.client_at_least is not None else ""]
+    return ", ".join(filter(None, bounds))
+
+
+def _keys(rows: Sequence[Row]) -> Iterator[Sequence[str]]:
+    for row in sorted(rows, key=lambda row: row.name):
+        others = [*row.aliases, *(synonym.name for synonym in row.synonyms)]
+        also = ", ".join(f"`{name}`" for name in others)
+        changes = "yes" if row.is_dynamic else ""
+        yield f"`{row.name}`", row.type.name.lower(), _default(row), _range(row), changes, also, row.words
+
+
+def metric_tables_in_order() -> Iterator[tuple[str, Sequence[metric_tables.Metric]]]:  # type: ignore[type-arg]
+    """Each table of metrics with what its metrics are read from."""
+    yield "the broker", metric_tables.BROKER
+    yield "everything that is counted", metric_tables.COUNTERS
+    yield "topics", metric_tables.TOPIC
+    yield "logs, by topic and partition", metric_tables.LOG
+    yield "the cleaner", metric_tables.CLEANER
+    yield "compacted partitions, by topic and partition", metric_tables.PARTITION
+    yield "files", metric_tables.FILES
+    yield "requests and groups", metric_tables.SINGLE
+
+
+def _metrics() -> Iterator[Sequence[str]]:
+    for subject, table in metric_tables_in_order():
+        for metric in table:
+            name = metric.name + ("_total" if metric.kind is metric_tables.Kind.COUNTER else "")
+            yield f"`{name}`", metric.kind.value, metric.label, subject, metric.words
+
+
+def commands() -> list[str]:
+    """The names of the subcommands of `kompakt`."""
+    group = typer.main.get_command(app)
+    return sorted(group.commands)  # type: ignore[attr-defined]
+
+
+def _commands() -> Iterator[Sequence[str]]:
+    group = typer.main.get_command(app)
+    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
+        options = []
+        for parameter in command.params:
+            if parameter.param_type_name == "argument":
+                options.append(f"`{parameter.name.upper()}` {parameter.help or ''}".strip())
+            elif parameter.name != "help":
+                options.append(f"`{parameter.opts[0]}` {parameter.help or ''}".strip())
+        yield (
+            f"`kompakt {name}`",
+            (command.help or "").split("\n\n")[0].replace("\n", " "),
+            "<br>".join(options),
+        )
+
+
+def render() -> str:
+    """The whole document."""
+    key_headings = ("key", "type", "default", "range", "dynamic", "also known as, or taken from", "meaning")
+    harmless = ((f"`{name}`", reason) for name, reason in sorted(HARMLESS.items()))
+    sections = [
+        HEAD,
+        "## APIs\n\n" + _table(("key", "API", "versions", "handler"), _apis()),
+        "## Commands\n\n" + _table(("command", "what it does", "arguments and options"), _commands()),
+        "## Keys of a topic\n\n" + _table(key_headings, _keys(list(rows_of(TopicConfig).values()))),
+        "## Keys of the broker\n\n" + _table(key_headings, _keys(list(rows_of(BrokerConfig).values()))),
+        "## Keys of Kafka that are taken and do nothing\n\n" + _table(("key", "why"), harmless),
+        "## Metrics\n\nScrape `/metrics`.\n\n"
+        + _table(("name", "kind", "label", "of", "meaning"), _metrics()),
+    ]
+    return "\n".join(sections)
+
+
+if __name__ == "__main__":
+    REFERENCE.write_text(render())
