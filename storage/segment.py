@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,10 +43,7 @@ MAX_HINTS = 64
 
 Buffer = bytes | bytearray | memoryview
 
-
-def now_ms() -> int:
-    """The wall clock, for the age of files that carry no timestamps; tests stamp records instead."""
-    return time.time_ns() // 1_000_000
+_rebuilding = threading.Lock()  # several readers may find the same index damaged
 
 
 class Segment:
@@ -182,16 +179,16 @@ class Segment:
     def _largest_entry(self) -> tuple[int, int]:
         largest = self._largest
         if largest is None:
-            try:
-                largest = self.time_index.last()
-                is_lost = largest[0] < 0 and self.size_bytes > 0  # the final entry is always forced
-            except (BrokenIndex, FileNotFoundError):
-                is_lost = True
-            if is_lost:
-                self.rebuild_indexes()
-                largest = self.time_index.last()
-            self._largest = largest
+            self._largest = largest = self._read_largest()
         return largest
+
+    def _read_largest(self) -> tuple[int, int]:
+        with contextlib.suppress(BrokenIndex, FileNotFoundError):
+            largest = self.time_index.last()
+            if largest[0] >= 0 or not self.size_bytes:  # else the final entry, always forced, was lost
+                return largest
+        self.rebuild_indexes()
+        return self.time_index.last()
 
     @property
     def first_batch_timestamp(self) -> int:
@@ -392,13 +389,14 @@ class Segment:
 
     def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
         """Write both indexes anew from the batches; what cannot be read of a damaged file has no entries."""
-        self.offset_index.reset()
-        self.time_index.reset()
-        state = numpy.array([0, NO_TIMESTAMP, self.base_offset, 0], numpy.int64)
-        with contextlib.suppress(KafkaError):
-            for table in self.tables():
-                add_entries(self.offset_index, self.time_index, table, state, interval_bytes)
-        self.note_recovered(state)
+        with _rebuilding:
+            self.offset_index.reset()
+            self.time_index.reset()
+            state = numpy.array([0, NO_TIMESTAMP, self.base_offset, 0], numpy.int64)
+            with contextlib.suppress(KafkaError):
+                for table in self.tables():
+                    add_entries(self.offset_index, self.time_index, table, state, interval_bytes)
+            self.note_recovered(state)
 
     def note_recovered(self, state: batch_table.Longs) -> None:
         """The indexes were filled anew, with `state` of `choose_entries` at the end: write them."""

@@ -219,10 +219,10 @@ def test_partitions_are_spread_over_directories(managers: Managers) -> None:
         managers.create(manager, TopicPartition("orders", number), 1)
     for name in ("one", "two"):
         assert len([path for path in (managers.root / name).iterdir() if path.is_dir()]) == 3
-    ids = {
-        read_properties(SYSTEM_DISK, managers.root / name / "meta.properties")["cluster.id"]
-        for name in ("one", "two")
-    }  # type: ignore[index]
+    found = [
+        read_properties(SYSTEM_DISK, managers.root / name / "meta.properties") for name in ("one", "two")
+    ]
+    ids = {properties and properties["cluster.id"] for properties in found}
     assert ids == {manager.cluster_id}
     manager.close()
     assert len(managers.start("one", "two").logs) == 6

@@ -15,7 +15,7 @@ import pytest
 
 from protocol.batch import HEADER_BYTES
 from storage import recovery
-from storage.segment import MAX_RELATIVE_OFFSET
+from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.types import Origin
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
@@ -43,7 +43,7 @@ def test_t168_only_segments_from_the_recovery_point_on_are_scanned(
     scanned: list[int] = []
     original = recovery.recover_segment
 
-    def noted(segment: recovery.Segment, *rest: object) -> bool:
+    def noted(segment: Segment, *rest: object) -> bool:
         scanned.append(segment.base_offset)
         return original(segment, *rest)  # type: ignore[arg-type]
 

@@ -7,8 +7,8 @@ looked at.
 
 from __future__ import annotations
 
-import os
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -246,12 +246,8 @@ def test_s33_few_descriptors_serve_many_segments(make_log: MakeLog, monkeypatch:
     for _ in range(2):
         assert log.offsets() == list(range(200))
         assert POOL.open_files <= 8 + 1
-    open_here = [
-        target
-        for name in os.listdir("/proc/self/fd")
-        if os.path.islink(link := f"/proc/self/fd/{name}")
-        and (target := os.readlink(link)).startswith(str(log.directory))
-    ]
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    open_here = [link for link in links if str(link.resolve()).startswith(str(log.directory))]
     assert len(open_here) <= 10
 
 

@@ -7,6 +7,7 @@ file left over.
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from storage.segment import MAX_RELATIVE_OFFSET, RollLimits, Segment
 from storage.verify import verify_log
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
-from tests.storage.faults import Crash, FaultyDisk
+from tests.storage.faults import Crash, FaultyDisk, UnsyncedDisk
 
 SIZE = len(batch())
 OLD = list(range(16))
@@ -171,12 +172,6 @@ def test_t106_a_cleaned_segment_holds_no_offset_too_far(make_log: MakeLog) -> No
     cleaned.abandon()
 
 
-def open_after_crash(log: LogBuilder, disk: Disk) -> None:
-    log.log.abandon()
-    log.log._list._removals._waiting.clear()
-    log.open(disk=disk)
-
-
 def check(log: LogBuilder) -> list[int]:
     """The log is the old or the new one, and complete."""
     assert not leftovers(log.directory)
@@ -188,44 +183,35 @@ def check(log: LogBuilder) -> list[int]:
     return offsets
 
 
-def steps_of_a_swap(make_log: MakeLog, groups: int) -> int:
-    disk = FaultyDisk()
-    log = build(make_log, disk)
-    before = len(disk.calls)
-    swap(log, groups)
-    steps = len(disk.calls) - before
-    log.log.close()
-    return steps
-
-
 @pytest.mark.parametrize("groups", [1, 2])
 def test_t111_to_t118_a_crash_at_every_step(tmp_path: Path, groups: int) -> None:
     """T111-T118: each call of the swap is the last one of the process; then each of the recovery as well."""
     results: set[tuple[int, ...]] = set()
-    step = 0
-    is_over = False
-    while not is_over:
+    for step in range(1000):
         log, is_over = crashed_swap(tmp_path / f"{step}", step, groups)
-        open_after_crash(log, SYSTEM_DISK)
+        log.log.abandon()
+        crashed = log.directory.with_name("crashed")
+        shutil.copytree(log.directory, crashed)
+        log.open(disk=UnsyncedDisk())
         expected = check(log)
         results.add(tuple(expected))
         log.log.abandon()
-        second = 0
-        while not is_over and second < 1000:
-            log, _ = crashed_swap(tmp_path / f"{step}-{second}", step, groups)
+        for second in range(step % 6, 1000, 6):
+            shutil.rmtree(log.directory)
+            shutil.copytree(crashed, log.directory)
             disk = FaultyDisk()
             disk.crash_at = second
             try:
-                open_after_crash(log, disk)
+                log.open(disk=disk)
             except Crash:
-                open_after_crash(log, SYSTEM_DISK)
+                log.open(disk=UnsyncedDisk())
                 assert check(log) == expected, f"step {step}, then {second} of the recovery"
                 log.log.abandon()
-                second += 3
-                continue
-            log.log.abandon()
+            else:
+                log.log.abandon()
+                break
+        if is_over:
             break
-        step += 1
     assert step > 20
     assert {tuple(OLD), tuple(NEW)} <= results
 
@@ -251,15 +237,6 @@ def crashed_swap(directory: Path, step: int, groups: int) -> tuple[LogBuilder, b
         return log, False
     disk.crash_at = None
     return log, True
-
-
-def write_state(
-    log: LogBuilder, base: int, state: str, kinds: Sequence[str] = layout.SEGMENT_SUFFIXES
-) -> None:
-    for kind in kinds:
-        source = log.directory / layout.segment_file_name(base, kind)
-        if source.exists():
-            source.rename(log.directory / layout.segment_file_name(base, kind, state))
 
 
 def test_t112_only_cleaned_files_undoes(make_log: MakeLog) -> None:
