@@ -8,11 +8,12 @@ clean shutdown. Mirrors Kafka's `BrokerServer`.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import broker.handlers  # noqa: F401  # registers every handler
 from broker.background import Background
@@ -22,18 +23,21 @@ from broker.counters import Counters
 from broker.fetch_session import FetchSessions
 from broker.flusher import Flusher
 from broker.groups.coordinator import GroupCoordinator
-from broker.http import HttpServer
 from broker.partition import Partition
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.server import Server
 from broker.topics import METADATA_PARTITION, TopicRegistry
+from broker.warm_up import load_kernels
 from cleaner.manager import CleanerManager
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
+
+if TYPE_CHECKING:
+    from broker.http import HttpServer
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -55,6 +59,7 @@ class Broker:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.servers: list[Server] = []
         self.is_ready = False
+        self._has_opened_logs = False
         self.logs = LogManager([Path(directory) for directory in config.log_dirs], config, self.clock.now_ms)
         self.io = ThreadPoolExecutor(config.background_threads, "io")
         self.flusher = Flusher(self.metrics_state)
@@ -74,7 +79,7 @@ class Broker:
         )
         self.cleaner_pool = CleanerPool(self.cleaner)
         self.background = Background(self)
-        self.http = HttpServer(self)
+        self.http: HttpServer
         self.producer_ids: ProducerIds
         self._loop = asyncio.get_running_loop()
 
@@ -128,8 +133,10 @@ class Broker:
     async def start(self) -> None:
         """Return when clients are served."""
         config = self.config
+        load_kernels()
         self.topics.load()
         self.logs.open_all(self.topics.config_of, config.num_recovery_threads_per_data_dir)
+        self._has_opened_logs = True
         self.topics.reconcile()
         self.producer_ids = ProducerIds(self.partitions[METADATA_PARTITION], self.clock)
         self.producer_ids.load()
@@ -148,9 +155,15 @@ class Broker:
             server = Server(self, listener)
             await server.start()
             self.servers.append(server)
-        if config.http_port >= 0:
-            await self.http.start(config.http_host, config.http_port)
+        await self._start_http()
         self.is_ready = True
+
+    async def _start_http(self) -> None:
+        """The last thing: its libraries take long to load, and Kafka's clients need not wait for them."""
+        module = await self.run_blocking(importlib.import_module, "broker.http")
+        self.http = module.HttpServer(self)
+        if self.config.http_port >= 0:
+            await self.http.start(self.config.http_host, self.config.http_port)
 
     async def stop(self) -> None:
         """Answer what was taken, flush, mark a clean shutdown."""
@@ -163,11 +176,13 @@ class Broker:
             await server.drain()
         for server in self.servers:
             await server.close()
-        await self.http.stop()
+        if hasattr(self, "http"):
+            await self.http.stop()
         await self.topics.stop()
         await self.background.stop()
         await self.run_blocking(self.cleaner_pool.stop)
         await self.flusher.drain()
-        await self.run_blocking(self.logs.close)
+        # Logs that were never opened may need their recovery: then nothing is marked as clean.
+        await self.run_blocking(self.logs.close if self._has_opened_logs else self.logs.abandon)
         self.flusher.stop()
         self.io.shutdown()

@@ -39,6 +39,7 @@ MIN_FRAME_BYTES = 8
 PRODUCE = 0
 API_VERSIONS = 18
 _integer = Struct(">i").unpack_from
+_key = Struct(">h")
 _key_and_version = Struct(">hh").unpack_from
 
 Parts = list[Buffer]
@@ -234,9 +235,14 @@ class Connection(asyncio.BufferedProtocol):
         self._head = b""
         while end - position >= 4:
             size = _integer(data, position)[0]
-            if not MIN_FRAME_BYTES <= size <= self._limits.frame_bytes:
-                allowed = f"{MIN_FRAME_BYTES} to {self._limits.frame_bytes} are allowed"
-                return self.refuse(f"a frame of {size} bytes; {allowed}")
+            if not MIN_FRAME_BYTES <= size <= self._limits.frame_bytes_without_records:
+                may_be_long = MIN_FRAME_BYTES <= size <= self._limits.frame_bytes
+                if may_be_long and end - position < 4 + _key.size:
+                    break  # its API tells how long it may be
+                allowed = self._allowed_bytes(data, position + 4, end)
+                if not MIN_FRAME_BYTES <= size <= allowed:
+                    reason = f"a frame of {size} bytes; {MIN_FRAME_BYTES} to {allowed} are allowed"
+                    return self.refuse(reason)
             if self._is_full():
                 break
             frame_end = position + 4 + size
@@ -252,6 +258,13 @@ class Connection(asyncio.BufferedProtocol):
             self._head = data[position:end].tobytes()
         self._pause_when_full()
         return None
+
+    def _allowed_bytes(self, data: memoryview, position: int, end: int) -> int:
+        """How long the frame may be whose API key is at `position`, as far as that is known."""
+        is_known = end - position >= _key.size
+        key = _key.unpack_from(data, position)[0] if is_known else PRODUCE
+        self._api = apis.get(key) if is_known else None
+        return self._limits.frame_bytes if key == PRODUCE else self._limits.frame_bytes_without_records
 
     def _begin_large(self, received: memoryview, size: int) -> None:
         """A frame that the shared buffer cannot hold: a buffer for it alone, sized by what has come of it."""
@@ -307,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
                 return self._unsupported(api, version, _integer(frame, 4)[0])
             header, position = decode_request_header(cast(bytes, frame))
             self.client_id = header.client_id
-            request = decode(api.request, version, cast(bytes, frame), position)
+            request = decode(api.request, version, cast(bytes, frame), position, self._limits.elements)
         except MalformedFrame as error:
             return self.refuse(f"v{version}: {error}")
         context = RequestContext(
@@ -353,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._counters.internal_errors += 1
             logger.error(
-                "%s v%d of %s (client %s) failed",
+                "%s v%d of %s (client %.100s) failed",
                 api.name, context.api_version, self.peer, context.client_id, exc_info=error,
             )  # fmt: skip
             response = failure_response(api, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
@@ -432,10 +445,14 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_when_full()
 
     def refuse(self, reason: str) -> None:
-        """The client broke the protocol: one log line, and the connection closes."""
+        """The client broke the protocol: no later byte of it can be understood."""
         self._counters.malformed_requests += 1
+        self.end(reason)
+
+    def end(self, reason: str) -> None:
+        """Close the connection because of the request at hand, with one log line."""
         logger.warning(
-            "closed the connection of %s (client %s): %s: %s",
+            "closed the connection of %s (client %.100s): %s: %s",
             self.peer, self.client_id, self._api.name if self._api else "no API", reason,
         )  # fmt: skip
         self.close()

@@ -6,7 +6,6 @@ SIGTERM and SIGINT drain, flush and mark a clean shutdown; a second one ends at 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from broker.broker import Broker
+from broker.warm_up import load_cleaner_kernels, settle
 
 if TYPE_CHECKING:
     from config.broker import BrokerConfig
@@ -54,10 +54,9 @@ async def _serve(config: BrokerConfig, started: float) -> int:
         if broker is not None:
             await broker.stop()
         return EXIT_STARTED_IN_VAIN
-    # Everything made so far lives as long as the process: the collector need never look at it again.
-    gc.collect()
-    gc.freeze()
     print(_ready_line(broker, time.monotonic() - started), flush=True)  # noqa: T201
+    await broker.run_blocking(load_cleaner_kernels)
+    settle()
     await stopping.wait()
     logger.info("stopping")
     await broker.stop()

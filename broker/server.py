@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 BACKLOG = 1024
 SWEEPS_PER_IDLE_LIMIT = 10
 DRAIN_MS = 5_000
+CLOSE_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Limits:
     """What one listener and one connection may take."""
 
     frame_bytes: int
+    frame_bytes_without_records: int
+    elements: int
     in_flight_requests: int
     queued_bytes: int
     connections: int
@@ -40,6 +43,10 @@ class Limits:
     def of(cls, config: BrokerConfig) -> Limits:
         return cls(
             frame_bytes=config.socket_request_max_bytes,
+            frame_bytes_without_records=min(
+                config.max_request_bytes_without_records, config.socket_request_max_bytes
+            ),
+            elements=config.max_request_elements,
             in_flight_requests=config.connection_max_in_flight_requests,
             queued_bytes=config.connection_max_queued_bytes,
             connections=config.max_connections,
@@ -63,6 +70,7 @@ class Server:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._all_drained = asyncio.Event()
+        self._all_closed = asyncio.Event()
 
     async def start(self) -> None:
         """Listen; a port of 0 becomes the one that was given."""
@@ -105,6 +113,8 @@ class Server:
             self.broker.metrics_state.connections_open -= 1
         if self.is_draining:
             self.drained()
+            if not self.connections:
+                self._all_closed.set()
 
     async def _sweep_idle(self) -> None:
         """Close what was silent for `connections.max.idle.ms`, to within a tenth of it."""
@@ -142,9 +152,16 @@ class Server:
             self._all_drained.set()
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; one whose client does not read its last answers in a moment is cut off."""
         for connection in tuple(self.connections):
             connection.close()
+        if self.connections:
+            self._all_closed.clear()
+            try:
+                await asyncio.wait_for(self._all_closed.wait(), CLOSE_MS / 1000)
+            except TimeoutError:
+                for connection in tuple(self.connections):
+                    connection.transport.abort()
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()

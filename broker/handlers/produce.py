@@ -12,7 +12,6 @@ leader hints are absent (one node); v12 and v13 belong to transactions v2 and to
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from broker.api import Later, handles
@@ -25,8 +24,6 @@ from protocol.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-
-logger = logging.getLogger(__name__)
 
 TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
@@ -89,8 +86,11 @@ def produce(
     if acks:
         return response
     if is_refused and context.connection is not None:
-        logger.info("closed the connection of client %s: a produce with acks=0 failed", context.client_id)
-        context.connection.close()
+        refused = next(
+            answer for topic in topics for answer in topic.partition_responses if answer.error_code
+        )
+        code = ErrorCode(refused.error_code)
+        context.connection.end(f"acks=0: {KafkaError(code, refused.error_message or '')}")
     return None
 
 

@@ -23,6 +23,7 @@ from broker.counters import Counters
 from broker.server import Limits, Server
 from protocol.errors import ErrorCode, KafkaError
 from protocol.framing import encode_request
+from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -31,6 +32,8 @@ from tests.broker.client import Client, until
 
 IN_FLIGHT = 4
 FRAME_BYTES = 2_000_000
+OTHER_FRAME_BYTES = 500_000
+ELEMENTS = 1000
 
 
 class World:
@@ -60,6 +63,8 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     broker: Any = SimpleNamespace(clock=ManualClock(), metrics_state=Counters(), config=None)
     limits = Limits(
         frame_bytes=FRAME_BYTES,
+        frame_bytes_without_records=OTHER_FRAME_BYTES,
+        elements=ELEMENTS,
         in_flight_requests=IN_FLIGHT,
         queued_bytes=1 << 20,
         connections=3,
@@ -226,6 +231,54 @@ async def test_broken_frames_close_the_connection_with_one_line(
     assert reason in caplog.text
     assert world.counters.malformed_requests == 1
     assert (await other.ask(beat(7), 4)).throttle_time_ms == 7
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 5, 6, 1000])
+async def test_only_a_produce_may_be_long(world: World, caplog: pytest.LogCaptureFixture, chunk: int) -> None:
+    """The limit of all other APIs counts before anything of the body has come, wherever the frame is cut."""
+    client = await world.connect()
+    head = (OTHER_FRAME_BYTES + 1).to_bytes(4, "big") + b"\0\x0c\0\4\0\0\0\1\0\1x"
+    for start in range(0, len(head), chunk):
+        client.send_bytes(head[start : start + chunk])
+        await client.writer.drain()
+        await asyncio.sleep(0)
+    assert await client.is_closed_by_peer()
+    assert "Heartbeat: a frame of 500001 bytes; 8 to 500000 are allowed" in caplog.text
+    assert len(caplog.records) == 1
+
+
+async def test_a_frame_at_its_apis_limit_is_taken(world: World) -> None:
+    client = await world.connect()
+    empty = len(frame(HeartbeatRequest(group_id="", member_id="m" * 200), 4))
+    longest = HeartbeatRequest(
+        group_id="g" * (OTHER_FRAME_BYTES + 4 - empty - 2), generation_id=8, member_id="m" * 200
+    )
+    assert len(frame(longest, 4)) == OTHER_FRAME_BYTES + 4
+    assert (await client.ask(longest, 4)).throttle_time_ms == 8
+
+
+async def test_elements_are_counted_over_all_arrays(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Arrays within arrays and tagged fields count too: none of them can make the frame expensive."""
+    seen = []
+
+    def metadata(broker: Any, context: RequestContext, request: FetchRequest) -> FetchResponse:
+        seen.append(sum(len(topic.partitions) for topic in request.topics))
+        return FetchResponse()
+
+    world.handle(FetchRequest, metadata)
+    topic = FetchRequest.FetchTopic
+    half = topic(topic="a", partitions=[topic.FetchPartition()] * (ELEMENTS // 2 - 1))
+    client = await world.connect()
+    await client.ask(FetchRequest(topics=[half, half]), 12)
+    assert seen == [ELEMENTS - 2]
+    client.send(FetchRequest(topics=[half, half, topic()]), 12)
+    assert await client.is_closed_by_peer()
+    assert "Fetch: v12: partitions of FetchRequest v12: 499 elements in" in caplog.text
+    client = await world.connect()
+    body = b"".join(encode_request(beat(1), 4, 1, "test"))[4:-1] + b"\xe9\x07" + b"\x63\0" * (ELEMENTS + 1)
+    client.send_bytes(len(body).to_bytes(4, "big") + body)
+    assert await client.is_closed_by_peer()
+    assert "1001 tagged fields" in caplog.text
 
 
 async def test_an_announced_size_is_not_allocated(world: World) -> None:
