@@ -80,7 +80,7 @@ class System:
         return int(found[1]) / 1024
 
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 4})
 
     def create_topic(
         self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None
