@@ -68,12 +68,23 @@ class BrokerConfig:
     socket_request_max_bytes: int = key(
         Type.INT, 100 * MIB, "The largest request; a larger one closes its connection", at_least=1
     )
+    max_request_bytes_without_records: int = key(
+        Type.INT, 8 * MIB,
+        "The largest request that is no Produce; a larger one closes its connection (Kafka: no other limit)",
+        at_least=1024,
+    )  # fmt: skip
+    max_request_elements: int = key(
+        Type.INT, 200_000,
+        "How many elements all arrays of a request may have together; more close its connection "
+        "(Kafka: no limit)",
+        at_least=1000,
+    )  # fmt: skip
     max_connections: int = key(
         Type.INT, 10_000, "How many connections may be open; more are refused (Kafka: no limit)",
-        at_least=1, dynamic=True,
+        at_least=1,
     )  # fmt: skip
     max_connections_per_ip: int = key(
-        Type.INT, INT_MAX, "How many connections one address may have open", at_least=1, dynamic=True
+        Type.INT, INT_MAX, "How many connections one address may have open", at_least=1
     )
     connections_max_idle_ms: int = key(
         Type.LONG, 10 * MINUTE_MS, "A connection without traffic for so long is closed; -1 never", at_least=-1
@@ -198,10 +209,10 @@ class BrokerConfig:
         Type.LONG, 30_000, "How long after the start the periodic tasks of storage begin", at_least=0
     )
     num_recovery_threads_per_data_dir: int = key(
-        Type.INT, 2, "How many threads open the logs of a directory at start", at_least=1, dynamic=True
+        Type.INT, 2, "How many threads open the logs of a directory at start", at_least=1
     )
     producer_id_expiration_ms: int = key(
-        Type.INT, 24 * HOUR_MS, "A producer that is silent for so long is forgotten", at_least=1, dynamic=True
+        Type.INT, 24 * HOUR_MS, "A producer that is silent for so long is forgotten", at_least=1
     )
     producer_id_expiration_check_interval_ms: int = key(
         Type.INT, 10 * MINUTE_MS, "How often silent producers are looked for", at_least=1, internal=True

@@ -19,11 +19,15 @@ from protocol.schema import Buffer, Message, Schema, registry, schema_of
 from protocol.source import Source
 
 
-def decode(cls: type[Message], version: int, data: bytes, position: int = 0) -> Message:
-    """Read a message that reaches from `position` to the end of `data`; MalformedFrame when it does not."""
+def decode(
+    cls: type[Message], version: int, data: bytes, position: int = 0, max_elements: int = sys.maxsize
+) -> Message:
+    """Read a message that reaches from `position` to the end of `data`; MalformedFrame when it does not, or
+    when its arrays have more than `max_elements` elements together.
+    """
     schema: Schema = cls.__schema__  # type: ignore[attr-defined]
     decoder = schema.decoders.get(version) or _compile_decoder(cls, version)
-    message: Message = decoder(data, position)
+    message: Message = decoder(data, position, max_elements)
     return message
 
 

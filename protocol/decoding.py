@@ -2,7 +2,8 @@
 
 The position only ever moves forward and slices never raise, so strings and records need no check of their
 own: whatever ran past the end is noticed by the next fixed read or by the comparison at the very end. Only
-an array's count is checked at once, because elements are built before the end is reached. Fixed-width
+an array's count is checked at once, because elements are built before the end is reached: the rest of the
+bytes must be able to hold it, and the caller says how many elements a message may have in all. Fixed-width
 neighbours, and the length byte behind them, are one precompiled struct.
 """
 
@@ -29,15 +30,25 @@ def uuid_of(raw: bytes) -> UUID:
     return UUID(bytes=raw)
 
 
-def skip_tags(data: bytes, position: int, count: int) -> int:
-    """Return the position behind `count` tagged fields that nobody here knows (`count`: its first byte)."""
+def skip_tags(data: bytes, position: int, count: int, elements: int) -> tuple[int, int]:
+    """The position behind `count` tagged fields that nobody here knows (`count`: its first byte), and how
+    many of `elements` are left.
+    """
     if count > 127:
         count, position = read_rest(data, position, count)
+    elements = charge(count, elements)
     for _ in range(count):
         _, position = read_unsigned(data, position)
         length, position = read_unsigned(data, position)
         position += length
-    return position
+    return position, elements
+
+
+def charge(count: int, elements: int) -> int:
+    """What is left of the `elements` that a message may have, after `count` tagged fields."""
+    if count > elements:
+        raise MalformedFrame(f"{count} tagged fields, {elements} are allowed")
+    return elements - count
 
 
 _NAMES: dict[str, Any] = {
@@ -45,6 +56,7 @@ _NAMES: dict[str, Any] = {
     "MalformedFrame": MalformedFrame,
     "UnicodeDecodeError": UnicodeDecodeError,
     "ZERO_UUID": ZERO_UUID,
+    "charge": charge,
     "read_rest": read_rest,
     "read_unsigned": read_unsigned,
     "skip_tags": skip_tags,
@@ -53,6 +65,7 @@ _NAMES: dict[str, Any] = {
     "uuid_of": uuid_of,
     # Local names of every decoder, here so that no field takes them.
     "data": None,
+    "elements": None,
     "end": None,
     "length": None,
     "message": None,
@@ -64,7 +77,10 @@ _NAMES: dict[str, Any] = {
 
 
 def decoder_source(cls: type[Any], version: int) -> Source:
-    """The source of `decode(data, position) -> message` for this version."""
+    """The source of `decode(data, position, elements) -> message` for this version.
+
+    `elements` is how many all arrays may have together.
+    """
     schema = schema_of(cls)
     return _Decoder(schema, version).generate(cls)
 
@@ -81,7 +97,7 @@ class _Decoder:
 
     def generate(self, cls: type[Any]) -> Source:
         source, title = self.source, f"{self.schema.name} v{self.version}"
-        with source.block("def decode(data, position):"):
+        with source.block("def decode(data, position, elements):"):
             source.line("size = len(data)")
             source.line("view = memoryview(data)")
             with source.block("try:"):
@@ -201,11 +217,12 @@ class _Decoder:
         with self.unless_null(field, target, count):
             if self.is_flexible:
                 self.source.line(f"{count} -= 1")
-            with self.source.block(f"if {count} * {width} > size - position:"):
+            with self.source.block(f"if {count} * {width} > size - position or {count} > elements:"):
                 self.source.line(
                     f'raise MalformedFrame(f"{name} of {self.schema.name} v{self.version}: '
-                    f'{{{count}}} elements in {{size - position}} bytes")'
+                    f'{{{count}}} elements in {{size - position}} bytes, {{elements}} are allowed")'
                 )
+            self.source.line(f"elements -= {count}")
             self.elements(element, name, target, count)
         return target
 
@@ -249,10 +266,11 @@ class _Decoder:
             self.source.line(f"{values[field.name]} = {_default(field)}")
         with self.source.block(f"if {count}:"):
             if not known:
-                self.source.line(f"position = skip_tags(data, position, {count})")
+                self.source.line(f"position, elements = skip_tags(data, position, {count}, elements)")
                 return
             with self.source.block(f"if {count} > 127:"):
                 self.source.line(f"{count}, position = read_rest(data, position, {count})")
+            self.source.line(f"elements = charge({count}, elements)")
             with self.source.block(f"for _ in range({count}):"):
                 self.source.line("tag, position = read_unsigned(data, position)")
                 self.source.line("length, position = read_unsigned(data, position)")

@@ -18,6 +18,7 @@ from protocol.errors import MalformedFrame
 from protocol.schema import Buffer, Message, registry, schema_of
 
 LENGTH_BYTES = 4
+MAX_HEADER_TAGS = 100
 _LENGTH = Struct(">i")
 _REQUEST = Struct(">hhih")
 _RESPONSE = Struct(">ii")
@@ -115,7 +116,7 @@ def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
             tags = frame[position]
             position += 1
             if tags:
-                position = skip_tags(frame, position, tags)
+                position, _ = skip_tags(frame, position, tags, MAX_HEADER_TAGS)
     except (struct_error, IndexError):
         raise MalformedFrame("a request header ends too early") from None
     except UnicodeDecodeError:
@@ -156,7 +157,7 @@ def decode_response(cls: type[Message], version: int, frame: bytes) -> tuple[int
         correlation_id: int = _CORRELATION.unpack_from(frame)[0]
         position = _CORRELATION.size
         if version >= schema_of(cls).flexible_header_from:
-            position = skip_tags(frame, position + 1, frame[position])
+            position, _ = skip_tags(frame, position + 1, frame[position], MAX_HEADER_TAGS)
     except (struct_error, IndexError):
         raise MalformedFrame("a response header ends too early") from None
     return correlation_id, decode(cls, version, frame, position)

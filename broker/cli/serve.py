@@ -20,7 +20,21 @@ from config.load import load, parse_assignment
 
 BAD_USAGE = 2
 LEVELS = ("debug", "info", "warning", "error")
+LONGEST_MESSAGE = 2000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class OneLineFormatter(logging.Formatter):
+    """What clients call their things cannot begin a line of its own in the log, nor fill it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = record.message
+        if len(text) > LONGEST_MESSAGE:
+            text = f"{text[:LONGEST_MESSAGE]}..."
+        if not text.isprintable():
+            text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+        record.message = text
+        return super().formatMessage(record)
 
 
 def serve(
@@ -52,7 +66,9 @@ def serve(
         for line in error.message.splitlines():
             print(f"kompakt: {line}", file=sys.stderr)
         raise typer.Exit(BAD_USAGE) from None
-    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter(LOG_FORMAT))
+    logging.basicConfig(level=log_level.upper(), handlers=[handler])
     from broker.run import run  # the broker's parts are loaded only once the settings are good
 
     raise typer.Exit(run(loaded))

@@ -53,7 +53,7 @@ def test_a_traceback_shows_the_generated_line() -> None:
     frames = traceback.extract_tb(caught.tb)
     assert frames[-1].filename == "<ProduceRequest v9 decode>"
     assert frames[-1].line == 'raise MalformedFrame("ProduceRequest v9 ends too early") from None'
-    assert linecache.getline("<ProduceRequest v9 decode>", 1) == "def decode(data, position):\n"
+    assert linecache.getline("<ProduceRequest v9 decode>", 1) == "def decode(data, position, elements):\n"
 
 
 def test_fixed_width_neighbours_are_one_struct() -> None:
