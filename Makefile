@@ -16,10 +16,12 @@ setup: .venv/.ready ## .venv with everything, the kernels compiled into their ca
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/build.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r locks/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+		--config-settings editable_mode=compat -e .
 	touch $@
 
-.venv/.ready: .venv/.installed $(shell grep -lr '^@kernel' --include=*.py cleaner protocol spark_connector)
+.venv/.ready: .venv/.installed $(shell grep -lr '^@kernel' --include=*.py cleaner protocol spark_connector storage)
+	find $(wildcard broker cleaner protocol spark_connector storage) -name '*.nb[ci]' -delete
 	$(BIN)/kompakt kernels
 	$(BIN)/python -m spark_connector.warm_up
 	touch $@
