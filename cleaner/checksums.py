@@ -73,12 +73,12 @@ def small_crc(data: Any, start: int, end: int, tables: Words) -> int:
 def damaged_small(chunk: Bytes, batches: Longs, indices: Longs, limit_bytes: int, tables: Words) -> int:
     """The first of the batches `indices` below `limit_bytes` that fails its checksum, or UNDAMAGED."""
     for index in indices:
-        size = batches[SIZE_BYTES, index]
+        size: Any = batches[SIZE_BYTES, index]
         if size < limit_bytes:
             position = batches[POSITION, index]
             found = small_crc(chunk, position + _COVERED_FROM, position + size, tables)
             if found != batches[CHECKSUM, index]:
-                return index
+                return int(index)
     return UNDAMAGED
 
 

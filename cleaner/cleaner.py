@@ -6,6 +6,7 @@ itself, the snapshot at the beginning and the swap of each group, are run by its
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from cleaner.offset_map import OffsetMap
 from cleaner.reading import ChunkReader
 from cleaner.results import CleanResult, Range
 from cleaner.rewriting import Rewriter, Sink
+from storage import layout
 from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, SIZE_BYTES, read_table
 from storage.cleaned_segment import CleanedSegment
 from storage.log import Log
@@ -56,10 +58,18 @@ class FileSink:
         self._begin(group[0].base_offset)
 
     def _begin(self, base_offset: int) -> CleanedSegment:
-        self.cleaned.append(
-            CleanedSegment.create(self._snapshot.directory, base_offset, self._snapshot.config, self._disk)
-        )
-        return self.cleaned[-1]
+        directory = self._snapshot.directory
+        try:
+            begun = CleanedSegment.create(directory, base_offset, self._snapshot.config, self._disk)
+        except OSError:
+            for kind in layout.SEGMENT_SUFFIXES:
+                with contextlib.suppress(OSError):
+                    self._disk.unlink(
+                        directory / layout.segment_file_name(base_offset, kind, layout.CLEANED_SUFFIX)
+                    )
+            raise
+        self.cleaned.append(begun)
+        return begun
 
     def write(self, batches: memoryview, last_offset: int) -> None:
         target = self.cleaned[-1]
@@ -164,7 +174,12 @@ class Cleaner:
         began = time.perf_counter()
         mapper = Mapper(self._map, reader)
         dirty = segments_between(snapshot.segments, wanted.first_dirty_offset, wanted.end)
-        mapper.run(dirty, wanted.first_dirty_offset, wanted.end, aborted_in(dirty, snapshot.segments))
+        mapper.run(
+            dirty,
+            wanted.first_dirty_offset,
+            wanted.end,
+            aborted_from(snapshot.segments, wanted.first_dirty_offset),
+        )
         result.end_offset = max(wanted.first_dirty_offset, self._map.latest_offset + 1)
         result.map_records = mapper.records_read
         result.map_bytes = mapper.bytes_read
@@ -183,7 +198,7 @@ class Cleaner:
             reader,
             known,
             active_producers=dict(snapshot.active_producers),
-            aborted=aborted_in(snapshot.segments, snapshot.segments),
+            aborted=aborted_from(snapshot.segments, 0),
             end_of_round=wanted.end,
             account=self._account,
         )
@@ -226,17 +241,15 @@ def segments_between(segments: Sequence[Segment], start: int, end: int) -> Seque
     return found
 
 
-def aborted_in(wanted: Sequence[Segment], segments: Sequence[Segment]) -> list[AbortedTransaction]:
-    """Every aborted transaction that may touch `wanted`: its entry stands where its marker is, perhaps
-    later.
+def aborted_from(segments: Sequence[Segment], start: int) -> list[AbortedTransaction]:
+    """Every aborted transaction whose marker is not before `start`; its entry stands where its marker is.
+
+    One that ended before must be left out: a pass that begins at `start` never meets its end.
     """
-    if not wanted:
-        return []
-    start = wanted[0].base_offset
     return [
         one
-        for segment in segments
-        if segment.base_offset >= start
+        for index, segment in enumerate(segments)
+        if index + 1 == len(segments) or segments[index + 1].base_offset > start
         for one in segment.aborted_transactions()
         if one.last_offset >= start
     ]

@@ -17,7 +17,7 @@ MakeWorld = Callable[..., World]
 
 @pytest.fixture
 def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
-    """`make_world(slots=4, segment_bytes=300)` makes a log with a cleaner; at the end it is closed and verified."""
+    """`make_world(slots=4, segment_bytes=300)` makes a log with a cleaner; it is verified at the end."""
     made: list[World] = []
 
     def make(slots: int = 4096, *, disk: Disk = SYSTEM_DISK, name: str = "orders-2", **config: Any) -> World:

@@ -17,7 +17,9 @@ def segments(*sizes: int, step: int = 10, index: int = 0, time_index: int = 0) -
     return [SegmentSize(number * step, size, index, time_index) for number, size in enumerate(sizes)]
 
 
-def group(found: list[SegmentSize], *, log: int = MANY, index: int = MANY, end: int = 1000) -> list[list[int]]:
+def group(
+    found: list[SegmentSize], *, log: int = MANY, index: int = MANY, end: int = 1000
+) -> list[list[int]]:
     groups = group_segments(found, max_log_bytes=log, max_index_bytes=index, first_uncleanable_offset=end)
     return [list(one) for one in groups]
 

@@ -13,7 +13,7 @@ from protocol.batch import BatchHeader
 from protocol.records import decode_batch, encode_batch
 from storage.file import SYSTEM_DISK, Disk
 from storage.segment import Segment
-from storage.types import Appended, Origin
+from storage.types import AbortedTransaction, Appended, Origin
 from tests.storage.builders import HOUR_MS, NOW_MS, LogBuilder
 
 __all__ = ["HOUR_MS", "NOW_MS", "World"]
@@ -25,7 +25,13 @@ class World(LogBuilder):
     """A log, and cleanings of it one by one."""
 
     def __init__(
-        self, directory: Path, slots: int = 4096, disk: Disk = SYSTEM_DISK, *, load_factor: float = 0.75, **config: Any
+        self,
+        directory: Path,
+        slots: int = 4096,
+        disk: Disk = SYSTEM_DISK,
+        *,
+        load_factor: float = 0.75,
+        **config: Any,
     ) -> None:
         super().__init__(directory, disk, **{"cleanup_policy": "compact", **config})
         self.slots = slots
@@ -90,6 +96,24 @@ class World(LogBuilder):
     def table(self) -> dict[str | None, str | None]:
         """What a reader has at the end, deleted keys left out."""
         return {key: value for key, value in dict(self.pairs()).items() if value is not None}
+
+    def aborted(self) -> list[AbortedTransaction]:
+        """The transaction indexes."""
+        return self.log.aborted_transactions(0, self.log.log_end_offset)
+
+    def committed(self) -> dict[str | None, str | None]:
+        """As `table`, for a read_committed reader."""
+        gone = {
+            (one.producer_id, offset)
+            for one in self.aborted()
+            for offset in range(one.first_offset, one.last_offset)
+        }
+        found: dict[str | None, str | None] = {}
+        for header, data in self.batches():
+            for record in [] if header.is_control else decode_batch(data):
+                if (header.producer_id, record.offset) not in gone:
+                    found[decoded(record.key)] = decoded(record.value)
+        return {key: value for key, value in found.items() if value is not None}
 
     def all_offsets(self) -> list[int]:
         """Offsets of all records, those of control batches too."""

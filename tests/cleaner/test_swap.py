@@ -1,0 +1,195 @@
+"""Goal: a cleaning that is cut off at any moment leaves the old log or the new one, and nothing else.
+
+Method: the disk ends the process, fails or is full at each of its calls in turn; then the log is opened
+again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+from pathlib import Path
+
+import pytest
+
+from cleaner.results import Range
+from storage.verify import verify_log
+from tests.cleaner.world import RETENTION_MS, World
+from tests.storage.faults import Crash, FaultyDisk
+
+TRANSIT = (".cleaned", ".swap", ".deleted")
+
+
+def filled(directory: Path, disk: FaultyDisk) -> tuple[World, dict[str | None, str | None]]:
+    """Several small segments with values, tombstones, an aborted transaction and a producer; all closed."""
+    world = World(directory, disk=disk, segment_bytes=700, index_interval_bytes=50)
+    model: dict[str | None, str | None] = {}
+    for number in range(24):
+        key = str(number % 5)
+        world.put((key, str(number)), ("gone", None if number % 7 else "x"))
+        model[key] = str(number)
+    world.put(("aborted", "x"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    world.end_transaction(7, is_commit=False)
+    world.put(("2", None))
+    del model["2"]
+    world.roll()
+    flush(world)
+    return world, model
+
+
+def flush(world: World) -> None:
+    job = world.log.begin_flush()
+    if job is not None:
+        job.run()
+        world.log.end_flush(job, None)
+
+
+def calls_of_a_cleaning(tmp_path: Path) -> list[str]:
+    disk = FaultyDisk()
+    (tmp_path / "count").mkdir()
+    world, _ = filled(tmp_path / "count" / "orders-2", disk)
+    before = len(disk.calls)
+    world.clean()
+    world.log.abandon()
+    return disk.calls[before:]
+
+
+def test_t119_a_crash_at_every_call_of_a_cleaning(tmp_path: Path) -> None:
+    """T112-T119, T126: what is opened then tells the same table, keeps its end, has no file in transit."""
+    calls = calls_of_a_cleaning(tmp_path)
+    assert any("rename" in call for call in calls)
+    assert any("fdatasync" in call for call in calls)
+    for number in range(len(calls)):
+        directory = tmp_path / str(number) / "orders-2"
+        directory.parent.mkdir()
+        disk = FaultyDisk()
+        world, model = filled(directory, disk)
+        end = world.log.log_end_offset
+        disk.crash_at = len(disk.calls) + number
+        with pytest.raises(Crash):
+            world.clean()
+        world.crash()
+        assert world.committed() == model, calls[number]
+        assert world.log.log_end_offset == end
+        assert not [name for name in world.files() if name.endswith(TRANSIT)]
+        assert verify_log(directory) == []
+        world.clean()
+        assert world.committed() == model, calls[number]
+        world.log.close()
+
+
+def test_t118_a_crash_in_the_recovery_of_a_crash(tmp_path: Path) -> None:
+    calls = calls_of_a_cleaning(tmp_path)
+    renames = [number for number, call in enumerate(calls) if call.startswith("rename")]
+    for number in renames[:: max(1, len(renames) // 6)]:
+        for second in range(0, 12, 3):
+            directory = tmp_path / f"{number}-{second}" / "orders-2"
+            directory.parent.mkdir()
+            disk = FaultyDisk()
+            world, model = filled(directory, disk)
+            disk.crash_at = len(disk.calls) + number
+            with pytest.raises(Crash):
+                world.clean()
+            again = FaultyDisk()
+            again.crash_at = second
+            try:
+                world.crash(disk=again)
+            except Crash:
+                world.open(disk=FaultyDisk())
+            assert world.committed() == model, (calls[number], second)
+            assert verify_log(directory) == []
+            world.log.abandon()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_t124_a_failing_call_undoes_the_cleaning_and_a_later_one_succeeds(
+    tmp_path: Path, number: int
+) -> None:
+    calls = calls_of_a_cleaning(tmp_path)
+    first_rename = next(index for index, call in enumerate(calls) if call.startswith("rename"))
+    for index in range(first_rename):
+        directory = tmp_path / f"{number}-{index}" / "orders-2"
+        directory.parent.mkdir()
+        disk = FaultyDisk()
+        world, model = filled(directory, disk)
+        before = world.batches()
+        disk.error_at = {len(disk.calls) + index: number}
+        if calls[index].startswith("unlink"):
+            continue
+        with pytest.raises(OSError, match=r"\[Errno"):
+            world.clean()
+        assert world.batches() == before, calls[index]
+        assert world.files(".cleaned") == [], calls[index]
+        world.clean()
+        assert world.committed() == model
+        assert len(world.records()) < len(before)
+        world.log.close()
+
+
+def test_t124_a_full_disk_leaves_the_source_untouched(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    world, model = filled(tmp_path / "orders-2", disk)
+    world.log.update_config(dataclasses.replace(world.config, segment_bytes=1 << 20))
+    before = world.batches()
+    disk.room_bytes = 100
+    with pytest.raises(OSError, match=r"No space|bytes were written"):
+        world.clean()
+    assert (world.batches(), world.files(".cleaned")) == (before, [])
+    disk.room_bytes = None
+    world.clean()
+    assert world.committed() == model
+    world.log.close()
+
+
+def test_t120_a_segment_that_retention_took_is_not_swapped(tmp_path: Path) -> None:
+    world = World(
+        tmp_path / "orders-2", segment_bytes=300, cleanup_policy="compact,delete", retention_ms=RETENTION_MS
+    )
+    world.put_each("abcabc")
+    world.now_ms += RETENTION_MS + 1
+    world.put_each("defdef")
+    world.roll()
+    flush(world)
+    cleaner = world.cleaner()
+    replaced = world.log.replace_segments
+    removed = 0
+
+    def expire_first(*arguments: object) -> object:
+        nonlocal removed
+        if not removed:
+            expired = world.log.expire(world.now_ms)
+            removed = expired.removed_segments
+            expired.run()
+        return replaced(*arguments)  # type: ignore[arg-type]
+
+    world.log.replace_segments = expire_first  # type: ignore[method-assign, assignment]
+    cleaner.clean(world.log, Range(0, world.log.segments[-1].base_offset), world.now_ms)
+    assert removed > 0
+    assert world.offsets()[0] >= world.log.log_start_offset > 0
+    assert set(world.table()) >= {"d", "e", "f"}
+    assert verify_log(world.directory) == []
+    world.log.close()
+
+
+def test_t121_a_reader_that_holds_the_old_segment_reads_on(tmp_path: Path) -> None:
+    world = World(tmp_path / "orders-2")
+    world.put_each("aabb")
+    world.roll()
+    held = world.log.read(0, 1 << 20, upper_offset=4)
+    world.clean()
+    assert len(held.read()) == held.size_bytes
+    assert world.offsets() == [1, 3]
+    world.log.close()
+
+
+def test_t125_snapshots_of_segments_that_vanished_are_removed(tmp_path: Path) -> None:
+    world = World(tmp_path / "orders-2", segment_bytes=250)
+    for number in range(12):
+        world.put(("a", str(number)), producer_id=7, producer_epoch=0, base_sequence=number)
+    world.roll()
+    assert len(world.files(".snapshot")) > 3
+    world.clean()
+    bases = {f"{segment.base_offset:020d}.snapshot" for segment in world.log.segments}
+    assert set(world.files(".snapshot")) <= bases
+    assert world.files(".snapshot")[-1] == f"{world.log.segments[-1].base_offset:020d}.snapshot"
+    world.log.close()
