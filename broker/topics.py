@@ -17,7 +17,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,8 @@ class TopicRegistry:
         self._forms: dict[str, str] = {}
         self._deleting: dict[str, int] = {}
         """topics on their way out, by name: how many partitions they have"""
+        self._growing: dict[str, str] = {}
+        """topics whose partitions are being made, by name: their collision form"""
         self._tasks: set[asyncio.Task[None]] = set()
         self._reconfiguring = asyncio.Lock()
 
@@ -216,43 +218,68 @@ class TopicRegistry:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         if name in self._topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if name in self._growing:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is being made.")
         if name in self._deleting:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is still being deleted.")
-        other = self._forms.get(collision_form(name))
+        form = collision_form(name)
+        making = (growing for growing, of in self._growing.items() if of == form)
+        other = self._forms.get(form) or next(making, None)
         if other is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
             )
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str] | None = None) -> Topic:
-        """Make a topic. It serves at once; it is durable when `flushed()` returns."""
-        self.check_new_name(name)
-        try:
-            config = TopicConfig.resolve(overrides or {}, self._broker.config)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
-        topic = Topic(name, uuid.uuid4(), partitions, dict(overrides or {}), config, name in INTERNAL_TOPICS)
+        """Make a topic of few partitions at once; it is durable when `flushed()` returns."""
+        topic = self._new(name, partitions, overrides or {})
         self._append(TOPIC, name, _value_of(topic))
         try:
-            self._make_logs(topic, 0)
+            for topic_partition in topic.partitions():
+                self._make_log(topic, topic_partition)
         except KafkaError:
-            self._append(TOPIC, name, None)
+            self._unmake(topic, None)
             raise
         self._put(topic)
         return topic
 
-    def add_partitions(self, name: str, partition_count: int) -> Topic:
-        """Grow a topic to `partition_count` partitions."""
+    async def create_durably(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
+        """Make a topic of any size, others being served meanwhile; it is there when this returns."""
+        topic = self._new(name, partitions, overrides)
+        self._growing[name] = collision_form(name)
+        await self._to_the_end(f"create {name}", self._grow(topic, None))
+        return topic
+
+    async def add_partitions(self, name: str, partition_count: int) -> Topic:
+        """Grow a topic to `partition_count` partitions, others being served meanwhile."""
         topic = self._existing(name)
         grown = replace(topic, partition_count=partition_count)
-        self._append(TOPIC, name, _value_of(grown))
-        try:
-            self._make_logs(grown, topic.partition_count)
-        except KafkaError:
-            self._append(TOPIC, name, _value_of(topic))
-            raise
-        self._put(grown)
+        self._growing[name] = collision_form(name)
+        await self._to_the_end(f"grow {name}", self._grow(grown, topic))
         return grown
+
+    async def _grow(self, topic: Topic, before: Topic | None) -> None:
+        """Make the partitions that `topic` has more than `before`, or none of them."""
+        try:
+            self._append(TOPIC, topic.name, _value_of(topic))
+            for topic_partition in topic.partitions():
+                if before is None or topic_partition.partition >= before.partition_count:
+                    self._make_log(topic, topic_partition)
+                    await asyncio.sleep(0)
+            await self.flushed()
+        except KafkaError:
+            self._unmake(topic, before)
+            raise
+        finally:
+            del self._growing[topic.name]
+        self._put(topic)
+
+    async def _to_the_end(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Await `work`, which goes on even if the client that asked for it goes away."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> Topic:
         """Replace a topic's own settings; its logs follow at once."""
@@ -299,17 +326,14 @@ class TopicRegistry:
         self._remove(topic)
         self._broker.groups.on_topics_deleted([name])
         self._broker.metrics_state.topics.pop(name, None)
-        # The rest goes on even if the client that asked goes away.
-        task = asyncio.get_running_loop().create_task(self._finish_deletion(topic), name=f"delete {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        await asyncio.shield(task)
+        for topic_partition in topic.partitions():
+            self._broker.forget(topic_partition)
+        await self._to_the_end(f"delete {name}", self._finish_deletion(topic))
 
     async def _finish_deletion(self, topic: Topic) -> None:
         broker = self._broker
         await self.flushed()
         for topic_partition in topic.partitions():
-            broker.forget(topic_partition)
             await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
             if topic_partition in broker.logs.logs:
                 broker.logs.delete(topic_partition)
@@ -326,7 +350,7 @@ class TopicRegistry:
             await waited
 
     async def stop(self) -> None:
-        """Return when no deletion is under way."""
+        """Return when nothing is being made or deleted."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # Parts
@@ -335,26 +359,36 @@ class TopicRegistry:
         topic = self._topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        if name in self._growing:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{name}' is still growing; try again.")
         return topic
 
-    def _make_logs(self, topic: Topic, first: int) -> None:
-        """Make and serve the partitions from `first` on; none when one cannot be made."""
+    def _new(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
+        """A topic as it will be; KafkaError when it cannot be made."""
+        self.check_new_name(name)
+        try:
+            config = TopicConfig.resolve(overrides, self._broker.config)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
+        return Topic(name, uuid.uuid4(), partitions, dict(overrides), config, name in INTERNAL_TOPICS)
+
+    def _make_log(self, topic: Topic, topic_partition: TopicPartition) -> None:
         broker = self._broker
         try:
-            for index in range(first, topic.partition_count):
-                broker.serve(
-                    broker.logs.create(TopicPartition(topic.name, index), topic.topic_id, topic.config)
-                )
+            broker.serve(broker.logs.create(topic_partition, topic.topic_id, topic.config))
         except OSError as error:
-            self._unmake_logs(topic, first)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot make {topic.name}: {error}") from error
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot make {topic_partition}: {error}"
+            ) from error
 
-    def _unmake_logs(self, topic: Topic, first: int) -> None:
-        for index in range(first, topic.partition_count):
-            topic_partition = TopicPartition(topic.name, index)
-            self._broker.forget(topic_partition)
-            if topic_partition in self._broker.logs.logs:
-                self._broker.logs.delete(topic_partition)
+    def _unmake(self, topic: Topic, before: Topic | None) -> None:
+        """Take back what was made of a topic that could not be made or grown."""
+        for topic_partition in topic.partitions():
+            if before is None or topic_partition.partition >= before.partition_count:
+                self._broker.forget(topic_partition)
+                if topic_partition in self._broker.logs.logs:
+                    self._broker.logs.delete(topic_partition)
+        self._append(TOPIC, topic.name, None if before is None else _value_of(before))
 
     def _configure_logs(self, topic: Topic) -> None:
         for topic_partition in topic.partitions():

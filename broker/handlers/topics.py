@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from broker.api import Answer, handles
+from broker.api import handles
 from broker.context import RequestContext
 from broker.handlers.config_entries import topic_entries
 from broker.partition import INTERNAL_TOPICS
@@ -50,44 +50,45 @@ DISABLED_CODE_VERSION = 3
 
 
 @handles(CreateTopicsRequest)
-def create_topics(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> Answer:
+async def create_topics(
+    broker: Broker, context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
-    results: dict[str, Created] = {}
-    for topic in request.topics:
-        try:
-            if times[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results[topic.name] = _create(broker, topic, validate_only=request.validate_only)
-        except KafkaError as error:
-            results[topic.name] = Created(
-                name=topic.name, error_code=error.code, error_message=error.message or None
-            )
-    response = CreateTopicsResponse(topics=list(results.values()))
-    if request.validate_only or all(result.error_code for result in response.topics):
-        return response
-    return _created_when_flushed(broker, response)
-
-
-async def _created_when_flushed(broker: Broker, response: CreateTopicsResponse) -> CreateTopicsResponse:
-    try:
-        await broker.topics.flushed()
-    except KafkaError as error:
-        response.topics = [
-            topic
-            if topic.error_code
-            else Created(name=topic.name, error_code=error.code, error_message=error.message)
-            for topic in response.topics
-        ]
-    return response
-
-
-def _create(broker: Broker, topic: Creatable, *, validate_only: bool) -> Created:
-    broker.topics.check_new_name(topic.name)
-    if topic.name in INTERNAL_TOPICS:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' is made by the broker only."
+    topics = {topic.name: topic for topic in request.topics}.values()
+    return CreateTopicsResponse(
+        topics=await asyncio.gather(
+            *(_create(broker, topic, times[topic.name], request.validate_only) for topic in topics)
         )
-    partition_count = _partition_count(broker, topic)
+    )
+
+
+async def _create(broker: Broker, topic: Creatable, times: int, validate_only: bool) -> Created:
+    try:
+        if times > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        broker.topics.check_new_name(topic.name)
+        if topic.name in INTERNAL_TOPICS:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' is made by the broker only."
+            )
+        partition_count = _partition_count(broker, topic)
+        overrides, config = _settings(broker, topic)
+        topic_id = NO_ID
+        if not validate_only:
+            topic_id = (await broker.topics.create_durably(topic.name, partition_count, overrides)).topic_id
+    except KafkaError as error:
+        return Created(name=topic.name, error_code=error.code, error_message=error.message or None)
+    return Created(
+        name=topic.name,
+        topic_id=topic_id,
+        num_partitions=partition_count,
+        replication_factor=1,
+        configs=_created_configs(broker, overrides, config),
+    )
+
+
+def _settings(broker: Broker, topic: Creatable) -> tuple[dict[str, str], TopicConfig]:
+    """What the new topic sets itself, and all that holds for it then."""
     overrides: dict[str, str] = {}
     for entry in topic.configs:
         if entry.value is None:
@@ -96,19 +97,9 @@ def _create(broker: Broker, topic: Creatable, *, validate_only: bool) -> Created
             )
         overrides[entry.name] = entry.value
     try:
-        config = check_client_overrides(overrides, broker.config)
+        return overrides, check_client_overrides(overrides, broker.config)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
-    topic_id = NO_ID
-    if not validate_only:
-        topic_id = broker.topics.create(topic.name, partition_count, overrides).topic_id
-    return Created(
-        name=topic.name,
-        topic_id=topic_id,
-        num_partitions=partition_count,
-        replication_factor=1,
-        configs=_created_configs(broker, overrides, config),
-    )
 
 
 def _created_configs(broker: Broker, overrides: dict[str, str], config: TopicConfig) -> list[CreatedConfig]:
@@ -242,35 +233,28 @@ def _deletable(
 
 
 @handles(CreatePartitionsRequest)
-def create_partitions(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> Answer:
+async def create_partitions(
+    broker: Broker, context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
     times = Counter(topic.name for topic in request.topics)
-    results: dict[str, Grown] = {}
-    for topic in request.topics:
-        try:
-            if times[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            _check_growth(broker, topic)
-            if not request.validate_only:
-                broker.topics.add_partitions(topic.name, topic.count)
-            results[topic.name] = Grown(name=topic.name)
-        except KafkaError as error:
-            results[topic.name] = Grown(
-                name=topic.name, error_code=error.code, error_message=error.message or None
-            )
-    response = CreatePartitionsResponse(results=list(results.values()))
-    if request.validate_only or all(result.error_code for result in response.results):
-        return response
-    return _grown_when_flushed(broker, response)
+    topics = {topic.name: topic for topic in request.topics}.values()
+    return CreatePartitionsResponse(
+        results=await asyncio.gather(
+            *(_grow(broker, topic, times[topic.name], request.validate_only) for topic in topics)
+        )
+    )
 
 
-async def _grown_when_flushed(broker: Broker, response: CreatePartitionsResponse) -> CreatePartitionsResponse:
+async def _grow(broker: Broker, topic: Growable, times: int, validate_only: bool) -> Grown:
     try:
-        await broker.topics.flushed()
+        if times > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        _check_growth(broker, topic)
+        if not validate_only:
+            await broker.topics.add_partitions(topic.name, topic.count)
     except KafkaError as error:
-        for result in response.results:
-            if not result.error_code:
-                result.error_code, result.error_message = error.code, error.message
-    return response
+        return Grown(name=topic.name, error_code=error.code, error_message=error.message or None)
+    return Grown(name=topic.name)
 
 
 def _check_growth(broker: Broker, topic: Growable) -> None:

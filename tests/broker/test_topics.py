@@ -6,6 +6,7 @@ the registry and the directories looked at, the broker stopped and started in be
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -127,6 +128,40 @@ async def test_twice_in_one_request(world: World) -> None:
     (result,) = await create(client, new("t"), new("t", 2))
     assert result.error_code == ErrorCode.INVALID_REQUEST
     assert world.broker.topics.get("t") is None
+
+
+async def test_two_clients_want_the_same_topic(world: World) -> None:
+    """One gets it, the other is told; colliding names likewise; none is left half made."""
+    first, second = await world.connect(), await world.connect()
+    answers = await asyncio.gather(
+        create(first, new("t", 20), new("a.b", 20)), create(second, new("t", 20), new("a_b", 20))
+    )
+    codes = sorted(ErrorCode(result.error_code) for results in answers for result in results)
+    assert codes == sorted([0, 0, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION])
+    topic = world.broker.topics.get("t")
+    assert topic is not None
+    assert all(partition in world.broker.partitions for partition in topic.partitions())
+
+
+async def test_a_client_that_leaves_does_not_stop_the_making(world: World) -> None:
+    client = await world.connect()
+    client.send(CreateTopicsRequest(topics=[new("t", 50)]), 7)
+    await until(lambda: TopicPartition("t", 0) in world.broker.partitions)
+    await client.close()
+    await until(lambda: world.broker.topics.get("t") is not None)
+    assert TopicPartition("t", 49) in world.broker.partitions
+
+
+async def test_others_are_served_while_a_topic_is_made(world: World) -> None:
+    making, asking = await world.connect(), await world.connect()
+    making.send(CreateTopicsRequest(topics=[new("t", 200)]), 7)
+    await until(lambda: TopicPartition("t", 0) in world.broker.partitions)
+    await asking.ask(DeleteTopicsRequest(topic_names=[], timeout_ms=1), 5)
+    assert world.broker.topics.get("t") is None
+    again = await create(asking, new("t"))
+    assert again[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    _, answer = await making.receive(CreateTopicsResponse, 7)
+    assert answer.topics[0].error_code == 0
 
 
 async def test_manual_assignment_to_this_node(world: World) -> None:
@@ -316,6 +351,9 @@ async def test_a_full_disk_leaves_no_half_topic(world: World, monkeypatch: pytes
     with pytest.raises(KafkaError) as caught:
         world.broker.topics.create("t", 3)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    client = await world.connect()
+    (result,) = await create(client, new("t", 3))
+    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert world.broker.topics.get("t") is None
     assert TopicPartition("t", 0) not in world.broker.partitions
     monkeypatch.undo()
