@@ -38,6 +38,10 @@ def _gzip_level(level: int) -> str | None:
     return None if level == -1 or 1 <= level <= 9 else "Value must be between 1 and 9 or equal to -1"
 
 
+def _must_be_false(value: bool) -> str | None:
+    return "There is no remote storage" if value else None
+
+
 _THROTTLED = re.compile(r"\d+:\d+")
 
 
@@ -112,6 +116,14 @@ class TopicConfig:
         Type.LIST, (), "Replicas whose copying is slowed down on the leader; one node has none",
         dynamic=True, check=_throttled_replicas,
     )  # fmt: skip
+    local_retention_bytes: int = key(
+        Type.LONG, -2, "Part of retention.bytes that stays local where remote storage exists; there is none",
+        at_least=-2, dynamic=True,
+    )  # fmt: skip
+    local_retention_ms: int = key(
+        Type.LONG, -2, "Part of retention.ms that stays local where remote storage exists; there is none",
+        at_least=-2, dynamic=True,
+    )  # fmt: skip
     max_compaction_lag_ms: int = key(
         Type.LONG, LONG_MAX,
         "A record becomes cleanable after this time at the latest, whatever the dirty ratio",
@@ -148,6 +160,10 @@ class TopicConfig:
     preallocate: bool = key(
         Type.BOOLEAN, False, "Whether a new segment's file gets its full size at once",
         dynamic=True, synonyms=("log.preallocate",),
+    )  # fmt: skip
+    remote_storage_enable: bool = key(
+        Type.BOOLEAN, False, "Whether segments are moved to remote storage; there is none",
+        dynamic=True, check=_must_be_false,
     )  # fmt: skip
     retention_bytes: int = key(
         Type.LONG, -1, "The size of a partition above which its oldest segments are deleted; -1 is no limit",

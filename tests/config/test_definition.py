@@ -93,6 +93,7 @@ BAD = [
     ("compression.type", "brotli", "String must be one of"),
     ("cleanup.policy", "compact,keep", "String must be one of: compact, delete"),
     ("compression.gzip.level", "0", "between 1 and 9"),
+    ("remote.storage.enable", "true", "There is no remote storage"),
     ("leader.replication.throttled.replicas", "1-2", "literal '*'"),
 ]
 
