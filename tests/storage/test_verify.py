@@ -44,7 +44,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "index offset": lambda d: flip(d / name(0, ".index"), 3),
     "index position": lambda d: flip(d / name(0, ".index"), 7),
     "index length": lambda d: cut(d / name(0, ".index"), 3),
-    "missing index": lambda d: (d / name(20, ".index")).unlink(),
+    "missing index": lambda d: (d / name(0, ".index")).unlink(),
     "missing time index": lambda d: (d / name(20, ".timeindex")).unlink(),
     "time": lambda d: flip(d / name(0, ".timeindex"), 7),
     "time index without its last entry": lambda d: cut(d / name(0, ".timeindex"), 12),

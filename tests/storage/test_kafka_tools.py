@@ -1,0 +1,79 @@
+"""Goal: the files are Kafka's: its own dump tool reads every kind of them and finds nothing to complain about.
+
+Method: a log with every codec, transactions, rolls, snapshots and a swapped segment is dumped file by file by
+Apache Kafka's DumpLogSegments.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from protocol.compression import Codec
+from protocol.records import encode_batch
+from storage import layout
+from storage.cleaned_segment import CleanedSegment
+from storage.types import Origin
+from tests.kafka.fixtures import kafka_tools
+from tests.kafka.tools import Tools
+from tests.storage.builders import NOW_MS, LogBuilder
+from tests.storage.conftest import MakeLog
+
+__all__ = ["kafka_tools"]
+
+
+def build(make_log: MakeLog) -> LogBuilder:
+    log = make_log(segment_bytes=6000, index_interval_bytes=400, file_delete_delay_ms=0)
+    for number in range(120):
+        codec = Codec(number % 5)
+        records = [(NOW_MS + number * 10 + n, b"key%d" % n, b"value" * n, (("h", b"x"),)) for n in range(5)]
+        log.log.append(encode_batch(records, codec=codec), now_ms=NOW_MS)
+    for sequence, is_commit in enumerate((True, False, False)):
+        log.append(b"t", producer_id=7, producer_epoch=1, base_sequence=sequence, is_transactional=True)
+        log.end_transaction(7, is_commit=is_commit, epoch=1)
+    empty = encode_batch([], producer_id=9, producer_epoch=0, base_sequence=5, last_offset_delta=3)
+    log.log.append(empty, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    log.log.roll(NOW_MS)
+    log.append(b"last")
+    sources = log.log.segments[:2]
+    cleaned = CleanedSegment.create(log.directory, 0, log.config)
+    for header, view in log.log.scan(0, sources[-1].next_offset):
+        if header.base_offset % 3:
+            cleaned.append(bytes(view))
+    cleaned.finish(sources[-1].last_modified_ms)
+    log.log.replace_segments(sources, [cleaned], NOW_MS).run()
+    log.log._list._removals.run(NOW_MS)
+    log.log.close()
+    return log
+
+
+@pytest.mark.java
+def test_t184_dump_log_accepts_every_file(make_log: MakeLog, kafka_tools: Tools) -> None:
+    log = build(make_log)
+    names = [name for name in log.files() if layout.parse_segment_file(name)]
+    kinds = {name[20:] for name in names}
+    assert kinds == {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
+    files = ",".join(str(log.directory / name) for name in names)
+    said = kafka_tools.run("kafka-dump-log", "--deep-iteration", "--print-data-log", "--files", files)
+    assert "Mismatches in" not in said
+    assert "Indexed offset" not in said
+    assert "Found timestamp mismatch" not in said
+    assert "isvalid: false" not in said
+    dumped = {int(text) for text in re.findall(r"\| offset: (\d+) ", said)}
+    assert dumped == set(range(log.log.log_end_offset)) & {
+        offset
+        for header, _ in log.open(is_clean=True).scan(0)
+        if header.record_count
+        for offset in range(header.base_offset, header.next_offset)
+    }
+    assert "endTxnMarker: ABORT" in said
+    assert re.search(r"producerId: 7 producerEpoch: 1", said)
+
+
+@pytest.mark.java
+def test_t184_dump_log_finds_the_indexes_sane(make_log: MakeLog, kafka_tools: Tools) -> None:
+    log = build(make_log)
+    files = ",".join(str(log.directory / name) for name in log.files("index"))
+    said = kafka_tools.run("kafka-dump-log", "--index-sanity-check", "--files", files)
+    assert "passed sanity check" in said
