@@ -72,7 +72,7 @@ def describe_configs(
             result.error_code, result.error_message = error.code, error.message or None
         else:
             wanted = resource.configuration_keys
-            result.configs = [entry for entry in entries if wanted is None or entry.name in wanted]
+            result.configs = [entry for entry in entries if not wanted or entry.name in wanted]
             for entry in result.configs:
                 if not request.include_synonyms:
                     entry.synonyms = []

@@ -83,6 +83,7 @@ async def test_g23_every_key_is_listed_with_its_default(world: World, version: i
     client = await world.connect()
     topic = await describe(client, TOPIC, "t", version=version, include_synonyms=True)
     assert set(topic) == {name for name, row in topic_rows().items() if not row.is_internal}
+    assert await describe(client, TOPIC, "t", [], version=version) != {}
     broker = await describe(client, BROKER, "1", version=version)
     assert set(broker) == {name for name, row in broker_rows().items() if not row.is_internal}
     assert topic["cleanup.policy"].value == "delete"
