@@ -242,7 +242,9 @@ class CleanerManager:
             self._move(topic_partition, Move.BEGIN)
         work = Work(log, Range(assessment.first_dirty_offset, assessment.end), assessment)
         try:
-            cleaner = self.make_cleaner(self._account_for(topic_partition))
+            cleaner = self.make_cleaner(
+                lambda size: self.throttle.take(size, lambda: self.check(topic_partition))
+            )
         except ValueError as error:
             with self._changed:
                 self._move(topic_partition, Move.DONE)
@@ -250,20 +252,6 @@ class CleanerManager:
         result = self.clean(cleaner, work, is_dry=is_dry, must_succeed=True)
         assert result is not None
         return result
-
-    def _account_for(self, topic_partition: TopicPartition) -> Callable[[int], None]:
-        """What is called between two chunks of a cleaning by hand."""
-
-        def account(size: int) -> None:
-            delay = self.throttle.reserve(size)
-            if delay > 0:
-                with self._changed:
-                    self._changed.wait_for(
-                        lambda: self.state_of(topic_partition).phase is Phase.ABORTED, delay
-                    )
-            self.check(topic_partition)
-
-        return account
 
     def check_memory(self) -> None:
         """`BufferTooSmall` when a thread's share of the dedupe buffer does not hold a single key (T30)."""

@@ -95,9 +95,11 @@ class Worker:
         return self._manager.clean(cleaner, work) is not None
 
     def _account(self, size: int) -> None:
-        """Between two chunks: stop when asked to, and go no faster than allowed."""
-        delay = self._manager.throttle.reserve(size)
-        if (delay > 0 and self._stopping.wait(delay)) or self._stopping.is_set():
+        """Between two chunks: go no faster than allowed, and stop when asked to."""
+        self._manager.throttle.take(size, self._check)
+
+    def _check(self) -> None:
+        if self._stopping.is_set():
             raise CleaningAborted("the cleaner stops")
         if self._current is not None:
             self._manager.check(self._current)

@@ -11,18 +11,34 @@ import time
 from collections.abc import Callable
 
 BURST_SECONDS = 0.1
+CHECK_SECONDS = 0.1
 
 
 class Throttle:
     """Owned by: any thread, under lock."""
 
-    def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        bytes_per_second: float,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = threading.Event().wait,
+    ) -> None:
+        self._pause = pause
         self._lock = threading.Lock()
         self._clock = clock
         self._free_at = clock()
         self.bytes_per_second = bytes_per_second
         self.bytes_accounted = 0
         self.seconds_waited = 0.0
+
+    def take(self, size: int, check: Callable[[], None]) -> None:
+        """Account for `size` bytes and wait for their turn; `check` is called meanwhile and may raise."""
+        rate = self.bytes_per_second
+        end = self._clock() + self.reserve(size)
+        check()
+        while (left := end - self._clock()) > 0 and self.bytes_per_second == rate:
+            self._pause(min(left, CHECK_SECONDS))
+            check()
 
     def reserve(self, size: int) -> float:
         """Account for `size` bytes; for how many seconds the caller has to wait before it goes on."""
