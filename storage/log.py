@@ -92,7 +92,9 @@ class Log:
         self._unsynced: list[Callable[[], None]] = []
         self._list = SegmentList(disk, directory, loaded.segments, removals)
         self.update_config(config)
-        self._list.active.make_active(self._jitter_ms())
+        if not self._list.active.is_active:
+            self._list.active.make_active()
+        self._list.active.roll_jitter_ms = self._jitter_ms()
         self.producers.high_watermark_moved(self.high_watermark)
 
     @classmethod

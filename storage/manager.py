@@ -19,11 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage import layout
+from protocol.errors import KafkaError
+from storage import layout, recovery
 from storage.checkpoint import (
     OffsetCheckpoint,
     encode_uuid,
     read_properties,
+    read_topic_id,
     write_properties,
 )
 from storage.file import POOL, SYSTEM_DISK, Disk, default_capacity, replace_whole
@@ -67,7 +69,7 @@ class DataDirectory:
         self.was_clean = marker.exists()
         if self.was_clean:
             disk.unlink(marker)
-            disk.sync_directory(path)
+        disk.sync_directory(path)  # the mark is gone, and partitions made just before a crash are there
 
     def _take_lock(self) -> int:
         """Both kinds of lock: flock against us (in this process too), a record lock against Kafka."""
@@ -135,6 +137,17 @@ def _only(offsets: Mapping[TopicPartition, int], wanted: Set[TopicPartition]) ->
     return {key: offset for key, offset in offsets.items() if key in wanted}
 
 
+def _unavailable_log(
+    directory: Path, topic_partition: TopicPartition, config: TopicConfig, reason: str
+) -> Log:
+    """A log that could not be opened: offline, its files untouched."""
+    loaded = recovery.unavailable(SYSTEM_DISK, directory)
+    topic_id = read_topic_id(SYSTEM_DISK, directory) or uuid.UUID(int=0)
+    log = Log(topic_partition, topic_id, directory, config, loaded, SYSTEM_DISK, Removals(), LogLimits())
+    log.take_offline(reason)
+    return log
+
+
 class LogManager:
     """Owned by: event loop; `open_all`, `checkpoint`, `remove_deleted` and `close` run on any one thread."""
 
@@ -147,7 +160,6 @@ class LogManager:
     ) -> None:
         self.config = config
         self.logs: dict[TopicPartition, Log] = {}
-        self.failures: dict[TopicPartition, str] = {}
         self.logs_to_recover = 0
         self.segments_recovered = 0
         self.removals = Removals()
@@ -233,11 +245,13 @@ class LogManager:
 
         def open_one(item: tuple[DataDirectory, TopicPartition]) -> None:
             directory, topic_partition = item
+            config = config_of(topic_partition.topic)
             try:
-                self._open(directory, topic_partition, config_of(topic_partition.topic), None)
-            except OSError as error:
-                logger.exception("%s cannot be opened", topic_partition)
-                self.failures[topic_partition] = str(error)
+                self._open(directory, topic_partition, config, None)
+            except (OSError, KafkaError) as error:
+                path = directory.path / layout.partition_directory_name(topic_partition)
+                reason = f"it could not be opened: {error}"
+                self.logs[topic_partition] = _unavailable_log(path, topic_partition, config, reason)
             self.logs_to_recover -= 1
 
         with ThreadPoolExecutor(max(1, threads * len(self.directories)), "recover") as pool:
@@ -286,7 +300,7 @@ class LogManager:
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
         """A new log, in the directory that has fewest. FileExistsError when there is one."""
-        if topic_partition in self.logs or topic_partition in self.failures:
+        if topic_partition in self.logs:
             raise FileExistsError(f"{topic_partition} exists")
         counts = {directory.path: 0 for directory in self.directories}
         for log in self.logs.values():
@@ -323,7 +337,11 @@ class LogManager:
         with self._checkpointing:
             logs = list(self.logs.values())
             for directory in self.directories:
-                own = [log for log in logs if log.directory.parent == directory.path]
+                own = [
+                    log
+                    for log in logs
+                    if log.directory.parent == directory.path and log.topic_partition not in self._unopened
+                ]
                 directory.write_checkpoints(own, self._unopened)
 
     def close(self) -> None:

@@ -96,7 +96,6 @@ def load(request: LoadRequest) -> LoadedLog:
         producers = ProducerStateManager(request.limits)
     if not segments:
         segments = [Segment.create(disk, directory, next_offset, request.config, request.now_ms)]
-        segments[0].is_active = False
     changed = epochs.truncate_from_end(next_offset)
     if epochs.truncate_from_start(log_start_offset) or changed:
         write_leader_epochs(disk, directory, epochs.entries)
@@ -104,6 +103,12 @@ def load(request: LoadRequest) -> LoadedLog:
     if not request.is_clean:
         disk.sync_directory(directory)
     return LoadedLog(tuple(segments), log_start_offset, next_offset, producers, epochs)
+
+
+def unavailable(disk: Disk, directory: Path) -> LoadedLog:
+    """What stands for a log that could not be loaded, so that it can be asked for and say why."""
+    segments = (Segment.placeholder(disk, directory),)
+    return LoadedLog(segments, 0, 0, ProducerStateManager(), LeaderEpochs())
 
 
 def _next_offset(segments: list[Segment], log_start_offset: int) -> int:

@@ -62,6 +62,7 @@ class Segment:
         "directory",
         "file",
         "hints",
+        "index_entries",
         "is_active",
         "last_modified_ms",
         "offset_index",
@@ -88,6 +89,7 @@ class Segment:
         self.txn_index = txn_index
         self.size_bytes = 0
         self.bytes_since_entry = 0
+        self.index_entries = 0
         self.is_active = False
         self.created_ms = 0
         self.last_modified_ms = 0
@@ -131,12 +133,8 @@ class Segment:
                 with contextlib.suppress(OSError):
                     disk.unlink(directory / layout.segment_file_name(base_offset, suffix))
             raise
-        segment.is_active = True
-        segment.created_ms = created_ms
-        segment.last_modified_ms = created_ms
-        segment._next_offset = base_offset
-        segment._largest = (NO_TIMESTAMP, base_offset)
-        segment._first_batch_timestamp = NO_TIMESTAMP
+        segment._note_empty()
+        segment.created_ms = segment.last_modified_ms = created_ms
         return segment
 
     @classmethod
@@ -147,6 +145,21 @@ class Segment:
         segment.size_bytes = status.st_size
         segment.last_modified_ms = segment.created_ms = status.st_mtime_ns // 1_000_000
         return segment
+
+    @classmethod
+    def placeholder(cls, disk: Disk, directory: Path) -> Segment:
+        """Stands for the segments of a log whose files cannot be read; touches none of them."""
+        segment = cls._at(disk, directory, 0)
+        segment.offset_index.reset()
+        segment.time_index.reset()
+        segment._note_empty()
+        return segment
+
+    def _note_empty(self) -> None:
+        self.is_active = True
+        self._next_offset = self.base_offset
+        self._largest = (NO_TIMESTAMP, self.base_offset)
+        self._first_batch_timestamp = NO_TIMESTAMP
 
     @classmethod
     def open_state(cls, disk: Disk, directory: Path, base_offset: int, state: str) -> Segment:
@@ -239,8 +252,7 @@ class Segment:
         )
         if waited > limits.segment_ms - self.roll_jitter_ms:
             return True
-        columns = self.offset_index._columns
-        return columns is not None and len(columns[0]) >= limits.index_entries
+        return self.index_entries >= limits.index_entries
 
     def appended(self, last_offset: int, max_timestamp: int, size: int, interval_bytes: int) -> None:
         """Account for one batch that was written at the end of the file."""
@@ -254,6 +266,7 @@ class Segment:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(*largest)
             self.bytes_since_entry = 0
+            self.index_entries += 1
         self.bytes_since_entry += size
         self.size_bytes = position + size
         self._next_offset = last_offset + 1
@@ -274,7 +287,7 @@ class Segment:
         self.offset_index.make_read_only()
         self.time_index.make_read_only()
 
-    def make_active(self, jitter_ms: int) -> None:
+    def make_active(self) -> None:
         """It is the last segment of a log being opened: appends will follow."""
         self.next_offset  # noqa: B018 - found while waiting is allowed
         self.first_batch_timestamp  # noqa: B018
@@ -282,8 +295,8 @@ class Segment:
         self.offset_index.make_writable()
         self.time_index.make_writable()
         self.bytes_since_entry = self.size_bytes - self.offset_index.last()[1]
+        self.index_entries = self.offset_index.entry_count()
         self.is_active = True
-        self.roll_jitter_ms = jitter_ms
         self.file.pin()
 
     def save_indexes(self) -> None:

@@ -1,4 +1,4 @@
-"""Goal: the files are Kafka's: its own dump tool reads every kind of them and finds nothing to complain about.
+"""Goal: the files are Kafka's: its own dump tool reads each kind of them and finds no fault.
 
 Method: a log with every codec, transactions, rolls, snapshots and a swapped segment is dumped file by file by
 Apache Kafka's DumpLogSegments.

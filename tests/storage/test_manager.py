@@ -21,6 +21,7 @@ import pytest
 
 from config.broker import BrokerConfig
 from config.topic import TopicConfig
+from protocol.errors import ErrorCode, KafkaError
 from storage import layout, recovery
 from storage.checkpoint import OffsetCheckpoint, decode_uuid, read_properties
 from storage.file import SYSTEM_DISK
@@ -269,10 +270,27 @@ def test_a_log_that_cannot_be_opened_stops_nobody_else(
     with monkeypatch.context() as patched:
         patched.setattr(Log, "open", classmethod(failing))
         manager = managers.start()
-    assert set(manager.logs) == {ORDERS[0], ORDERS[2]}
-    assert "Input/output error" in manager.failures[ORDERS[1]]
+    assert set(manager.logs) == set(ORDERS)
+    failed = manager.logs[ORDERS[1]]
+    assert failed.offline_reason is not None
+    assert "Input/output error" in failed.offline_reason
+    for refused in (
+        lambda: failed.append(batch(), now_ms=NOW_MS),
+        lambda: failed.read(0, 100, upper_offset=0),
+        lambda: failed.roll(NOW_MS),
+    ):
+        with pytest.raises(KafkaError) as caught:
+            refused()
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert failed.begin_flush() is None
+    assert failed.expire(NOW_MS).removed_segments == 0
+    assert manager.logs[ORDERS[0]].append(batch(), now_ms=NOW_MS).base_offset == 10
+    manager.checkpoint()
     manager.close()
-    assert set(managers.start().logs) == set(ORDERS)
+    manager = managers.start()
+    assert {tp: log.log_end_offset for tp, log in manager.logs.items()} == dict(
+        zip(ORDERS, (11, 10, 10), strict=True)
+    )
 
 
 def test_t180_damaged_checkpoints_are_empty_ones(managers: Managers, tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""Goal: any thread may read while the owner appends, rolls, expires and swaps: no gap, no repeat, no half
+batch.
+
+Method: readers on threads follow a log from its start while one thread, the owner, changes it in every
+way there is.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from protocol.batch import iterate_headers
+from protocol.errors import ErrorCode, KafkaError
+from storage.cleaned_segment import CleanedSegment
+from tests.storage.builders import NOW_MS, LogBuilder
+from tests.storage.conftest import MakeLog
+from tests.storage.faults import UnsyncedDisk
+from tests.waiting import LIMIT_SECONDS
+
+READERS = 3
+BATCHES = 2000
+
+
+def follow(log: LogBuilder, stop: threading.Event, seen: list[int], problems: list[BaseException]) -> None:
+    """Fetch like a consumer until the owner is done and everything was read."""
+    offset = 0
+    try:
+        while not (stop.is_set() and offset >= log.log.high_watermark):
+            try:
+                data = log.log.read(offset, 2000, upper_offset=log.log.high_watermark).read()
+            except KafkaError as error:
+                assert error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+                offset = log.log.log_start_offset
+                continue
+            for _, header in iterate_headers(data):
+                assert header.next_offset > offset
+                seen.append(header.base_offset)
+                offset = header.next_offset
+    except BaseException as problem:
+        problems.append(problem)
+
+
+def clean(log: LogBuilder, number: int) -> None:
+    """Swap two closed segments for one that lacks every seventh batch."""
+    sources = log.log.segments[number : number + 2]
+    if len(sources) < 2 or sources[-1].is_active:
+        return
+    cleaned = CleanedSegment.create(log.directory, sources[0].base_offset, log.config)
+    for header, view in log.log.scan(sources[0].base_offset, sources[-1].next_offset):
+        if header.base_offset % 7 or header.next_offset == sources[-1].next_offset:
+            cleaned.append(bytes(view))
+    cleaned.finish(sources[-1].last_modified_ms)
+    log.log.replace_segments(sources, [cleaned], NOW_MS).run()
+
+
+def test_t121_readers_beside_everything(make_log: MakeLog) -> None:
+    log = make_log(UnsyncedDisk(), segment_bytes=3000, index_interval_bytes=300, file_delete_delay_ms=10_000)
+    stop = threading.Event()
+    problems: list[BaseException] = []
+    seen: list[list[int]] = [[] for _ in range(READERS)]
+    threads = [threading.Thread(target=follow, args=(log, stop, one, problems)) for one in seen]
+    for thread in threads:
+        thread.start()
+    for number in range(BATCHES):
+        log.append(b"v" * (number % 50))
+        if number % 10 == 9:
+            log.log.flush()
+        if number % 200 == 150:
+            clean(log, 1)
+        if number % 500 == 499:
+            log.log.delete_records(max(0, number - 800))
+            log.log.expire(NOW_MS).run()
+    log.log.flush()
+    stop.set()
+    for thread in threads:
+        thread.join(LIMIT_SECONDS)
+        assert not thread.is_alive()
+    assert problems == []
+    survivors = {header.base_offset for header, _ in log.log.scan(log.log.log_start_offset)}
+    for one in seen:
+        assert one == sorted(set(one))
+        assert survivors <= set(one) | {offset for offset in survivors if offset < one[0]}
