@@ -61,7 +61,6 @@ class HttpServer:
             for partition in partitions
             if partition.log.offline_reason is not None
         }
-        offline.update((str(key), reason) for key, reason in broker.logs.failures.items())
         status = "starting or stopping" if not broker.is_ready else "degraded" if offline else "ok"
         return web.json_response(
             {"status": status, "partitions": len(partitions), "offline": offline},

@@ -47,10 +47,9 @@ class Metric(NamedTuple, Generic[S]):
 
 
 def offline_partitions(broker: Broker) -> int:
-    """Partitions whose log is offline or could not be opened."""
+    """Partitions whose log is offline, because its disk failed or it could not be opened."""
     partitions = tuple(broker.partitions.values())
-    failed = sum(partition.log.offline_reason is not None for partition in partitions)
-    return failed + len(broker.logs.failures)
+    return sum(partition.log.offline_reason is not None for partition in partitions)
 
 
 def offline_directories(broker: Broker) -> dict[str, int]:

@@ -171,8 +171,6 @@ class TopicRegistry:
         for topic in self.all():
             for topic_partition in topic.partitions():
                 log = logs.logs.get(topic_partition)
-                if topic_partition in logs.failures:
-                    continue  # there, but not to be opened: its files are left as they are
                 if log is None:
                     logger.warning("%s had no directory; it starts empty", topic_partition)
                     log = logs.create(topic_partition, topic.topic_id, topic.config)
@@ -183,12 +181,12 @@ class TopicRegistry:
         deleted until somebody says so.
         """
         counts: dict[str, int] = {}
-        for name, index in (*logs, *self._broker.logs.failures):
+        for name, index in logs:
             if name not in self._topics and name not in KAFKAS_OWN:
                 counts[name] = max(counts.get(name, 0), index + 1)
         for name, partition_count in counts.items():
             found = next(
-                (log.topic_id for key, log in logs.items() if key.topic == name and log.topic_id), None
+                (log.topic_id for key, log in logs.items() if key.topic == name and log.topic_id.int), None
             )
             topic_id = found or uuid.uuid4()
             overrides = adopted_overrides(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
 )
 from storage.layout import TopicPartition, is_deleted_directory
+from storage.log import Log
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request
 
@@ -374,3 +376,30 @@ async def test_settings_that_are_not_understood_do_not_stop_the_start(world: Wor
     again = world.broker.topics.get("t")
     assert again is not None
     assert again.config.retention_ms == 9
+
+
+async def test_a_partition_that_cannot_be_opened_is_offline_and_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other partitions serve, and no empty log takes the place of the one that could not be opened."""
+    world.topic("t", 2)
+    client = await world.connect()
+    await world.produce(client, world.batch((b"k", b"v")))
+    real = Log.open.__func__  # type: ignore[attr-defined]
+
+    def open_or_fail(cls: type[Log], directory: Path, *arguments: Any, **fields: Any) -> Log:
+        if directory.name == "t-0":
+            raise OSError(5, "Input/output error")
+        opened: Log = real(cls, directory, *arguments, **fields)
+        return opened
+
+    monkeypatch.setattr(Log, "open", classmethod(open_or_fail))
+    await world.restart()
+    client = await world.connect()
+    lost = await world.produce(client, world.batch((b"k", b"w")))
+    assert lost.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await world.produce(client, world.batch((b"k", b"w")), partition=1)).error_code == 0
+    monkeypatch.undo()
+    await world.restart()
+    client = await world.connect()
+    assert await world.values(client) == [b"v"]
