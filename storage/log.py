@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from protocol.batch import LENGTH_PREFIX_BYTES, LOG_APPEND_TIME, BatchHeader, encode_prefix
+from protocol.batch import LENGTH_PREFIX_BYTES, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, encode_prefix
 from protocol.control import Marker, decode_marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_batch
 from storage import layout, recovery, search
 from storage.append import AppendRules, check_from_client, check_trusted
 from storage.checkpoint import read_topic_id, write_leader_epochs, write_topic_id
-from storage.file import SYSTEM_DISK, Disk, sync_file
+from storage.file import SYSTEM_DISK, Buffer, Disk, sync_file
 from storage.layout import TopicPartition
 from storage.removal import Removals
 from storage.retention import RetentionRules, SegmentFacts, expired_segments
@@ -51,8 +51,6 @@ __all__ = ["Log", "Slice"]
 
 logger = logging.getLogger(__name__)
 
-Buffer = bytes | bytearray | memoryview
-NO_TIMESTAMP = -1
 PREFIX_BYTES = 16  # of a batch: what the log writes anew
 PASSING = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
