@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from broker.topics import KEEP_EVERYTHING, METADATA_PARTITION, METADATA_TOPIC, TOPIC, read_state
+from cleaner.cleaner import CleaningAborted
+from cleaner.states import Phase
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse
 from protocol.messages.topics import (
@@ -224,6 +226,26 @@ async def test_deletion_wakes_who_waits(world: World) -> None:
     correlation_id, answer = await waiting.receive(FetchResponse, 12)
     assert correlation_id == sent
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_t122_deletion_stops_a_cleaning(make_world: MakeWorld) -> None:
+    """T122: the cleaning is aborted, not waited for, and neither waits for the other for ever."""
+    world = await make_world(log_cleaner_io_max_bytes_per_second="1")
+    world.topic("t", cleanup_policy="compact")
+    client = await world.connect()
+    for _ in range(10):
+        await world.produce(client, world.batch((b"k", b"v" * 1000)))
+    topic_partition = TopicPartition("t", 0)
+    world.broker.partitions[topic_partition].log.roll(world.clock.now_ms())
+    cleaner = world.broker.cleaner
+    cleaning = asyncio.ensure_future(world.broker.run_blocking(cleaner.clean_now, topic_partition))
+    await until(lambda: cleaner.state_of(topic_partition).phase is Phase.IN_PROGRESS)
+    answer = await client.ask(delete("t"), 5)
+    assert answer.responses[0].error_code == 0
+    with pytest.raises(CleaningAborted):
+        await cleaning
+    assert cleaner.state_of(topic_partition).phase is Phase.IDLE
+    world.topic("t", cleanup_policy="compact")
 
 
 async def test_deletion_by_id(world: World) -> None:
