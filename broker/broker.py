@@ -32,7 +32,7 @@ from broker.warm_up import load_kernels
 from cleaner.manager import CleanerManager
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
-from storage.layout import TopicPartition
+from storage.layout import TopicPartition, parse_partition_directory
 from storage.log import Log
 from storage.manager import LogManager
 
@@ -134,17 +134,36 @@ class Broker:
         """Return when clients are served."""
         config = self.config
         load_kernels()
+        if self._must_recover():
+            await self._start_http()  # it may take long: let it be watched
         self.topics.load()
-        self.logs.open_all(self.topics.config_of, config.num_recovery_threads_per_data_dir)
+        await self.run_blocking(
+            self.logs.open_all, self.topics.config_of, config.num_recovery_threads_per_data_dir
+        )
         self._has_opened_logs = True
         self.topics.reconcile()
         self.producer_ids = ProducerIds(self.partitions[METADATA_PARTITION], self.clock)
         self.producer_ids.load()
-        await self.groups.load()
+        loading = self._loop.create_task(self.groups.load())
+        await asyncio.sleep(0)  # from here on groups answer that they are being loaded
         if config.log_cleaner_enable:
             self.cleaner_pool.start()
         self.background.start()
-        for endpoint in config.endpoints:
+        await self._listen()
+        await loading
+        if not hasattr(self, "http"):
+            await self._start_http()
+        self.is_ready = True
+
+    def _must_recover(self) -> bool:
+        return not self.logs.was_clean and any(
+            parse_partition_directory(path.name)
+            for directory in self.logs.directories
+            for path in directory.path.iterdir()
+        )
+
+    async def _listen(self) -> None:
+        for endpoint in self.config.endpoints:
             listener = Listener(
                 endpoint.name,
                 endpoint.host,
@@ -155,11 +174,9 @@ class Broker:
             server = Server(self, listener)
             await server.start()
             self.servers.append(server)
-        await self._start_http()
-        self.is_ready = True
 
     async def _start_http(self) -> None:
-        """The last thing: its libraries take long to load, and Kafka's clients need not wait for them."""
+        """Usually the last thing: its libraries take long to load, Kafka's clients need not wait for them."""
         module = await self.run_blocking(importlib.import_module, "broker.http")
         self.http = module.HttpServer(self)
         if self.config.http_port >= 0:

@@ -5,8 +5,12 @@ Method: restarts of a whole broker on the same directory; requests that wait whi
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import aiohttp
 import pytest
 
 from broker import producer_ids
@@ -14,9 +18,13 @@ from broker.broker import Broker
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
+from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from protocol.messages.groups import FindCoordinatorRequest, HeartbeatRequest
 from protocol.messages.metadata import ApiVersionsRequest
 from protocol.messages.transactions import InitProducerIdRequest
 from storage.layout import TopicPartition
+from storage.log import Log
+from storage.manager import LogManager
 from tests.broker.client import until
 from tests.broker.conftest import World, fetch_request
 
@@ -118,3 +126,63 @@ async def test_retention_and_checkpoints_run_by_the_clock(
             await until(lambda: True)
     await until(lambda: log.log_start_offset == 1)
     assert (await world.produce(client, world.batch(ONE))).base_offset == 1
+
+
+async def test_a_recovery_can_be_watched(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T183: /healthz answers 503 and /metrics its figures while logs are recovered."""
+    await world.stop()
+    (world.directory / ".kafka_cleanshutdown").unlink()
+    world.settings["http.port"] = "0"
+    held = threading.Event()
+    open_all = LogManager.open_all
+
+    def wait_and_open(self: LogManager, *arguments: Any) -> None:
+        held.wait()
+        open_all(self, *arguments)
+
+    monkeypatch.setattr(LogManager, "open_all", wait_and_open)
+    old, starting = world.broker, asyncio.ensure_future(world.start())
+    await until(
+        lambda: world.broker is not old and hasattr(world.broker, "http") and world.broker.http.port > 0
+    )
+    address = f"http://127.0.0.1:{world.broker.http.port}"
+    async with aiohttp.ClientSession() as session:
+        for path, status in (("healthz", 503), ("metrics", 200)):
+            async with session.get(f"{address}/{path}") as answer:
+                assert answer.status == status
+        held.set()
+        await starting
+        async with session.get(f"{address}/healthz") as answer:
+            assert answer.status == 200
+
+
+async def test_groups_are_loaded_while_clients_connect(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T200."""
+    client = await world.connect()
+    await client.ask(FindCoordinatorRequest(key="g"), 3)
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    commit = OffsetCommitRequest(
+        group_id="g",
+        topics=[topic(name="t", partitions=[topic.OffsetCommitRequestPartition(committed_offset=5)])],
+    )
+    world.topic()
+    assert (await client.ask(commit, 8)).topics[0].partitions[0].error_code == 0
+    held = threading.Event()
+    scan = Log.scan
+
+    def wait_and_scan(self: Log, *arguments: Any) -> Any:
+        if self.topic_partition.topic == "__consumer_offsets":
+            held.wait()
+        return scan(self, *arguments)
+
+    await world.stop()
+    monkeypatch.setattr(Log, "scan", wait_and_scan)
+    old, starting = world.broker, asyncio.ensure_future(world.start())
+    await until(lambda: world.broker is not old and world.broker.servers)
+    client = await world.connect()
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    assert (await client.ask(heartbeat, 3)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    held.set()
+    await starting
+    fetched = await client.ask(OffsetFetchRequest(group_id="g", topics=None), 7)
+    assert fetched.topics[0].partitions[0].committed_offset == 5
