@@ -16,6 +16,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """Compile `function` without the GIL, with bounds checks, cached on disk."""
-    compiled: F = numba.njit(nogil=True, cache=True, boundscheck=True)(function)
+    """Compile `function` without the GIL, with bounds checks, cached on disk where some place is writable."""
+    compiled: F
+    try:
+        compiled = numba.njit(nogil=True, cache=True, boundscheck=True)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        # Neither the source's directory nor the user's is writable: slower to start, but it starts.
+        compiled = numba.njit(nogil=True, boundscheck=True)(function)
     return compiled
