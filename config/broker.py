@@ -307,7 +307,7 @@ class BrokerConfig:
                     continue
                 row = rows.get(name)
                 if row is None:
-                    problems.append(unknown(name))
+                    problems.append(unknown(name, _also_known_as(rows)))
                     continue
                 try:
                     values[row.attribute] = parse(row, text, name=name)
@@ -334,6 +334,17 @@ class BrokerConfig:
             dynamic=dict(own),
             **{row.attribute: getattr(changed, row.attribute) for row in rows if row.name in touched},
         )
+
+
+def _also_known_as(rows: Mapping[str, Row]) -> dict[str, str]:
+    """Every broker key by its own name, and by the topic key that it is the default of."""
+    names = {name: name for name in rows}
+    for topic_key, row in topic_rows().items():
+        for synonym in row.synonyms:
+            if synonym.name in rows:
+                names.setdefault(topic_key, synonym.name)
+                break
+    return names
 
 
 def _canonical_last(source: Mapping[str, str], rows: Mapping[str, Row]) -> list[tuple[str, str]]:

@@ -5,6 +5,9 @@ They stand in the property files and compose files that people bring along.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
+
 HARMLESS: dict[str, str] = {
     "process.roles": "one node is both broker and controller",
     "inter.broker.listener.name": "there is no other broker",
@@ -69,8 +72,15 @@ def is_harmless(name: str) -> bool:
 _NOT_HERE = ("ssl.", "sasl.", "authorizer.", "security.", "remote.log.", "password.encoder.", "delegation.")
 
 
-def unknown(name: str) -> str:
-    """The line for a key that nobody knows."""
+def unknown(name: str, keys: Mapping[str, str]) -> str:
+    """The line for a key that nobody knows; `keys` leads from names that a person may mean to keys of the
+    broker.
+    """
     if name.startswith(_NOT_HERE) or name.partition(".")[0] in ("authorizer", "transactional"):
         return f"Configuration {name} is not supported: kompakt does not have what it sets up"
-    return f"Unknown configuration {name}"
+    if name in keys:
+        return f"Unknown configuration {name}: a key of topics, whose default the broker calls {keys[name]}"
+    meant = difflib.get_close_matches(name, keys, 1)
+    if meant:
+        return f"Unknown configuration {name}: did you mean {keys[meant[0]]}?"
+    return f"Unknown configuration {name}: REFERENCE.md lists the keys"
