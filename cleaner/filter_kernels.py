@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from cleaner.map_kernels import CODEC_MASK, HEADER_BYTES
+from cleaner.map_kernels import BROKEN_OFF, CODEC_MASK, HEADER_BYTES, skim_key
 from cleaner.offset_map import Bytes, Longs, find_hashed, siphash
 from protocol.kernel import kernel
 from protocol.record_kernels import (
@@ -76,6 +76,7 @@ UNMARKED = 7  # of the mapped part: superseded or keyless, the mapping knows how
 TOMBSTONES_KEPT = 8
 TALLY_NUMBERS = 9
 
+NOT_LISTED = -1
 GROWTH_BYTES = 12  # by which a record may grow when its timestamp delta is written anew
 
 
@@ -108,37 +109,55 @@ def no_bit(bits: Bytes, first: int, last: int) -> bool:
 
 
 @kernel
+def list_record(data: Bytes, position: int, end: int, index: int, rows: Longs) -> int:
+    """Fill one column of `rows`; the position behind the record, or -1."""
+    size, position = read_varint(data, position, end, INT_BITS)
+    if position < 0 or size < 1 or size > end - position:
+        return BROKEN_OFF
+    record_end = position + size
+    delta, position = read_varint(data, position + 1, record_end, LONG_BITS)
+    if position < 0:
+        return BROKEN_OFF
+    rows[TIMESTAMP_DELTA, index] = delta
+    rows[REST, index] = position
+    delta, position = read_varint(data, position, record_end, INT_BITS)
+    if position < 0:
+        return BROKEN_OFF
+    rows[OFFSET_DELTA, index] = delta
+    size, position = read_varint(data, position, record_end, INT_BITS)
+    if position < 0 or size < -1 or size > record_end - position:
+        return BROKEN_OFF
+    rows[KEY_POSITION, index] = position
+    rows[KEY_BYTES, index] = size
+    size, position = read_varint(data, position + max(size, 0), record_end, INT_BITS)
+    if position < 0:
+        return BROKEN_OFF
+    rows[HAS_VALUE, index] = 1 if size >= 0 else 0
+    return record_end
+
+
+@kernel
 def list_records(data: Bytes, position: int, end: int, count: int, rows: Longs) -> int:
     """Fill the first `count` columns of `rows`; OK when data[position:end] is just so many records."""
     if count > rows.shape[1]:
         return TRUNCATED
     for index in range(count):
-        start = position
-        size, position = read_varint(data, position, end, INT_BITS)
-        if position < 0 or size < 1 or size > end - position:
-            return TRUNCATED
-        record_end = position + size
-        delta, position = read_varint(data, position + 1, record_end, LONG_BITS)
-        if position < 0:
-            return TRUNCATED
-        rows[TIMESTAMP_DELTA, index] = delta
-        rows[REST, index] = position
-        delta, position = read_varint(data, position, record_end, INT_BITS)
-        if position < 0:
-            return TRUNCATED
-        rows[OFFSET_DELTA, index] = delta
-        size, position = read_varint(data, position, record_end, INT_BITS)
-        if position < 0 or size < -1 or size > record_end - position:
-            return TRUNCATED
-        rows[KEY_POSITION, index] = position
-        rows[KEY_BYTES, index] = size
-        size, position = read_varint(data, position + max(size, 0), record_end, INT_BITS)
-        if position < 0:
-            return TRUNCATED
-        rows[HAS_VALUE, index] = 1 if size >= 0 else 0
-        rows[START, index] = start
-        rows[SIZE, index] = record_end - start
-        position = record_end
+        rows[START, index] = position
+        following, offset_delta, key_position, key_bytes = skim_key(data, position, end)
+        value_at = key_position + max(key_bytes, 0)
+        if following >= 0 and value_at < following and data[value_at] < 128:
+            # Negative lengths are odd. Where the timestamp ends is found out when the record is copied.
+            rows[REST, index] = NOT_LISTED
+            rows[OFFSET_DELTA, index] = offset_delta
+            rows[KEY_POSITION, index] = key_position
+            rows[KEY_BYTES, index] = key_bytes
+            rows[HAS_VALUE, index] = 1 - (data[value_at] & 1)
+        else:
+            following = list_record(data, position, end, index, rows)
+            if following < 0:
+                return TRUNCATED
+        rows[SIZE, index] = following - position
+        position = following
     return OK if position == end else TRUNCATED
 
 
@@ -151,13 +170,7 @@ def look_up_all(
     for index in range(count):
         if rows[KEY_BYTES, index] >= 0 and base_offset + rows[OFFSET_DELTA, index] < limit:
             low, high = siphash(
-                data,
-                rows[KEY_POSITION, index],
-                rows[KEY_BYTES, index],
-                known.secret[0],
-                known.secret[1],
-                1,
-                3,
+                data, rows[KEY_POSITION, index], rows[KEY_BYTES, index], known.secret[0], known.secret[1]
             )
             hashes[0, index] = low
             hashes[1, index] = high
@@ -250,6 +263,9 @@ def copy_kept(
     for index in range(count):
         if not rows[KEEP, index]:
             continue
+        if rows[REST, index] == NOT_LISTED:
+            start = rows[START, index]
+            list_record(data, start, start + rows[SIZE, index], index, rows)
         timestamp = stamped if stamped != NO_TIMESTAMP else base_timestamp + rows[TIMESTAMP_DELTA, index]
         if new_base == NO_TIMESTAMP:
             new_base = timestamp

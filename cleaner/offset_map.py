@@ -14,7 +14,8 @@ collide, as it could with Kafka's MD5, and chance will not (see the package's do
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numba
 import numpy
@@ -32,21 +33,39 @@ GROWTH_STEPS = (1 << 16, 1 << 18, 1 << 20)  # slots; the next step is the whole 
 COMFORTABLE_LOAD = 0.5
 
 U64 = numpy.uint64
+F = TypeVar("F", bound=Callable[..., Any])
 
 _SECRET = numpy.frombuffer(secrets.token_bytes(16), numpy.uint64)
+
+
+def unchecked(function: F) -> F:
+    """As `kernel` without bounds checks: for few lines whose indices have been seen to be good."""
+    compiled: F = numba.njit(nogil=True, cache=True, boundscheck=False)(function)
+    return compiled
 
 
 class BufferTooSmall(ValueError):
     """The configured memory does not hold a single key (T30)."""
 
 
-@numba.njit(nogil=True, cache=True, boundscheck=False)  # type: ignore[untyped-decorator]
+@unchecked
 def _load(data: Bytes, position: Any) -> Any:
-    """Eight bytes, little-endian. The caller has seen that they are there: checks would part the one load."""
-    word = U64(0)
-    for index in range(8):
-        word |= U64(data[position + index]) << U64(8 * index)
-    return word
+    """Eight bytes, little-endian, which the caller has seen to be there.
+
+    Written out, and indexed without a sign, so that the compiler makes one load of it; a check of each
+    index, or of its sign, would part it into eight.
+    """
+    at = U64(position)
+    return (
+        U64(data[at])
+        | U64(data[at + U64(1)]) << U64(8)
+        | U64(data[at + U64(2)]) << U64(16)
+        | U64(data[at + U64(3)]) << U64(24)
+        | U64(data[at + U64(4)]) << U64(32)
+        | U64(data[at + U64(5)]) << U64(40)
+        | U64(data[at + U64(6)]) << U64(48)
+        | U64(data[at + U64(7)]) << U64(56)
+    )
 
 
 @kernel
@@ -65,17 +84,8 @@ def _round(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any, Any, Any]:
 
 
 @kernel
-def _rounds(a: Any, b: Any, c: Any, d: Any, count: int) -> tuple[Any, Any, Any, Any]:
-    for _ in range(count):
-        a, b, c, d = _round(a, b, c, d)
-    return a, b, c, d
-
-
-@kernel
-def siphash(
-    data: Bytes, position: int, size: int, key_low: Any, key_high: Any, compression: int, finalization: int
-) -> tuple[Any, Any]:
-    """SipHash-c-d with 128 bits of data[position : position + size], which must lie inside `data`."""
+def siphash(data: Bytes, position: int, size: int, key_low: Any, key_high: Any) -> tuple[Any, Any]:
+    """SipHash-1-3 with 128 bits of data[position : position + size], which must lie inside `data`."""
     if position < 0 or size < 0 or position + size > data.size:
         raise IndexError("a key outside its batch")
     a = key_low ^ U64(0x736F6D6570736575)
@@ -85,8 +95,7 @@ def siphash(
     end = position + size
     while position + 8 <= end:
         word = _load(data, position)
-        d ^= word
-        a, b, c, d = _rounds(a, b, c, d, compression)
+        a, b, c, d = _round(a, b, c, d ^ word)
         a ^= word
         position += 8
     word = U64(size) << U64(56)
@@ -97,14 +106,14 @@ def siphash(
         else:
             for index in range(rest):
                 word |= U64(data[position + index]) << U64(8 * index)
-    d ^= word
-    a, b, c, d = _rounds(a, b, c, d, compression)
-    a ^= word
-    c ^= U64(0xEE)
-    a, b, c, d = _rounds(a, b, c, d, finalization)
+    a, b, c, d = _round(a, b, c, d ^ word)
+    a, b, c, d = _round(a ^ word, b, c ^ U64(0xEE), d)
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
     low = a ^ b ^ c ^ d
-    b ^= U64(0xDD)
-    a, b, c, d = _rounds(a, b, c, d, finalization)
+    a, b, c, d = _round(a, b ^ U64(0xDD), c, d)
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
     return low, a ^ b ^ c ^ d
 
 
@@ -116,12 +125,12 @@ def hash_keys(data: Bytes, positions: Longs, sizes: Longs, count: int, secret: A
     """
     for index in range(count):
         if sizes[index] >= 0:
-            low, high = siphash(data, positions[index], sizes[index], secret[0], secret[1], 1, 3)
+            low, high = siphash(data, positions[index], sizes[index], secret[0], secret[1])
             hashes[0, index] = low
             hashes[1, index] = high
 
 
-@numba.njit(nogil=True, cache=True, boundscheck=False)  # type: ignore[untyped-decorator]
+@unchecked
 def find_slot(table: Any, low: Any, high: Any) -> Any:
     """Where in `table` the entry of this hash stands, or the free slot where it belongs.
 
