@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from cleaner.map_kernels import BROKEN_OFF, CODEC_MASK, HEADER_BYTES, skim_key
+from cleaner.map_kernels import BROKEN_OFF, CODEC_MASK, HEADER_BYTES, skim_record
 from cleaner.offset_map import Bytes, Longs, find_hashed, siphash
 from protocol.kernel import kernel
 from protocol.record_kernels import (
@@ -76,7 +76,6 @@ UNMARKED = 7  # of the mapped part: superseded or keyless, the mapping knows how
 TOMBSTONES_KEPT = 8
 TALLY_NUMBERS = 9
 
-NOT_LISTED = -1
 GROWTH_BYTES = 12  # by which a record may grow when its timestamp delta is written anew
 
 
@@ -143,15 +142,15 @@ def list_records(data: Bytes, position: int, end: int, count: int, rows: Longs) 
         return TRUNCATED
     for index in range(count):
         rows[START, index] = position
-        following, offset_delta, key_position, key_bytes = skim_key(data, position, end)
+        following, delta, rest, offset_delta, key_position, key_bytes = skim_record(data, position, end)
         value_at = key_position + max(key_bytes, 0)
         if following >= 0 and value_at < following and data[value_at] < 128:
-            # Negative lengths are odd. Where the timestamp ends is found out when the record is copied.
-            rows[REST, index] = NOT_LISTED
+            rows[TIMESTAMP_DELTA, index] = delta
+            rows[REST, index] = rest
             rows[OFFSET_DELTA, index] = offset_delta
             rows[KEY_POSITION, index] = key_position
             rows[KEY_BYTES, index] = key_bytes
-            rows[HAS_VALUE, index] = 1 - (data[value_at] & 1)
+            rows[HAS_VALUE, index] = 1 - (data[value_at] & 1)  # negative lengths are odd
         else:
             following = list_record(data, position, end, index, rows)
             if following < 0:
@@ -230,12 +229,10 @@ def decide(
 
 
 @kernel
-def copy_record(data: Bytes, rows: Longs, index: int, delta: int, output: Bytes, at: int) -> int:
+def write_record(data: Bytes, rows: Longs, index: int, delta: int, output: Bytes, at: int) -> int:
     """Write one record with a new timestamp delta; the position behind it."""
     rest = rows[REST, index]
     end = rows[START, index] + rows[SIZE, index]
-    if delta == rows[TIMESTAMP_DELTA, index]:
-        return copy_bytes(data, rows[START, index], end, output, at)
     at = write_varint(output, at, 1 + varint_bytes(delta) + end - rest)
     output[at] = 0
     at = write_varint(output, at + 1, delta)
@@ -260,18 +257,28 @@ def copy_kept(
     """
     new_base = horizon_ms
     largest = NO_TIMESTAMP
+    run_start = 0  # of the kept records that go on as they are, still to be copied in one go
+    run_end = 0
     for index in range(count):
         if not rows[KEEP, index]:
             continue
-        if rows[REST, index] == NOT_LISTED:
-            start = rows[START, index]
-            list_record(data, start, start + rows[SIZE, index], index, rows)
         timestamp = stamped if stamped != NO_TIMESTAMP else base_timestamp + rows[TIMESTAMP_DELTA, index]
         if new_base == NO_TIMESTAMP:
             new_base = timestamp
         largest = max(largest, timestamp)
-        at = copy_record(data, rows, index, timestamp - new_base, output, at)
-    return at, new_base, largest
+        delta = timestamp - new_base
+        start = rows[START, index]
+        if delta == rows[TIMESTAMP_DELTA, index] and start == run_end:
+            run_end = start + rows[SIZE, index]
+            continue
+        at = copy_bytes(data, run_start, run_end, output, at)
+        if delta == rows[TIMESTAMP_DELTA, index]:
+            run_start = start
+            run_end = start + rows[SIZE, index]
+        else:
+            at = write_record(data, rows, index, delta, output, at)
+            run_start = run_end = start + rows[SIZE, index]
+    return copy_bytes(data, run_start, run_end, output, at), new_base, largest
 
 
 @kernel

@@ -19,7 +19,7 @@ from storage.batch_table import ATTRIBUTES, BASE_OFFSET, POSITION, RECORD_COUNT,
 HEADER_BYTES = 61
 CODEC_MASK = 7
 BLOCK_RECORDS = 1024
-SKIMMED_BYTES = 16  # more than `skim_key` reads
+SKIMMED_BYTES = 16  # more than `skim_record` reads
 BROKEN_OFF = -1
 
 # The numbers carried from call to call.
@@ -89,15 +89,16 @@ def find_key(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, 
 
 
 @unchecked
-def skim_key(data: Bytes, position: int, end: int) -> tuple[int, int, int, int]:
-    """As `find_key` for nearly every record there is: (next record, offset delta, key position, key size).
+def skim_record(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, int, int]:
+    """The head of nearly every record there is: (next record, timestamp delta, position behind it, offset
+    delta, key position, key size or -1).
 
-    Where a number takes more than two bytes, or the section is about to end, the next record is -1 and
-    `find_key` has to be asked. At most eight bytes are read here, after one look at the end: checks of each
-    would take longer than all the rest.
+    Where a number takes more than two bytes, or the section is about to end, the next record is -1 and the
+    checked reading has to be done. At most eight bytes are read here, after one look at the end: a check of
+    each would take longer than all the rest.
     """
     if end - position < SKIMMED_BYTES:
-        return BROKEN_OFF, 0, 0, 0
+        return BROKEN_OFF, 0, 0, 0, 0, 0
     at = U64(position)
     byte: Any = numpy.int64(data[at])
     at += U64(1)
@@ -105,15 +106,10 @@ def skim_key(data: Bytes, position: int, end: int) -> tuple[int, int, int, int]:
         more: Any = numpy.int64(data[at])
         at += U64(1)
         if more >= 128:
-            return BROKEN_OFF, 0, 0, 0
+            return BROKEN_OFF, 0, 0, 0, 0, 0
         byte = (byte & 127) | (more << 7)
     size = (byte >> 1) ^ -(byte & 1)
     record_end: Any = numpy.int64(at) + size
-    at += U64(1)
-    if data[at] >= 128:
-        at += U64(1)
-        if data[at] >= 128:
-            return BROKEN_OFF, 0, 0, 0
     at += U64(1)
     byte = numpy.int64(data[at])
     at += U64(1)
@@ -121,15 +117,25 @@ def skim_key(data: Bytes, position: int, end: int) -> tuple[int, int, int, int]:
         more = numpy.int64(data[at])
         at += U64(1)
         if more >= 128:
-            return BROKEN_OFF, 0, 0, 0
+            return BROKEN_OFF, 0, 0, 0, 0, 0
+        byte = (byte & 127) | (more << 7)
+    timestamp_delta: int = (byte >> 1) ^ -(byte & 1)
+    rest: Any = numpy.int64(at)
+    byte = numpy.int64(data[at])
+    at += U64(1)
+    if byte >= 128:
+        more = numpy.int64(data[at])
+        at += U64(1)
+        if more >= 128:
+            return BROKEN_OFF, 0, 0, 0, 0, 0
         byte = (byte & 127) | (more << 7)
     offset_delta: int = (byte >> 1) ^ -(byte & 1)
     byte = numpy.int64(data[at])
     key_position: Any = numpy.int64(at) + 1
     key_bytes: int = (byte >> 1) ^ -(byte & 1)
     if byte >= 128 or size < 1 or record_end > end or key_bytes < -1 or key_position + key_bytes > record_end:
-        return BROKEN_OFF, 0, 0, 0
-    return record_end, offset_delta, key_position, key_bytes
+        return BROKEN_OFF, 0, 0, 0, 0, 0
+    return record_end, timestamp_delta, rest, offset_delta, key_position, key_bytes
 
 
 @kernel
@@ -140,7 +146,7 @@ def map_section(
     """Map the `count` records of data[position:end]. Keys may stay listed in `block` for the next call."""
     filled = state[FILLED]
     for _ in range(count):
-        following, offset_delta, key_position, key_bytes = skim_key(data, position, end)
+        following, _, _, offset_delta, key_position, key_bytes = skim_record(data, position, end)
         if following < 0:
             fault, following, offset_delta, key_position, key_bytes = find_key(data, position, end)
             if fault != OK:
