@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import typer.main
 
@@ -68,7 +69,7 @@ def _keys(rows: Sequence[Row]) -> Iterator[Sequence[str]]:
         yield f"`{row.name}`", row.type.name.lower(), _default(row), _range(row), changes, also, row.words
 
 
-def metric_tables_in_order() -> Iterator[tuple[str, Sequence[metric_tables.Metric]]]:  # type: ignore[type-arg]
+def metric_tables_in_order() -> Iterator[tuple[str, Sequence[metric_tables.Metric[Any]]]]:
     """Each table of metrics with what its metrics are read from."""
     yield "the broker", metric_tables.BROKER
     yield "everything that is counted", metric_tables.COUNTERS

@@ -168,7 +168,9 @@ def test_s24_members_move_partitions_and_one_too_many_is_idle(broker: BrokerProc
         member = confluent_kafka.Consumer(options)
         member.subscribe([topic])
         members.append(member)
-        wait_for(lambda wanted=expected: shares() == wanted, f"an assignment of {expected}")  # type: ignore[misc]
+        wait_for(  # type: ignore[misc]
+            lambda wanted=expected: shares() == wanted, f"an assignment of {expected}"
+        )
     members.pop().close()
     members.pop(0).close()
     wait_for(lambda: shares() == [2], "the remaining member to take over everything")
