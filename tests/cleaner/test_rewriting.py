@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+from cleaner.cleaner import FileSink
 from cleaner.reading import CorruptSegment
 from protocol.batch import is_intact
 from protocol.control import Marker, encode_marker
@@ -354,3 +355,22 @@ def test_checksums_of_small_and_large_batches_are_right(world: World, value_byte
     world.clean()
     assert all(is_intact(data, 0, header) for header, data in world.batches())
     assert len(world.records()) == 21
+
+
+def test_t110_offsets_too_far_for_one_segment_begin_another(world: World) -> None:
+    """T59, T110: as a segment of an old Kafka may hold them; here they come straight to the sink."""
+    world.put_each("ab")
+    world.roll()
+    far = [
+        encode_batch([(NOW_MS, b"k", b"v", ())], base_offset=offset)
+        for offset in (0, 5, 2**31 + 4, 2**31 + 9)
+    ]
+    sink = FileSink(world.log.snapshot(), world.closed())
+    data = b"".join(far)
+    sink.write(memoryview(data), 2**31 + 9)
+    sink.finish(NOW_MS)
+    assert [one.base_offset for one in sink.cleaned] == [0, 2**31 + 4]
+    assert [one.last_offset for one in sink.cleaned] == [5, 2**31 + 9]
+    assert b"".join(one.file.path.read_bytes() for one in sink.cleaned) == data
+    sink.abandon()
+    assert world.files(".cleaned") == []

@@ -193,3 +193,24 @@ def test_t125_snapshots_of_segments_that_vanished_are_removed(tmp_path: Path) ->
     assert set(world.files(".snapshot")) <= bases
     assert world.files(".snapshot")[-1] == f"{world.log.segments[-1].base_offset:020d}.snapshot"
     world.log.close()
+
+
+def test_t111_the_files_change_their_names_in_the_order_that_a_start_understands(tmp_path: Path) -> None:
+    """`.cleaned` synced, then `.swap`, then the old ones `.deleted`, then the final names, then the
+    directory.
+    """
+    calls = calls_of_a_cleaning(tmp_path)
+    first_rename = next(number for number, call in enumerate(calls) if call.startswith("rename"))
+    assert any(call.startswith("fdatasync") for call in calls[:first_rename])
+    steps = []
+    for call in calls[first_rename:]:
+        if not call.startswith("rename"):
+            break
+        source, target = call.split()[1:]
+        steps.append((Path(source).suffix, Path(target).suffix))
+    kinds = [step for number, step in enumerate(steps) if number == 0 or step != steps[number - 1]]
+    order = [target for _, target in kinds]
+    assert order.index(".swap") < order.index(".deleted")
+    assert kinds[0][0] == ".cleaned"
+    assert kinds[-1][0] == ".swap"
+    assert calls[first_rename + len(steps)].startswith("fsync")
