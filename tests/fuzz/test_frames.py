@@ -147,11 +147,13 @@ def test_a_stream_of_noise_never_piles_up() -> None:
 
 
 def test_kinds_are_known() -> None:
-    """Requests and internal records refuse a tail, so damage behind a message is seen as well."""
+    """Internal records refuse a tail, so damage behind them is seen; behind a request or a response Kafka
+    overlooks what it does not know, and librdkafka relies on it.
+    """
     for cls in all_messages():
         version = versions_of(cls)[-1]
         wire = b"".join(encode(cls(), version)) + b"tail"
-        if schema_of(cls).kind == "response":
+        if schema_of(cls).kind in ("request", "response"):
             assert decode(cls, version, wire) == cls()
         else:
             with pytest.raises(MalformedFrame):
