@@ -181,6 +181,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
+        if not self._is_closing:
+            self._log_unfinished("the client ended within a frame")
         self._is_closing = True
         self._large = None
         self._head = b""
@@ -199,7 +201,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._receive_view[len(self._head) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.activity = self._server.sweep
         self._counters.bytes_received += nbytes
         if self._is_closing:
             return
@@ -308,6 +309,7 @@ class Connection(asyncio.BufferedProtocol):
     # requests
 
     def _request(self, frame: bytes | bytearray) -> None:
+        self.activity = self._server.sweep
         started = perf_counter_ns()
         key, version = _key_and_version(frame)
         api = self._api = apis.get(key)
@@ -451,11 +453,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def end(self, reason: str) -> None:
         """Close the connection because of the request at hand, with one log line."""
+        self._log_end(reason)
+        self.close()
+
+    def expire(self) -> None:
+        """No request was completed for `connections.max.idle.ms`, however busily single bytes arrive."""
+        self._log_unfinished(f"no whole frame for {self._limits.idle_ms} ms")
+        self._is_closing = True
+        self.transport.abort()
+
+    def _log_unfinished(self, reason: str) -> None:
+        """One line when the connection ends within a frame."""
+        if not self._is_reading or (self._large is None and not self._head):
+            return
+        start: Buffer = self._head[4:] if self._large is None else self._large[: self._large_filled]
+        self._api = apis.get(_key.unpack_from(start)[0]) if len(start) >= _key.size else None
+        self._log_end(reason)
+
+    def _log_end(self, reason: str) -> None:
         logger.warning(
             "closed the connection of %s (client %.100s): %s: %s",
             self.peer, self.client_id, self._api.name if self._api else "no API", reason,
         )  # fmt: skip
-        self.close()
 
     def close(self) -> None:
         """Send what is ready, then close."""

@@ -126,7 +126,7 @@ class Server:
             for connection in tuple(self.connections):
                 silent = self.sweep - connection.activity > SWEEPS_PER_IDLE_LIMIT
                 if silent and not connection.has_answers_to_come:
-                    connection.transport.abort()
+                    connection.expire()
 
     def stop_listening(self) -> None:
         """Take no new connections and no new requests."""
@@ -161,7 +161,7 @@ class Server:
                 await asyncio.wait_for(self._all_closed.wait(), CLOSE_MS / 1000)
             except TimeoutError:
                 for connection in tuple(self.connections):
-                    connection.transport.abort()
+                    connection.expire()
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()

@@ -15,6 +15,8 @@ from typing import Any
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+LONGEST_VALUE_BYTES = 2**15 - 1
+"""what a string of the older versions of DescribeConfigs holds"""
 
 
 class ConfigError(Exception):
@@ -160,6 +162,10 @@ def by_any_name(rows: Mapping[str, Row]) -> dict[str, Row]:
 def parse(row: Row, text: str, *, name: str | None = None) -> Any:
     """The value that `text` stands for; ConfigError when it is not one of this key."""
     name = name or row.name
+    if len(text.encode(errors="replace")) > LONGEST_VALUE_BYTES:
+        raise ConfigError(
+            f"Invalid value for configuration {name}: It is longer than {LONGEST_VALUE_BYTES} bytes"
+        )
     value = _read(row, text.strip(), name)
     problem = _problem(row, value)
     if problem is not None:

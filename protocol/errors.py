@@ -152,10 +152,16 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+LONGEST_MESSAGE = 2000
+
+
 class KafkaError(Exception):
     """An answer of the protocol that is not success; becomes the code of a response."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        # A message may quote what the client sent; the strings of old versions end at 32 KiB.
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[:LONGEST_MESSAGE]}..."
         super().__init__(code, message)
         self.code = code
         self.message = message

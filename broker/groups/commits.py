@@ -114,7 +114,7 @@ class Commits:
             topic_partition = position.topic_partition
             if not self._exists(topic_partition):
                 errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif len(position.metadata) > limit:
+            elif len(position.metadata) > limit or not records.fits(position.metadata):
                 errors[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 errors[topic_partition] = ErrorCode.NONE

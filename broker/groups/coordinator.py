@@ -239,6 +239,7 @@ class GroupCoordinator:
 
     def commit(self, request: CommitRequest, *, api_version: int) -> Outcome:
         """OffsetCommit: by a member of the current generation, or by anybody while the group is empty."""
+        records.check_group_id(request.group_id)
         self._store.check_available(request.group_id)
         group = self.groups.get(request.group_id)
         if group is None:

@@ -20,6 +20,9 @@ from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
+MEMBER_NAME_CHARACTERS = 255
+"""how much of its client's or instance's name a member id begins with"""
+
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
@@ -52,6 +55,10 @@ class Joining:
         config = self._rebalancer.config
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id is needed")
+        records.check_group_id(request.group_id)
+        names = (request.group_instance_id or "", request.protocol_type, *dict(request.protocols))
+        if not all(map(records.fits, names)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a name is too long")
         if (
             not config.group_min_session_timeout_ms
             <= request.session_timeout_ms
@@ -78,7 +85,8 @@ class Joining:
 
     def _join_unknown(self, group: Group, request: JoinRequest) -> JoinResult | asyncio.Future[JoinResult]:
         instance_id = request.group_instance_id
-        member_id = f"{instance_id if instance_id is not None else request.client_id}-{uuid.uuid4()}"
+        named = instance_id if instance_id is not None else request.client_id
+        member_id = f"{named[:MEMBER_NAME_CHARACTERS]}-{uuid.uuid4()}"
         if instance_id is not None:
             current = group.static_members.get(instance_id)
             if current is not None:

@@ -64,7 +64,8 @@ def describe_configs(
     broker: Broker, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
-    for resource in request.resources:
+    distinct = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    for resource in distinct.values():
         result = Described(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             entries = _entries(broker, resource.resource_type, resource.resource_name)

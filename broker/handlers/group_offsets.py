@@ -11,7 +11,7 @@ ignored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.api import Later, handles
@@ -98,7 +98,8 @@ def fetch_offsets(
     broker: Broker, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
     if context.api_version >= 8:
-        return OffsetFetchResponse(groups=[_fetch_group(broker, group) for group in request.groups])
+        distinct = {group.group_id: group for group in request.groups}
+        return OffsetFetchResponse(groups=[_fetch_group(broker, group) for group in distinct.values()])
     return _fetch_one(broker, context.api_version, request)
 
 
@@ -108,9 +109,7 @@ def _fetch_group(
     group_response = OffsetFetchResponse.OffsetFetchResponseGroup
     topic_response = group_response.OffsetFetchResponseTopics
     partition_response = topic_response.OffsetFetchResponsePartitions
-    wanted = (
-        None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
-    )
+    wanted = None if group.topics is None else _distinct(group.topics)
     try:
         topics = _read(broker, group.group_id, wanted)
     except KafkaError as error:
@@ -138,11 +137,7 @@ def _fetch_group(
 def _fetch_one(broker: Broker, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
     topic_response = OffsetFetchResponse.OffsetFetchResponseTopic
     partition_response = topic_response.OffsetFetchResponsePartition
-    wanted = (
-        None
-        if request.topics is None
-        else [(topic.name, topic.partition_indexes) for topic in request.topics]
-    )
+    wanted = None if request.topics is None else _distinct(request.topics)
     code = ErrorCode.NONE
     try:
         topics = _read(broker, request.group_id, wanted)
@@ -169,6 +164,17 @@ def _fetch_one(broker: Broker, version: int, request: OffsetFetchRequest) -> Off
             for name, commits in topics
         ],
     )
+
+
+def _distinct(
+    topics: Iterable[OffsetFetchRequest.OffsetFetchRequestTopic]
+    | Iterable[OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics],
+) -> list[tuple[str, Sequence[int]]]:
+    """What is asked for twice is answered once: a small question has no giant answer."""
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [(name, list(indexes)) for name, indexes in wanted.items()]
 
 
 def _unread(wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _ReadTopics:

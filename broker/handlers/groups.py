@@ -238,7 +238,9 @@ def describe_groups(
     broker: Broker, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
-        groups=[_describe(broker, group_id, context.api_version) for group_id in request.groups]
+        groups=[
+            _describe(broker, group_id, context.api_version) for group_id in dict.fromkeys(request.groups)
+        ]
     )
 
 

@@ -48,6 +48,8 @@ NOT_ASKED = -(2**31)
 IDS_ALONE_VERSION = 12
 BROKER_ENDPOINT = 1
 CONTROLLER_ENDPOINT = 2
+MOST_MADE_AT_ONCE = 100
+"""how many topics one Metadata request may make: files are made meanwhile, and nothing else happens"""
 
 
 def _bits(*operations: int) -> int:
@@ -79,14 +81,11 @@ def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) 
     if request.topics is None or (context.api_version == 0 and not request.topics):
         response.topics = [_topic(broker, topic, operations) for topic in broker.topics.all()]
         return response
-    before = len(broker.topics.all()) if request.allow_auto_topic_creation else 0
+    creation = Creation(broker, is_allowed=request.allow_auto_topic_creation)
     response.topics = [
-        _asked_topic(broker, context, asked, operations, may_create=request.allow_auto_topic_creation)
-        for asked in _distinct(request.topics)
+        _asked_topic(broker, context, asked, operations, creation) for asked in _distinct(request.topics)
     ]
-    if request.allow_auto_topic_creation and len(broker.topics.all()) != before:
-        return _when_flushed(broker, response)
-    return response
+    return _when_flushed(broker, response) if creation.made else response
 
 
 async def _when_flushed(broker: Broker, response: MetadataResponse) -> MetadataResponse:
@@ -100,8 +99,30 @@ def _distinct(asked: Sequence[Asked]) -> Iterable[Asked]:
     return {(topic.name, topic.topic_id): topic for topic in asked}.values()
 
 
+class Creation:
+    """Topics made because one request asked for them (G19). Owned by: event loop."""
+
+    def __init__(self, broker: Broker, *, is_allowed: bool) -> None:
+        self._broker = broker
+        self._is_allowed = is_allowed and broker.config.auto_create_topics_enable
+        self.made = 0
+
+    def make(self, name: str) -> Topic:
+        """The new topic; KafkaError when there cannot or may not be one."""
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if not self._is_allowed or name in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self.made == MOST_MADE_AT_ONCE:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)  # the client asks again
+        topic = self._broker.topics.create(name, self._broker.config.num_partitions, {})
+        self.made += 1
+        return topic
+
+
 def _asked_topic(
-    broker: Broker, context: RequestContext, asked: Asked, operations: int, *, may_create: bool
+    broker: Broker, context: RequestContext, asked: Asked, operations: int, creation: Creation
 ) -> MetadataTopic:
     """One topic asked for by name or id, made when that is allowed."""
     if asked.topic_id != NO_ID or asked.name is None:
@@ -109,7 +130,7 @@ def _asked_topic(
     topic = broker.topics.get(asked.name)
     if topic is None:
         try:
-            topic = _created(broker, asked.name, may_create=may_create)
+            topic = creation.make(asked.name)
         except KafkaError as error:
             return MetadataTopic(
                 error_code=error.code, name=asked.name, is_internal=asked.name in INTERNAL_TOPICS
@@ -126,16 +147,6 @@ def _topic_by_id(broker: Broker, context: RequestContext, asked: Asked, operatio
     if topic is None:
         return MetadataTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
     return _topic(broker, topic, operations)
-
-
-def _created(broker: Broker, name: str, *, may_create: bool) -> Topic:
-    """Automatic creation (G19)."""
-    problem = topic_name_problem(name)
-    if problem is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if not may_create or not broker.config.auto_create_topics_enable or name in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return broker.topics.create(name, broker.config.num_partitions, {})
 
 
 def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataTopic:

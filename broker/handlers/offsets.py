@@ -11,6 +11,7 @@ the log start offset, on topics with the delete policy only (T136), and is check
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +64,17 @@ def list_offsets(
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     response = ListOffsetsResponse()
     waiting: list[Awaitable[None]] = []
+    times = Counter(
+        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    )
     for topic in request.topics:
         answers: list[ListedPartition] = []
         for asked in topic.partitions:
             answer = ListedPartition(partition_index=asked.partition_index)
             answers.append(answer)
             try:
+                if times[topic.name, asked.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = find_partition(broker, topic.name, asked.partition_index)
                 check_leader_epoch(asked.current_leader_epoch, partition.log.leader_epoch)
                 later = _list_one(broker, context, request, partition, asked.timestamp, answer)

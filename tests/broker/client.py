@@ -22,6 +22,7 @@ class Client:
         self.reader = reader
         self.writer = writer
         self.client_id = client_id
+        self.local_address: tuple[str, int] = writer.get_extra_info("sockname")[:2]
         self._correlation_ids = itertools.count(1)
 
     @classmethod

@@ -7,7 +7,8 @@ look at everything it left on disk.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.records import Record, decode_all, encode_batch
 from storage.verify import verify_data_directory
 from tests.broker.client import Client
+from tests.siege import Neighbour, Siege
 
 PartitionAnswer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 Fetched = FetchResponse.FetchableTopicResponse.PartitionData
@@ -157,3 +159,29 @@ async def make_world(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Wo
 @pytest.fixture
 async def world(make_world: Callable[..., Awaitable[World]]) -> World:
     return await make_world()
+
+
+@pytest.fixture(scope="session")
+def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
+    """A broker process that tests attack; at the end every honest record must be there."""
+    started = Siege(tmp_path_factory.mktemp("siege"))
+    asyncio.run(started.make_topics())
+    yield started
+    try:
+        started.end()
+    finally:
+        started.process.close()
+
+
+@pytest.fixture
+async def neighbour(siege: Siege) -> AsyncIterator[Neighbour]:
+    """Who works beside the attack of a test, and may not notice it."""
+    moved_in = await Neighbour.move_in(siege)
+    await moved_in.produce()
+    moved_in.begin()
+    yield moved_in
+    try:
+        await moved_in.leave()
+    finally:
+        await siege.hang_up()
+    siege.assert_nothing_else_was_said()
