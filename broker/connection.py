@@ -5,7 +5,7 @@ requests that came in one read are handled without a copy of the rest; only a fr
 of it gets a buffer of its own, which grows with the bytes that really arrive, never with the length that
 was announced (G27). Requests run strictly in order (G26); an answer that has to wait takes a slot in the
 queue of answers, later ones wait behind it (G25). Too many slots, or too many bytes that the client does
-not read, pause the reading. Mirrors Kafka's
+not read, pause the reading; a fetch that waits counts with all that it may be answered. Mirrors Kafka's
 `Selector`/`SocketServer`.
 """
 
@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
 from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
-from broker.api import Answer, Api, Later, api_name, apis
+from broker.api import Api, api_name, apis
 from broker.context import RequestContext
 from broker.failures import failure_response, unsupported_api_versions
+from broker.slot import Parts, Slot
 from protocol.codegen import decode
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from protocol.framing import decode_request_header, encode_response
@@ -37,12 +37,11 @@ LARGE_BYTES = RECEIVE_BYTES // 2
 JOINED_BYTES = 16 * 1024
 MIN_FRAME_BYTES = 8
 PRODUCE = 0
+FETCH = 1
 API_VERSIONS = 18
 _integer = Struct(">i").unpack_from
 _key = Struct(">h")
 _key_and_version = Struct(">hh").unpack_from
-
-Parts = list[Buffer]
 
 
 class ReceiveBuffer:
@@ -50,71 +49,6 @@ class ReceiveBuffer:
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(RECEIVE_BYTES))
-
-
-class Slot:
-    """A place in the queue of answers; `parts` is None until the answer is ready. Owned by: event loop."""
-
-    __slots__ = ("api", "connection", "context", "later", "missing", "parts", "request", "started", "task")
-
-    def __init__(
-        self,
-        connection: Connection,
-        api: Api,
-        context: RequestContext,
-        request: Any,
-        parts: Parts | None = None,
-        started: int = 0,
-    ) -> None:
-        self.started = started
-        self.connection = connection
-        self.api = api
-        self.context = context
-        self.request = request
-        self.parts = parts
-        self.later: Later | None = None
-        self.missing = 0
-        self.task: asyncio.Future[Any] | None = None
-
-    def take(self, answer: Answer) -> None:
-        """The answer, or one more thing that it waits for."""
-        if answer is None or answer.__class__ is self.api.response:
-            self.connection.complete(self, answer)
-        elif answer.__class__ is Later:
-            self.later = answer
-            waits = answer.waits
-            self.missing = len(waits)
-            for wait in waits:
-                wait.add_done_callback(self._one_came)
-        else:
-            task = self.task = asyncio.ensure_future(cast(Awaitable[Any], answer))
-            task.add_done_callback(self._task_ended)
-
-    def _one_came(self, _: asyncio.Future[None]) -> None:
-        self.missing -= 1
-        if self.missing or self.later is None:
-            return
-        later, self.later = self.later, None
-        try:
-            answer = later.finish()
-        except Exception as error:
-            answer = self.connection.failed(self.api, self.context, self.request, error)
-        self.take(answer)
-
-    def _task_ended(self, task: asyncio.Future[Any]) -> None:
-        if task.cancelled():
-            return  # the connection is gone
-        error = task.exception()
-        if error is None:
-            self.take(task.result())
-        else:
-            self.take(self.connection.failed(self.api, self.context, self.request, error))
-
-    def drop(self) -> None:
-        """The connection is gone: nobody wants the answer."""
-        self.later = None
-        if self.task is not None:
-            self.task.cancel()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -346,6 +280,9 @@ class Connection(asyncio.BufferedProtocol):
             self._counters.latencies[key].record(perf_counter_ns() - started)
             return self._enqueue(api, context, request, parts)
         slot = Slot(self, api, context, request, None, started)
+        if key == FETCH:
+            slot.reserved_bytes = min(max(0, request.max_bytes), self._limits.fetch_bytes)
+            self._queued_bytes += slot.reserved_bytes
         self._slots.append(slot)
         return slot.take(answer)
 
@@ -393,8 +330,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._slots:
             self._queued_bytes += sum(map(len, parts))
             self._slots.append(Slot(self, api, context, request, parts))
-        else:
-            self._out += parts
+            return
+        self._out += parts
+        if api.key != PRODUCE and sum(map(len, parts)) > JOINED_BYTES:
+            self._write()  # so that the next request is taken only if the client reads
 
     def complete(self, slot: Slot, response: Any) -> None:
         """A slot has its answer: send it when nothing before it is missing."""
@@ -402,6 +341,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         parts = [] if response is None else self.encoded(slot.api, slot.context, slot.request, response)
         self._counters.latencies[slot.api.key].record(perf_counter_ns() - slot.started)
+        self._queued_bytes -= slot.reserved_bytes
         slots = self._slots
         if slots[0] is not slot:
             slot.parts = parts

@@ -35,6 +35,7 @@ class Limits:
     elements: int
     in_flight_requests: int
     queued_bytes: int
+    fetch_bytes: int
     connections: int
     connections_per_host: int
     idle_ms: int
@@ -49,6 +50,7 @@ class Limits:
             elements=config.max_request_elements,
             in_flight_requests=config.connection_max_in_flight_requests,
             queued_bytes=config.connection_max_queued_bytes,
+            fetch_bytes=config.fetch_max_bytes,
             connections=config.max_connections,
             connections_per_host=config.max_connections_per_ip,
             idle_ms=config.connections_max_idle_ms,

@@ -45,6 +45,7 @@ from tests.siege import (
 )
 
 GOOD = encode_batch([(1, b"k", b"v", ())])
+LARGE = encode_batch([(1, b"k", bytes(1000 * 1000), ())])
 ALL_APIS = [api.name for api in apis.values()]
 
 
@@ -386,9 +387,8 @@ async def test_half_a_frame_and_silence(siege: Siege, neighbour: Neighbour) -> N
 async def test_a_client_that_never_reads(siege: Siege, neighbour: Neighbour) -> None:
     """It is read from no more when its answers pile up: 200 fetches of 4 MiB do not take 800."""
     client = await siege.connect()
-    big = encode_batch([(1, b"k", bytes(1000 * 1000), ())], now_ms=1)
     for _ in range(4):
-        answer = await client.ask(produce_request((PLAIN, 0, big)), PRODUCE_VERSION)
+        answer = await client.ask(produce_request((PLAIN, 0, LARGE)), PRODUCE_VERSION)
         first = answer.responses[0].partition_responses[0].base_offset
     with siege.takes_at_most(3 * SLACK_BYTES):
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -396,3 +396,20 @@ async def test_a_client_that_never_reads(siege: Siege, neighbour: Neighbour) -> 
             client.send(fetch_request(PLAIN, first - 3), 12)
         await neighbour.goes_on()
     client.writer.transport.abort()
+
+
+async def test_many_waiting_fetches_on_one_connection(siege: Siege, neighbour: Neighbour) -> None:
+    """All of them are satisfied by one produce: they do not all answer a megabyte at once."""
+    waiting, client = await siege.connect(), await siege.connect()
+    answer = await client.ask(produce_request((PLAIN, 0, GOOD)), PRODUCE_VERSION)
+    end = answer.responses[0].partition_responses[0].base_offset + 1
+    request = fetch_request(PLAIN, end, 50 * MIB)
+    request.max_wait_ms = 30_000
+    with siege.takes_at_most(3 * SLACK_BYTES):
+        for _ in range(500):
+            waiting.send(request, 12)
+        await waiting.writer.drain()
+        await neighbour.goes_on()
+        await client.ask(produce_request((PLAIN, 0, LARGE)), PRODUCE_VERSION)
+        for _ in range(500):
+            assert len(await waiting.receive_frame()) > MIB / 2

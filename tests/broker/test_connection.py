@@ -67,6 +67,7 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
         elements=ELEMENTS,
         in_flight_requests=IN_FLIGHT,
         queued_bytes=1 << 20,
+        fetch_bytes=1 << 19,
         connections=3,
         connections_per_host=3,
         idle_ms=10_000,

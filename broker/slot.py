@@ -1,0 +1,93 @@
+"""A place in a connection's queue of answers: requests run in order, answers leave in order, waits overlap."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, cast
+
+from broker.api import Answer, Api, Later
+from broker.context import RequestContext
+from protocol.schema import Buffer
+
+if TYPE_CHECKING:
+    from broker.connection import Connection
+
+Parts = list[Buffer]
+
+
+class Slot:
+    """A place in the queue of answers; `parts` is None until the answer is ready. Owned by: event loop."""
+
+    __slots__ = (
+        "api",
+        "connection",
+        "context",
+        "later",
+        "missing",
+        "parts",
+        "request",
+        "reserved_bytes",
+        "started",
+        "task",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        api: Api,
+        context: RequestContext,
+        request: Any,
+        parts: Parts | None = None,
+        started: int = 0,
+    ) -> None:
+        self.started = started
+        self.connection = connection
+        self.api = api
+        self.context = context
+        self.request = request
+        self.parts = parts
+        self.reserved_bytes = 0
+        self.later: Later | None = None
+        self.missing = 0
+        self.task: asyncio.Future[Any] | None = None
+
+    def take(self, answer: Answer) -> None:
+        """The answer, or one more thing that it waits for."""
+        if answer is None or answer.__class__ is self.api.response:
+            self.connection.complete(self, answer)
+        elif answer.__class__ is Later:
+            self.later = answer
+            waits = answer.waits
+            self.missing = len(waits)
+            for wait in waits:
+                wait.add_done_callback(self._one_came)
+        else:
+            task = self.task = asyncio.ensure_future(cast(Awaitable[Any], answer))
+            task.add_done_callback(self._task_ended)
+
+    def _one_came(self, _: asyncio.Future[None]) -> None:
+        self.missing -= 1
+        if self.missing or self.later is None:
+            return
+        later, self.later = self.later, None
+        try:
+            answer = later.finish()
+        except Exception as error:
+            answer = self.connection.failed(self.api, self.context, self.request, error)
+        self.take(answer)
+
+    def _task_ended(self, task: asyncio.Future[Any]) -> None:
+        if task.cancelled():
+            return  # the connection is gone
+        error = task.exception()
+        if error is None:
+            self.take(task.result())
+        else:
+            self.take(self.connection.failed(self.api, self.context, self.request, error))
+
+    def drop(self) -> None:
+        """The connection is gone: nobody wants the answer."""
+        self.later = None
+        if self.task is not None:
+            self.task.cancel()
