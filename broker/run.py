@@ -6,8 +6,10 @@ SIGTERM and SIGINT drain, flush and mark a clean shutdown; a second one ends at 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -29,8 +31,16 @@ EXIT_STARTED_IN_VAIN = 1
 def run(config: BrokerConfig) -> int:
     """Serve until a signal ends it; the exit status of the process."""
     started = time.monotonic()
+    _allow_all_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, started))
+
+
+def _allow_all_files() -> None:
+    """As many open files as the system lets this process have: the customary 1024 are few connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(config: BrokerConfig, started: float) -> int:

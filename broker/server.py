@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.connection import Connection, ReceiveBuffer
 from broker.context import Listener
+from config.definition import INT_MAX
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -51,10 +53,18 @@ class Limits:
             in_flight_requests=config.connection_max_in_flight_requests,
             queued_bytes=config.connection_max_queued_bytes,
             fetch_bytes=config.fetch_max_bytes,
-            connections=config.max_connections,
+            connections=min(config.max_connections, _affordable_connections()),
             connections_per_host=config.max_connections_per_ip,
             idle_ms=config.connections_max_idle_ms,
         )
+
+
+def _affordable_connections() -> int:
+    """A quarter of the files that the process may open: half are for segments (`storage/file.py`), the rest
+    for everything else.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return INT_MAX if soft == resource.RLIM_INFINITY else soft // 4
 
 
 class Server:

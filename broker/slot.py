@@ -1,4 +1,4 @@
-"""A place in a connection's queue of answers: requests run in order, answers leave in order, waits overlap."""
+"""A place in a connection's queue of answers: requests run and answers leave in order, waits overlap."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.waiting import wait_for
@@ -32,8 +32,12 @@ def free_port() -> int:
 class BrokerProcess:
     """`kompakt serve` on `data`; may be killed and started again on the same ports."""
 
-    def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, data: Path, settings: Mapping[str, str] | None = None, *, prefix: Sequence[str] = ()
+    ) -> None:
         self.data = data
+        self.prefix = prefix
+        """a command that starts the broker in its turn, to bound what it may take"""
         self.port = free_port()
         self.http_port = free_port()
         self.settings = dict(settings or {})
@@ -45,7 +49,13 @@ class BrokerProcess:
         return f"127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        command = [str(Path(sys.executable).with_name("kompakt")), "serve", "--port", str(self.port)]
+        command = [
+            *self.prefix,
+            str(Path(sys.executable).with_name("kompakt")),
+            "serve",
+            "--port",
+            str(self.port),
+        ]
         command += ["--http-port", str(self.http_port), "--data", str(self.data)]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from protocol.errors import ErrorCode
@@ -59,8 +59,10 @@ def fetch_request(topic: str, offset: int, max_bytes: int = 8 * MIB) -> FetchReq
 class Siege:
     """Owned by: the test module that started it."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] = SETTINGS) -> None:
-        self.process = BrokerProcess(directory / "data", settings).start()
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str] = SETTINGS, *, prefix: Sequence[str] = ()
+    ) -> None:
+        self.process = BrokerProcess(directory / "data", settings, prefix=prefix).start()
         self.numbers: list[int] = []
         """what the neighbours have had acknowledged, at the offset of its place here"""
         self._said_before: dict[Client, int] = {}
@@ -90,6 +92,11 @@ class Siege:
         await self.hang_up()
 
     async def create_topic(self, name: str, **configs: str) -> None:
+        client = await self.connect("maker")
+        await self.create_topic_on(client, name, **configs)
+        await self.hang_up()
+
+    async def create_topic_on(self, client: Client, name: str, **configs: str) -> None:
         topic = CreateTopicsRequest.CreatableTopic
         config = topic.CreatableTopicConfig
         request = CreateTopicsRequest(
@@ -103,10 +110,8 @@ class Siege:
                 )
             ],
         )
-        client = await self.connect("maker")
         answer = await client.ask(request, TOPICS_VERSION)
         assert answer.topics[0].error_code == ErrorCode.NONE
-        await self.hang_up()
 
     # what it says
 
