@@ -1,0 +1,141 @@
+"""One blocking connection that speaks the declared messages, and the few requests that put the same bytes to
+two brokers.
+
+Nothing is retried behind the caller's back but what a fresh topic needs: a leader.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from protocol.batch import iterate_headers
+from protocol.errors import ErrorCode
+from protocol.framing import decode_response, encode_request
+from protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.offsets import ListOffsetsRequest
+from protocol.messages.produce import ProduceRequest
+from protocol.messages.topics import CreateTopicsRequest
+from protocol.schema import registry, schema_of
+from tests.waiting import wait_for
+
+LIMIT_SECONDS = 60.0
+TOPIC = 2  # resource type
+FETCH_BYTES = 64 << 20
+VERSIONS = {"produce": 9, "fetch": 12, "list_offsets": 7, "create": 7, "describe": 4, "alter": 1}
+
+
+class Raw:
+    """A connection to a broker on 127.0.0.1."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), LIMIT_SECONDS)
+        self._correlation_ids = itertools.count(1)
+
+    def ask(self, request: Any, version: int) -> Any:
+        """Send `request`, return its answer."""
+        sent = next(self._correlation_ids)
+        self._socket.sendall(b"".join(encode_request(request, version, sent, "raw")))
+        frame = self._read(int.from_bytes(self._read(4), "big"))
+        answered, message = decode_response(registry[schema_of(request).key].response, version, frame)
+        assert answered == sent
+        return message
+
+    def _read(self, size: int) -> bytes:
+        parts = []
+        while size:
+            part = self._socket.recv(min(size, 1 << 20))
+            assert part, "the broker closed the connection"
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def create(self, topic: str, settings: Mapping[str, str], partitions: int = 1) -> None:
+        asked = CreateTopicsRequest.CreatableTopic
+        configs = [asked.CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
+        creatable = asked(name=topic, num_partitions=partitions, replication_factor=1, configs=configs)
+        (made,) = self.ask(CreateTopicsRequest(topics=[creatable]), VERSIONS["create"]).topics
+        assert made.error_code == 0, made
+        wait_for(lambda: self.list_offset(topic, -1)[0] == 0, f"a leader of {topic}")
+
+    def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Set topic settings; returns when they are told back."""
+        asked = IncrementalAlterConfigsRequest.AlterConfigsResource
+        configs = [
+            asked.AlterableConfig(name=name, config_operation=0, value=value)
+            for name, value in settings.items()
+        ]
+        resource = asked(resource_type=TOPIC, resource_name=topic, configs=configs)
+        (done,) = self.ask(IncrementalAlterConfigsRequest(resources=[resource]), VERSIONS["alter"]).responses
+        assert done.error_code == 0, done
+        wait_for(
+            lambda: settings.items() <= self.described(topic, settings).items(), f"{settings} of {topic}"
+        )
+
+    def described(self, topic: str, keys: Iterable[str]) -> dict[str, str | None]:
+        asked = DescribeConfigsRequest.DescribeConfigsResource
+        resource = asked(resource_type=TOPIC, resource_name=topic, configuration_keys=list(keys))
+        (found,) = self.ask(DescribeConfigsRequest(resources=[resource]), VERSIONS["describe"]).results
+        assert found.error_code == 0, found
+        return {config.name: config.value for config in found.configs}
+
+    def produce(self, topic: str, batch: bytes, partition: int = 0) -> Any:
+        """The answer for the partition."""
+        data = ProduceRequest.TopicProduceData
+        one = data(
+            name=topic, partition_data=[data.PartitionProduceData(index=partition, records=memoryview(batch))]
+        )
+        request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[one])
+        answer = self.ask(request, VERSIONS["produce"])
+        return answer.responses[0].partition_responses[0]
+
+    def list_offset(self, topic: str, timestamp: int, partition: int = 0) -> tuple[int, int, int, int]:
+        """(error, timestamp, offset, leader epoch)."""
+        asked = ListOffsetsRequest.ListOffsetsTopic
+        one = asked(
+            name=topic,
+            partitions=[asked.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)],
+        )
+        request = ListOffsetsRequest(replica_id=-1, topics=[one])
+        found = self.ask(request, VERSIONS["list_offsets"]).topics[0].partitions[0]
+        return found.error_code, found.timestamp, found.offset, found.leader_epoch
+
+    def fetch(self, topic: str, offset: int, *, partition: int = 0, isolation: int = 0) -> Any:
+        """The answer for the partition, whatever it is."""
+        asked = FetchRequest.FetchTopic
+        one = asked(
+            topic=topic,
+            partitions=[
+                asked.FetchPartition(
+                    partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
+                )
+            ],
+        )
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, isolation_level=isolation, topics=[one]
+        )
+        return self.ask(request, VERSIONS["fetch"]).responses[0].partitions[0]
+
+    def read(self, topic: str, *, isolation: int = 0) -> tuple[bytes, set[tuple[int, int]]]:
+        """All batches from offset 0 (or the log start) on, and the aborted transactions told beside them."""
+        offset = self.list_offset(topic, -2)[2]
+        parts: list[bytes] = []
+        aborted: set[tuple[int, int]] = set()
+        while True:
+            part = self.fetch(topic, offset, isolation=isolation)
+            assert part.error_code == ErrorCode.NONE, part
+            end = part.last_stable_offset if isolation else part.high_watermark
+            aborted |= {(one.producer_id, one.first_offset) for one in part.aborted_transactions or ()}
+            records = bytes(part.records or b"")
+            for position, header in iterate_headers(records):
+                parts.append(records[position : position + header.size_bytes])
+                offset = header.next_offset
+            if offset >= end:
+                return b"".join(parts), aborted
+            assert records, f"nothing at {offset} of {topic}, which ends at {end}"

@@ -1,0 +1,206 @@
+"""Goal: kompakt's cleaner does to a partition what Apache Kafka's does, batch by batch.
+
+Method: the same pseudo-random batches go to both brokers, with the same topic settings. A dirty ratio that is
+never reached keeps both cleaners still until a round is written; one that always is lets them clean the same
+range. Afterwards everything a reader gets, and everything kafka-dump-log prints of the stopped brokers'
+directories, is compared. Apache Kafka is the arbiter. What may differ is left out, with the reason, in
+`compare.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from protocol.compression import Codec
+from tests.kafka import compare, sequences
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.raw import Raw
+from tests.kafka.tools import Tools
+from tests.process import BrokerProcess
+from tests.waiting import wait_for
+
+SETTINGS = {"log.cleaner.backoff.ms": "50", "log.cleaner.threads": "1", "log.initial.task.delay.ms": "0"}
+HOUR_MS = 60 * 60 * 1000
+
+Start = Callable[..., KafkaBroker]
+
+
+@dataclass
+class Side:
+    """One of the two brokers."""
+
+    data: Path
+    raw: Raw
+
+    def segments(self, topic: str) -> list[int]:
+        return sorted(int(path.stem) for path in (self.data / f"{topic}-0").glob("*.log"))
+
+    def cleaned_to(self, topic: str) -> int:
+        path = self.data / "cleaner-offset-checkpoint"
+        lines = path.read_text().splitlines()[2:] if path.exists() else []
+        places = {name: int(offset) for name, _, offset in map(str.split, lines)}
+        return places.get(topic, 0)
+
+    def wait_until_cleaned(self, topic: str, end: int) -> None:
+        wait_for(lambda: self.cleaned_to(topic) >= end, f"{topic} clean up to {end} in {self.data}")
+
+
+@dataclass
+class Pair:
+    """Apache Kafka and kompakt with the same topics."""
+
+    kafka: Side
+    kompakt: Side
+    stop: Callable[[], None]
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.kafka, self.kompakt
+
+
+@pytest.fixture
+def pair(start_kafka: Start, tmp_path: Path) -> Iterator[Pair]:
+    own = BrokerProcess(tmp_path / "data", SETTINGS).start()
+    kafka = start_kafka(SETTINGS)
+    sides = [Side(broker.data, Raw(broker.port)) for broker in (kafka, own)]
+
+    def stop() -> None:
+        kafka.stop()
+        assert own.stop() == 0, own.log()
+
+    yield Pair(*sides, stop)
+    for side in sides:
+        side.raw.close()
+    log = own.log()
+    own.close()
+    assert "Traceback" not in log, log
+
+
+def write(pair: Pair, topic: str, made: sequences.Round) -> int:
+    """Send a round to both; its first offset."""
+    bases = []
+    for batch in made.batches:
+        answers = [side.raw.produce(topic, batch) for side in pair.sides]
+        assert [answer.error_code for answer in answers] == [0, 0], answers
+        assert answers[0].base_offset == answers[1].base_offset
+        bases.append(answers[0].base_offset)
+    return int(bases[0])
+
+
+def clean(pair: Pair, topics: dict[str, int]) -> None:
+    """Let both clean each topic up to its offset."""
+    for topic in topics:
+        for side in pair.sides:
+            side.raw.configure(topic, sequences.DIRTY_ALWAYS)
+    for topic, end in topics.items():
+        for side in pair.sides:
+            side.wait_until_cleaned(topic, end)
+            assert side.cleaned_to(topic) == end, f"{topic} in {side.data}"
+    for topic in topics:
+        for side in pair.sides:
+            side.raw.configure(topic, sequences.DIRTY_NEVER)
+
+
+def live(pair: Pair, seeds: Sequence[int], *, is_large: bool = False) -> list[str]:
+    """Make the seeds' topics, live their rounds; the topics."""
+    old_ms = int(time.time() * 1000) - 30 * sequences.DAY_MS
+    young_ms = int(time.time() * 1000) - 6 * HOUR_MS
+    lives = {f"life-{seed}": sequences.draw(seed, is_large=is_large) for seed in seeds}
+    told = {topic: sequences.rounds(life, old_ms, young_ms) for topic, life in lives.items()}
+    young: dict[str, int] = {}
+    for topic, life in lives.items():
+        for side in pair.sides:
+            side.raw.create(topic, life.settings)
+    for number in range(max(life.rounds for life in lives.values())):
+        ends = {}
+        for topic, life in lives.items():
+            made = next(told[topic], None)
+            if made is None:
+                continue
+            before = [side.cleaned_to(topic) for side in pair.sides]
+            first = write(pair, topic, made)
+            assert before == [side.cleaned_to(topic) for side in pair.sides], "cleaned before its time"
+            if made.young_from is not None:
+                young[topic] = first + made.young_from
+            if number == life.rounds - 1 and young.pop(topic, None) is not None:
+                for side in pair.sides:
+                    side.raw.configure(topic, {"min.compaction.lag.ms": "0"})
+            bases = pair.kafka.segments(topic)
+            assert pair.kompakt.segments(topic) == bases, f"{topic} rolled elsewhere"
+            ends[topic] = max(base for base in bases if base <= young.get(topic, bases[-1]))
+        clean(pair, ends)
+    return list(lives)
+
+
+def compare_readers(pair: Pair, topic: str) -> list[compare.Batch]:
+    """What a reader gets, and where times are found; the batches."""
+    (expected, _), (found, _) = (side.raw.read(topic) for side in pair.sides)
+    kafkas, ours = compare.batches(expected), compare.batches(found)
+    difference = compare.differences(kafkas, ours)
+    assert not difference, f"{topic} {difference}"
+    times = sorted({record.timestamp for batch in kafkas for record in batch.records})
+    for timestamp in (-1, -2, -3, *times[:: max(1, len(times) // 8)], times[-1] + 1):
+        expected_offset, found_offset = (side.raw.list_offset(topic, timestamp) for side in pair.sides)
+        assert expected_offset == found_offset, f"{topic} at {timestamp}"
+    return kafkas
+
+
+def compare_directories(pair: Pair, topics: Sequence[str], tools: Tools) -> None:
+    """The files of the stopped brokers, but those that only wait for their removal."""
+    for topic in topics:
+        names = [
+            {path.name for path in (side.data / f"{topic}-0").iterdir() if path.suffix != ".deleted"}
+            for side in pair.sides
+        ]
+        assert names[0] == names[1], topic
+    shown = [
+        compare.dumped(
+            tools,
+            [
+                path
+                for topic in topics
+                for path in sorted((side.data / f"{topic}-0").iterdir())
+                if path.suffix in (".log", ".snapshot", ".txnindex")
+            ],
+        )
+        for side in pair.sides
+    ]
+    assert shown[0].keys() == shown[1].keys()
+    for name, lines in shown[0].items():
+        difference = compare.differences(lines, shown[1][name])
+        assert not difference, f"{name} {difference}"
+
+
+def run(pair: Pair, seeds: Sequence[int], tools: Tools, *, is_large: bool = False) -> None:
+    topics = live(pair, seeds, is_large=is_large)
+    met = [batch for topic in topics for batch in compare_readers(pair, topic)]
+    assert any(batch.base_timestamp == "horizon" for batch in met)
+    assert any(batch.record_count == 0 for batch in met)
+    assert any(0 < batch.record_count <= batch.last_offset_delta for batch in met)
+    assert {batch.attributes & 7 for batch in met} == set(Codec)
+    pair.stop()
+    compare_directories(pair, topics, tools)
+
+
+@pytest.mark.java
+def test_random_lives_are_cleaned_alike(pair: Pair, kafka_tools: Tools) -> None:
+    run(pair, range(12), kafka_tools)
+
+
+@pytest.mark.java
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [100, 140, 180])
+def test_many_random_lives_are_cleaned_alike(pair: Pair, kafka_tools: Tools, start: int) -> None:
+    run(pair, range(start, start + 40), kafka_tools)
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_lives_of_several_groups_of_segments_are_cleaned_alike(pair: Pair, kafka_tools: Tools) -> None:
+    """Segments near their size limit: what the cleaner joins, and where, is the same."""
+    run(pair, range(300, 310), kafka_tools, is_large=True)
