@@ -119,6 +119,10 @@ class Log:
         is_new = not directory.exists()
         if is_new:
             disk.make_directory(directory)
+        known_id = read_topic_id(disk, directory)
+        log_id = known_id or topic_id or uuid.uuid4()
+        if known_id is None:  # first of all: where a full disk refuses it, no file is left open
+            write_topic_id(disk, directory, log_id)
         loaded = recovery.load(
             recovery.LoadRequest(
                 disk=disk,
@@ -132,11 +136,8 @@ class Log:
                 segment_recovered=segment_recovered,
             )
         )
-        known_id = read_topic_id(disk, directory)
-        log_id = known_id or topic_id or uuid.uuid4()
         log = cls(topic_partition, log_id, directory, config, loaded, disk, removals or Removals(), limits)
         if known_id is None:
-            write_topic_id(disk, directory, log_id)
             log._unsynced.append(log._sync_directory)
         if is_new:
             log._unsynced += [log._sync_directory, lambda: disk.sync_directory(log.directory.parent)]
@@ -341,8 +342,7 @@ class Log:
 
     def flush(self) -> None:
         """Flush now, waiting for the disk: for shutdown and tests. OSError takes the log offline."""
-        job = self.begin_flush()
-        if job is None:
+        if (job := self.begin_flush()) is None:
             return
         try:
             job.run()

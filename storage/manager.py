@@ -9,6 +9,7 @@ otherwise.
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import logging
 import os
@@ -128,6 +129,17 @@ class DataDirectory:
         if starts != self.log_starts:
             self.log_start_checkpoint.write(starts)
             self.log_starts = starts
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Take what the checkpoints say of a deleted log out of them, before one of its name is made."""
+        if topic_partition in self.recovery_points:
+            others = _only(self.recovery_points, self.recovery_points.keys() - {topic_partition})
+            self.recovery_checkpoint.write(others)
+            self.recovery_points = others
+        if topic_partition in self.log_starts:
+            others = _only(self.log_starts, self.log_starts.keys() - {topic_partition})
+            self.log_start_checkpoint.write(others)
+            self.log_starts = others
 
     def mark_clean(self) -> None:
         replace_whole(self._disk, self.path / layout.CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT)
@@ -306,29 +318,47 @@ class LogManager:
         for log in self.logs.values():
             counts[log.directory.parent] += 1
         directory = min(self.directories, key=lambda directory: counts[directory.path])
-        directory.log_starts.pop(topic_partition, None)
-        directory.recovery_points.pop(topic_partition, None)
-        if (directory.path / layout.partition_directory_name(topic_partition)).exists():
+        path = directory.path / layout.partition_directory_name(topic_partition)
+        if path.exists():
             raise FileExistsError(f"{topic_partition} exists")
-        return self._open(directory, topic_partition, config, topic_id)
+        with self._checkpointing:
+            directory.forget(topic_partition)
+        try:
+            return self._open(directory, topic_partition, config, topic_id)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._disk.remove_tree(path)  # or it would stand in the way for good
+            raise
 
     # Deleting
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Take a log away; its files go with `remove_deleted`."""
         log = self.logs.pop(topic_partition)
-        self._deleted.append(log.mark_deleted())
+        path = log.mark_deleted()
+        self._deleted.append(path)
         log.abandon()
 
     def remove_deleted(self) -> int:
         """On a thread: unlink what was deleted and whose time has come; how many directories and segments."""
         gone, self._deleted = self._deleted, []
-        for path in gone:
-            if path.exists():
-                self._disk.remove_tree(path)
+        failures = [error for path in gone if (error := self._remove_directory(path)) is not None]
         for parent in {path.parent for path in gone}:
             self._disk.sync_directory(parent)
-        return len(gone) + self.removals.run(self._now_ms())
+        removed = self.removals.run(self._now_ms())
+        if failures:
+            raise failures[0]
+        return len(gone) + removed
+
+    def _remove_directory(self, path: Path) -> OSError | None:
+        """Why it could not be removed; the next turn tries again."""
+        try:
+            if path.exists():
+                self._disk.remove_tree(path)
+        except OSError as error:
+            self._deleted.append(path)
+            return error
+        return None
 
     # Keeping
 

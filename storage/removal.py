@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from storage.segment import Segment
+
+
+logger = logging.getLogger(__name__)
 
 
 class Removals:
@@ -32,8 +35,13 @@ class Removals:
             due = [segment for due_ms, segment in self._waiting if due_ms <= now_ms]
             self._waiting = [(due_ms, segment) for due_ms, segment in self._waiting if due_ms > now_ms]
         for segment in due:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 segment.unlink()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                logger.warning("%s cannot be removed yet: %s", segment.file.path, error)
+                self.add(now_ms, [segment])
         return len(due)
 
     def forget(self, directory: Path) -> None:

@@ -5,17 +5,22 @@ Plain data with at most the one method that a thread runs; the decisions live in
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from storage.file import POOL
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
     from storage.segment import Segment
+
+
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class Origin(Enum):
@@ -97,7 +102,13 @@ class FlushJob:
 
     def run(self) -> None:
         for flush in self._flushes:
-            flush()
+            try:
+                flush()
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTOR:
+                    raise
+                POOL.shed()  # nothing was asked of the disk yet, so that nothing can be lost
+                flush()
 
 
 class SwapJob:

@@ -1,0 +1,141 @@
+"""Goal: what a crash, a full disk or a failing call leaves behind takes back nothing acknowledged, and blocks
+nothing for good.
+
+Method: managers and logs on disks that fail at chosen calls; crashes at the moment between two writes that
+nobody thinks of.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from config.broker import BrokerConfig
+from storage.file import SYSTEM_DISK, Disk
+from storage.layout import TopicPartition
+from storage.log import Log
+from storage.manager import LogManager
+from tests.storage.builders import NOW_MS, batch, topic_config
+from tests.storage.conftest import MakeLog
+from tests.storage.faults import FaultyDisk
+
+ORDERS = TopicPartition("orders", 0)
+SIZE = len(batch())
+Start = Callable[..., LogManager]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Makes managers on one directory; the one before ends as in a crash."""
+    made: list[LogManager] = []
+
+    def start(disk: Disk = SYSTEM_DISK) -> LogManager:
+        for before in made:
+            before.abandon()
+        manager = LogManager([tmp_path / "data"], BrokerConfig(), lambda: NOW_MS, disk)
+        made.append(manager)
+        manager.open_all(lambda topic: topic_config(), 1)
+        return manager
+
+    yield start
+    for manager in made:
+        manager.abandon()
+
+
+def create(manager: LogManager, records: int) -> Log:
+    log = manager.create(ORDERS, uuid.uuid4(), topic_config())
+    for _ in range(records):
+        log.append(batch(), now_ms=NOW_MS)
+    log.flush()
+    return log
+
+
+@pytest.mark.parametrize("is_checkpointed_again", [False, True])
+def test_a_log_does_not_inherit_the_start_of_a_deleted_one(start: Start, is_checkpointed_again: bool) -> None:
+    """Else a crash drops the new log as one that ends before its start."""
+    manager = start()
+    create(manager, 10).delete_records(10)
+    manager.checkpoint()
+    manager.delete(ORDERS)
+    log = create(manager, 3)
+    if is_checkpointed_again:
+        manager.checkpoint()
+    assert log.high_watermark == 3
+    log = start().logs[ORDERS]
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+
+
+@pytest.mark.parametrize("call", ["create", "write"])
+def test_a_log_that_could_not_be_made_can_be_made_later(start: Start, call: str) -> None:
+    """A full disk leaves no directory that stands in the way."""
+    disk = FaultyDisk()
+    manager = start(disk)
+    disk.fail_on[call] = errno.ENOSPC
+    with pytest.raises(OSError):
+        create(manager, 1)
+    assert ORDERS not in manager.logs
+    held = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert not [name for name in held if "orders-0" in name], "no descriptor is left behind"
+    disk.fail_on.clear()
+    assert create(manager, 1).high_watermark == 1
+
+
+def test_a_flush_that_finds_no_descriptor_is_no_failed_flush(make_log: MakeLog) -> None:
+    """Nothing was lost yet: room is made, and the flush goes on."""
+    disk = FewDescriptors()
+    log = make_log(disk, segment_bytes=2 * SIZE)
+    log.fill(3)
+    disk.refusals = 1
+    log.log.flush()
+    assert disk.refusals == 0
+    assert log.log.offline_reason is None
+    assert log.log.high_watermark == 3
+
+
+class FewDescriptors(FaultyDisk):
+    """The next `refusals` calls that need a descriptor do not get one."""
+
+    refusals = 0
+
+    def _refuse(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    def open(self, path: Path, flags: int) -> int:
+        self._refuse()
+        return super().open(path, flags)
+
+    def sync_directory(self, path: Path) -> None:
+        self._refuse()
+        super().sync_directory(path)
+
+
+def test_one_directory_that_cannot_be_removed_does_not_keep_the_others(start: Start) -> None:
+    disk = FaultyDisk()
+    manager = start(disk)
+    others = [TopicPartition("orders", number) for number in range(3)]
+    for one in others:
+        manager.create(one, uuid.uuid4(), topic_config())
+    for one in others:
+        manager.delete(one)
+    removed: list[Path] = []
+
+    def remove(path: Path) -> None:
+        if not removed:
+            removed.append(path)
+            raise OSError(errno.EIO, "Input/output error")
+        Disk.remove_tree(disk, path)
+
+    disk.remove_tree = remove  # type: ignore[method-assign]
+    with pytest.raises(OSError):
+        manager.remove_deleted()
+    data = manager.directories[0].path
+    assert len([path for path in data.iterdir() if path.is_dir()]) == 1
+    manager.remove_deleted()
+    assert not [path for path in data.iterdir() if path.is_dir()]
