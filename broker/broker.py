@@ -26,6 +26,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.partition import Partition
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
+from broker.questions.history import CleaningHistory
 from broker.server import Server
 from broker.topics import METADATA_PARTITION, TopicRegistry
 from broker.warm_up import load_kernels
@@ -77,6 +78,8 @@ class Broker:
             self.clock.now_ms,
             self.run_on_loop,
         )
+        self.cleanings = CleaningHistory(self)
+        self.cleaner.on_cleaned = self.cleanings.note
         self.cleaner_pool = CleanerPool(self.cleaner)
         self.background = Background(self)
         self.http: HttpServer

@@ -1,4 +1,4 @@
-"""`/metrics` and `/healthz` over HTTP (aiohttp), on a listener of their own.
+"""`/metrics`, `/healthz` and `/api/` (`http_api.py`) over HTTP (aiohttp), on a listener of their own.
 
 `/healthz` answers 200 while the broker serves and 503 while it starts or stops; its body names what is
 wrong with single partitions, which are no reason to restart a broker that serves the others. `/metrics`
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from broker.http_api import HttpApi
 from broker.metrics import CONTENT_TYPE, Metrics
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class HttpServer:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._metrics = Metrics(broker)
+        self._api = HttpApi(broker)
         self._runner: web.AppRunner | None = None
         self.port = -1
         """where it listens; -1 while it does not"""
@@ -34,6 +36,7 @@ class HttpServer:
         application = web.Application()
         application.router.add_get("/metrics", self.metrics)
         application.router.add_get("/healthz", self.healthz)
+        self._api.add_to(application.router)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=GRACE_SECONDS)
         await self._runner.setup()
         await web.TCPSite(self._runner, host or None, port).start()
@@ -41,6 +44,7 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Stop listening."""
+        await self._api.stop()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

@@ -7,7 +7,7 @@
 
 A null value removes the topic. A topic on its way out bears `"deleting": true` until its directories are
 renamed, so that a crash in between neither brings it back nor leaves half of it. Keys of other types belong
-to other rooms (`producer_ids.py`). Mirrors Kafka's `ReplicationControlManager`,
+to other rooms (`producer_ids.py`, `questions/history.py`). Mirrors Kafka's `ReplicationControlManager`,
 `ConfigurationControlManager` and `TopicsImage`.
 """
 
@@ -110,6 +110,7 @@ class TopicRegistry:
         log = broker.logs.open_log(METADATA_PARTITION, config)
         state = read_state(log)
         self._load_broker_settings(state)
+        broker.cleanings.restore(state)
         self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))
         for (kind, name), value in state.items():
             if kind != TOPIC:
@@ -165,6 +166,7 @@ class TopicRegistry:
             for index in range(partition_count):
                 if TopicPartition(name, index) in logs.logs:
                     logs.delete(TopicPartition(name, index))
+            self._broker.cleanings.forget(name, partition_count)
             self._append(TOPIC, name, None)
         self._deleting.clear()
         self._adopt(logs.logs)
@@ -335,6 +337,7 @@ class TopicRegistry:
             await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
             if topic_partition in broker.logs.logs:
                 broker.logs.delete(topic_partition)
+        broker.cleanings.forget(topic.name, topic.partition_count)
         self._append(TOPIC, topic.name, None)
         del self._deleting[topic.name]
         await self.flushed()

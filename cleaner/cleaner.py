@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleaner import filter_kernels, results
 from cleaner.filter_kernels import Knowledge
@@ -25,6 +25,9 @@ from storage.cleaned_segment import CleanedSegment
 from storage.log import Log
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.types import AbortedTransaction, LogSnapshot
+
+if TYPE_CHECKING:
+    from config.topic import TopicConfig
 
 T = TypeVar("T")
 RunOnOwner = Callable[[Callable[[], Any]], Any]
@@ -137,11 +140,21 @@ class Cleaner:
         self._account = account
         self._read_bytes = read_bytes
 
-    def clean(self, log: Log, wanted: Range, now_ms: int, *, is_dry: bool = False) -> CleanResult:
+    def clean(
+        self,
+        log: Log,
+        wanted: Range,
+        now_ms: int,
+        *,
+        is_dry: bool = False,
+        config: TopicConfig | None = None,
+    ) -> CleanResult:
         """Clean `log` up to the end of `wanted`, or as far as the map reaches; the log is changed by its
-        owner.
+        owner. `config` stands in for the log's own.
         """
         snapshot: LogSnapshot = self._run_on_owner(log.snapshot)
+        if config is not None:
+            snapshot = snapshot._replace(config=config)
         result = CleanResult(
             snapshot.topic_partition,
             wanted.first_dirty_offset,

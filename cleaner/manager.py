@@ -26,6 +26,7 @@ from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
     from config.broker import BrokerConfig
+    from config.topic import TopicConfig
     from storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -39,11 +40,26 @@ class CleaningRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A log and what of it is to be cleaned."""
+    """A log, what of it is to be cleaned, and what brought that about."""
 
     log: Log
     range: Range
     assessment: Assessment
+    cause: str
+
+
+def work_on(log: Log, assessment: Assessment, cause: str) -> Work:
+    return Work(log, Range(assessment.first_dirty_offset, assessment.end), assessment, cause)
+
+
+def cause_of(assessment: Assessment) -> str:
+    """Why a log that may be cleaned is."""
+    if assessment.dirty_ratio > assessment.threshold:
+        return f"dirty ratio {assessment.dirty_ratio:.2f} above {assessment.threshold:g}"
+    return "max.compaction.lag.ms"
+
+
+BY_HAND = "asked for"
 
 
 def view_of(log: Log) -> LogView:
@@ -64,8 +80,7 @@ def view_of(log: Log) -> LogView:
     )
 
 
-def rules_of(log: Log) -> Rules:
-    config = log.config
+def rules_of(config: TopicConfig) -> Rules:
     return Rules(
         config.is_compacted,
         config.is_deleted,
@@ -98,6 +113,8 @@ class CleanerManager:
         self._quarantine = Quarantine()
         self._totals: dict[TopicPartition, PartitionTotals] = {}
         self._next_retention_ms = 0
+        self.on_cleaned: Callable[[CleanResult], None] = lambda result: None
+        """told of every cleaning that was finished, on the thread that did it"""
 
     # States
 
@@ -160,11 +177,12 @@ class CleanerManager:
 
     # Choosing
 
-    def assess(self, log: Log) -> Assessment:
-        """Weigh one log now: what would be cleaned, or why nothing is."""
+    def assess(self, log: Log, config: TopicConfig | None = None) -> Assessment:
+        """Weigh one log now: what would be cleaned, or why nothing is. `config` stands in for its own."""
         now_ms = self.now_ms()
         checkpoint = self.checkpoints.offset_of(log.directory.parent, log.topic_partition)
-        return assess(view_of(log), rules_of(log), checkpoint, now_ms, self._held(log, now_ms))
+        rules = rules_of(config or log.config)
+        return assess(view_of(log), rules, checkpoint, now_ms, self._held(log, now_ms))
 
     def _held(self, log: Log, now_ms: int) -> Reason | None:
         if log.offline_reason is not None:
@@ -193,7 +211,7 @@ class CleanerManager:
                 return None
             log, assessment = found[chosen]
             self._move(log.topic_partition, Move.BEGIN)
-        return Work(log, Range(assessment.first_dirty_offset, assessment.end), assessment)
+        return work_on(log, assessment, cause_of(assessment))
 
     def _assess_safely(self, log: Log, now_ms: int) -> Assessment | None:
         """As `assess`; a log whose figures cannot be had is set aside alone (T25)."""
@@ -225,31 +243,44 @@ class CleanerManager:
 
     # Cleaning
 
-    def clean_now(self, topic_partition: TopicPartition, *, is_dry: bool = False) -> CleanResult:
-        """Clean everything cleanable of one log, whatever the ratio; or only count, in a dry run.
+    def clean_now(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        is_dry: bool = False,
+        config: TopicConfig | None = None,
+        account: Callable[[int], None] = lambda size: None,
+    ) -> CleanResult:
+        """Clean everything cleanable of one log, whatever the ratio; or only count, in a dry run, for which
+        `config` may stand in for the topic's own. `account` is told of all bytes read and written.
 
         For a thread that may wait; uses a map of its own. A partition that was set aside is tried.
         CleaningRefused, or the error that ended the cleaning.
         """
+        assert is_dry or config is None, "only a dry run may go by other settings"
         log = next((one for one in self._logs() if one.topic_partition == topic_partition), None)
-        if log is None or not log.config.is_compacted:
+        if log is None or not (config or log.config).is_compacted:
             raise CleaningRefused(f"{topic_partition} is no compacted partition of this broker")
         with self._changed:
-            self._quarantine.release(topic_partition)
-            assessment = self.assess(log)
+            if not is_dry:
+                self._quarantine.release(topic_partition)
+            assessment = self.assess(log, config)
             if assessment.reason in (Reason.IN_PROGRESS, Reason.PAUSED, Reason.OFFLINE):
                 raise CleaningRefused(f"{topic_partition}: {assessment.reason.value}")
             self._move(topic_partition, Move.BEGIN)
-        work = Work(log, Range(assessment.first_dirty_offset, assessment.end), assessment)
+
+        def accounted(size: int) -> None:
+            account(size)
+            self.throttle.take(size, lambda: self.check(topic_partition))
+
         try:
-            cleaner = self.make_cleaner(
-                lambda size: self.throttle.take(size, lambda: self.check(topic_partition))
-            )
+            cleaner = self.make_cleaner(accounted)
         except ValueError as error:
             with self._changed:
                 self._move(topic_partition, Move.DONE)
             raise CleaningRefused(str(error)) from error
-        result = self.clean(cleaner, work, is_dry=is_dry, must_succeed=True)
+        work = work_on(log, assessment, BY_HAND)
+        result = self.clean(cleaner, work, is_dry=is_dry, must_succeed=True, config=config)
         assert result is not None
         return result
 
@@ -274,12 +305,19 @@ class CleanerManager:
         )
 
     def clean(
-        self, cleaner: Cleaner, work: Work, *, is_dry: bool = False, must_succeed: bool = False
+        self,
+        cleaner: Cleaner,
+        work: Work,
+        *,
+        is_dry: bool = False,
+        must_succeed: bool = False,
+        config: TopicConfig | None = None,
     ) -> CleanResult | None:
         """Do what was grabbed; None when it was not finished. The checkpoint moves after the swap (T126)."""
         log, topic_partition = work.log, work.log.topic_partition
         try:
-            result = cleaner.clean(log, work.range, self.now_ms(), is_dry=is_dry)
+            result = cleaner.clean(log, work.range, self.now_ms(), is_dry=is_dry, config=config)
+            result.cause = work.cause
         except CleaningAborted:
             logger.info("%s: its cleaning was aborted", log.name)
             self.statistics.aborted_runs += 1
@@ -287,7 +325,7 @@ class CleanerManager:
                 raise
             return None
         except Exception as error:
-            if log.offline_reason is None and log in self._logs():
+            if not is_dry and log.offline_reason is None and log in self._logs():
                 self._set_aside(log, error, self.now_ms())
             if must_succeed:
                 raise
@@ -311,6 +349,7 @@ class CleanerManager:
             log.name, result.end_offset, result.records_kept, result.records_read, result.bytes_written,
             result.bytes_read, result.segments_read, result.segments_written, result.seconds,
         )  # fmt: skip
+        self.on_cleaned(result)
 
     def _set_aside(self, log: Log, error: Exception, now_ms: int) -> None:
         with self._changed:

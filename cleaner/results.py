@@ -27,7 +27,7 @@ class CleanResult:
     """One run of the cleaner over one log; `end_offset` is the next first dirty offset.
 
     Records and bytes count what was read and written in the rewriting, the whole log up to `end_offset`.
-    `wrote` is false for a dry run.
+    `wrote` is false for a dry run; `cause` says what brought it about.
     """
 
     topic_partition: TopicPartition
@@ -50,6 +50,7 @@ class CleanResult:
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
     tombstones_kept: int = 0
     newest_horizon_ms: int = -1
+    cause: str = ""
 
     @property
     def seconds(self) -> float:

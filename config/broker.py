@@ -51,11 +51,11 @@ class BrokerConfig:
     controller_listener_names: tuple[str, ...] = key(
         Type.LIST, (), "Listeners of this name are Kafka's own quorum traffic: they are not opened here"
     )
-    http_host: str = key(Type.STRING, "127.0.0.1", "The address that /metrics and /healthz listen on")
+    http_host: str = key(Type.STRING, "127.0.0.1", "The address that /metrics, /healthz and /api listen on")
     http_port: int = key(
         Type.INT,
         9644,
-        "The port of /metrics and /healthz; 0 any free one, -1 none",
+        "The port of /metrics, /healthz and /api; 0 any free one, -1 none",
         at_least=-1,
         at_most=65535,
     )

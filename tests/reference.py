@@ -88,15 +88,22 @@ def _metrics() -> Iterator[Sequence[str]]:
             yield f"`{name}`", metric.kind.value, metric.label, subject, metric.words
 
 
+def _leaves(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command by its full name, those of groups included."""
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from _leaves(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
 def commands() -> list[str]:
-    """The names of the subcommands of `kompakt`."""
-    group = typer.main.get_command(app)
-    return sorted(group.commands)  # type: ignore[attr-defined]
+    """The names of the commands of `kompakt`, `topics explain` among them."""
+    return [name for name, _ in _leaves(typer.main.get_command(app))]
 
 
 def _commands() -> Iterator[Sequence[str]]:
-    group = typer.main.get_command(app)
-    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
+    for name, command in _leaves(typer.main.get_command(app)):
         options = []
         for parameter in command.params:
             if parameter.param_type_name == "argument":

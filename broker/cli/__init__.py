@@ -6,7 +6,9 @@ import typer
 
 from broker.cli.explain import explain_read
 from broker.cli.kernels import kernels
+from broker.cli.read import read
 from broker.cli.serve import serve
+from broker.cli.topics import topics
 from broker.cli.verify import verify
 from broker.cli.version import version
 
@@ -23,6 +25,8 @@ app.command()(verify)
 app.command("explain-read")(explain_read)
 app.command()(kernels)
 app.command()(version)
+app.add_typer(topics, name="topics")
+app.add_typer(read, name="read")
 
 
 def main() -> None:

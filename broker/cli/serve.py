@@ -47,7 +47,9 @@ def serve(
     ] = None,
     http_port: Annotated[
         int | None,
-        typer.Option("--http-port", min=-1, max=65535, help="Port of /metrics and /healthz; -1 is none."),
+        typer.Option(
+            "--http-port", min=-1, max=65535, help="Port of /metrics, /healthz and /api; -1 is none."
+        ),
     ] = None,
     data: Annotated[
         list[str] | None, typer.Option("--data", help="Data directory; may be repeated.", metavar="DIR")

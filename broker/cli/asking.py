@@ -1,0 +1,83 @@
+"""Ask a running broker over HTTP: what the commands about topics have in common.
+
+What goes wrong is one line and an exit status: 2 when no broker can be asked, 1 when it refuses.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+BAD_USAGE = 2
+REFUSED = 1
+LINES = "application/x-ndjson"
+DEFAULT_HTTP = "127.0.0.1:9644"
+
+Http = Annotated[
+    str, typer.Option("--http", help="Where the broker's HTTP listener is.", metavar="HOST:PORT")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+OnePartition = Annotated[
+    int | None, typer.Option("--partition", min=0, help="Only this partition.", metavar="N")
+]
+
+
+def fail(message: str, status: int) -> typer.Exit:
+    """Print one line; the exit to raise."""
+    print(f"kompakt: {message}", file=sys.stderr)
+    return typer.Exit(status)
+
+
+def topic_path(topic: str, rest: str, **query: object) -> str:
+    """The path of a question about `topic`; parameters that are None are left out."""
+    given = {name: value for name, value in query.items() if value is not None}
+    suffix = f"?{urllib.parse.urlencode(given)}" if given else ""
+    return f"/api/topics/{urllib.parse.quote(topic, safe='')}/{rest}{suffix}"
+
+
+def ask(
+    where: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
+) -> dict[str, Any]:
+    """GET, or POST `body`; the answer. With `on_progress` it comes as lines, of which the last counts."""
+    headers = {"Accept": LINES if on_progress is not None else "application/json"}
+    data = None
+    if body is not None:
+        data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+    try:
+        request = urllib.request.Request(f"http://{where}{path}", data, headers)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request) as answer:
+            last: dict[str, Any] = {}
+            for line in answer if on_progress is not None else [answer.read()]:
+                last = json.loads(line)
+                if on_progress is not None and "bytes_done" in last:
+                    on_progress(last)
+    except urllib.error.HTTPError as error:
+        raise fail(_reason(error), REFUSED) from None
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        why = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise fail(f"no broker answers at {where}: {why}", BAD_USAGE) from None
+    return last
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read())["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"the broker answers {error.code} {error.reason}"
+
+
+def print_json(answer: Mapping[str, Any]) -> None:
+    print(json.dumps(answer, indent=2))

@@ -1,0 +1,51 @@
+"""`kompakt read ...`: how a running broker finds what a reader asks for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from broker.cli.asking import BAD_USAGE, DEFAULT_HTTP, AsJson, Http, Topic, ask, fail, print_json, topic_path
+
+read = typer.Typer(help="Ask a running broker how it reads.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@read.command()
+def explain(
+    topic: Topic,
+    partition: Annotated[int, typer.Argument(help="The partition.", min=0)],
+    offset: Annotated[int | None, typer.Argument(help="The offset to look for.", min=0)] = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", help="The time to look for: ms since 1970, or ISO 8601.", metavar="T"),
+    ] = None,
+    http: Http = DEFAULT_HTTP,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a read finds an offset or a time: file names, segment, index entry, scan."""
+    if (offset is None) == (time is None):
+        raise fail("say either an OFFSET or --time T", BAD_USAGE)
+    time_ms = None if time is None else _milliseconds(time)
+    answer = ask(http, topic_path(topic, f"partitions/{partition}/seek", offset=offset, time=time_ms))
+    if as_json:
+        print_json(answer)
+        return
+    for number, step in enumerate([*answer.get("time_steps", []), *answer["steps"]], 1):
+        print(f"{number}. {step}")
+    if answer["note"] is not None:
+        print(f"({answer['note']})")
+
+
+def _milliseconds(text: str) -> int:
+    """ms since 1970; a time without a zone is UTC."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise fail(f"{text} is neither ms since 1970 nor a time as ISO 8601 has it", BAD_USAGE) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

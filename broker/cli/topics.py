@@ -1,0 +1,222 @@
+"""`kompakt topics ...`: questions about a topic's compaction, put to a running broker over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from broker.cli.asking import (
+    BAD_USAGE,
+    DEFAULT_HTTP,
+    REFUSED,
+    AsJson,
+    Http,
+    OnePartition,
+    Topic,
+    ask,
+    fail,
+    print_json,
+    topic_path,
+)
+
+topics = typer.Typer(
+    help="Ask a running broker about the compaction of a topic.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@topics.command()
+def explain(
+    topic: Topic,
+    partition: OnePartition = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Also count what a cleaning would give back; reads the log.")
+    ] = False,
+    http: Http = DEFAULT_HTTP,
+    as_json: AsJson = False,
+) -> None:
+    """Tell why each partition is or is not being compacted now, with the numbers behind it."""
+    if dry_run:
+        body = {} if partition is None else {"partition": partition}
+        answer = ask(http, topic_path(topic, "explain"), body)
+    else:
+        answer = ask(http, topic_path(topic, "explain", partition=partition))
+    if as_json:
+        print_json(answer)
+        return
+    from broker.cli.tables import console, explain_rows
+
+    out = console()
+    for one in answer["partitions"]:
+        out.print(f"{topic}-{one['partition']}: {one['sentence']}", soft_wrap=True)
+        for name, value in explain_rows(one):
+            out.print(f"    {name}: {value}", soft_wrap=True)
+
+
+@topics.command()
+def compact(
+    topic: Topic,
+    partition: OnePartition = None,
+    roll: Annotated[
+        bool, typer.Option("--roll", help="Close the active segment first, so that all is cleaned.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count what would go, and why; write nothing.")
+    ] = False,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of the topic to try in a dry run.", metavar="KEY=VALUE"),
+    ] = None,
+    http: Http = DEFAULT_HTTP,
+    as_json: AsJson = False,
+) -> None:
+    """Clean a topic now, whatever its dirty ratio; exit status 1 when a partition could not be."""
+    body: dict[str, Any] = {"roll": roll, "dry_run": dry_run}
+    if partition is not None:
+        body["partition"] = partition
+    if setting:
+        body["set"] = _assignments(setting, dry_run)
+    with _progress(topic) as on_progress:
+        answer = ask(http, topic_path(topic, "compact"), body, on_progress)
+    if as_json:
+        print_json(answer)
+    else:
+        _show_compaction(topic, answer)
+    if not answer or any("error" in one for one in answer["partitions"]):
+        raise typer.Exit(REFUSED)
+
+
+def _assignments(settings: list[str], is_dry: bool) -> dict[str, str]:
+    if not is_dry:
+        raise fail(
+            "--set goes with --dry-run only; change a topic's settings with an admin client", BAD_USAGE
+        )
+    wrong = next((text for text in settings if "=" not in text), None)
+    if wrong is not None:
+        raise fail(f"{wrong} is no KEY=VALUE", BAD_USAGE)
+    pairs = (text.partition("=") for text in settings)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+@contextlib.contextmanager
+def _progress(topic: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar on a terminal's standard error; elsewhere nothing is shown."""
+    if not sys.stderr.isatty():
+        yield lambda line: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True, markup=False), transient=True) as bar:
+        tasks: dict[int, Any] = {}
+
+        def show(line: dict[str, Any]) -> None:
+            index = line["partition"]
+            if index not in tasks:
+                tasks[index] = bar.add_task(f"{topic}-{index}")
+            bar.update(tasks[index], completed=line["bytes_done"], total=line["bytes_at_most"] or None)
+
+        yield show
+
+
+def _show_compaction(topic: str, answer: dict[str, Any]) -> None:
+    from broker.cli.tables import console, pair, removed_words, table
+
+    out = console()
+    done = [one for one in answer["partitions"] if "error" not in one]
+    headings = ("partition", "records", "bytes", "segments", "keys", "seconds", "removed")
+    rows = [
+        (
+            f"{topic}-{one['partition']}",
+            pair(one["records_before"], one["records_after"]),
+            pair(one["bytes_before"], one["bytes_after"]),
+            str(one["segments_before"])
+            if one["is_dry"]
+            else pair(one["segments_before"], one["segments_after"]),
+            one["keys"],
+            one["seconds"],
+            removed_words(one["removed"]),
+        )
+        for one in done
+    ]
+    if rows:
+        out.print(table(headings, rows))
+    if any(one["is_dry"] for one in done):
+        out.print("A dry run: nothing was written.")
+    for one in answer["partitions"]:
+        if "error" in one:
+            out.print(f"{topic}-{one['partition']} was not cleaned: {one['error']}", soft_wrap=True)
+        elif one["is_dry"] and one["held_back_by"] is not None:
+            out.print(f"{topic}-{one['partition']}: {one['held_back_by']}.", soft_wrap=True)
+        elif not one["is_dry"]:
+            out.print(f"{topic}-{one['partition']} now: {one['now'].get('sentence', '')}", soft_wrap=True)
+
+
+@topics.command()
+def history(
+    topic: Topic, partition: OnePartition = None, http: Http = DEFAULT_HTTP, as_json: AsJson = False
+) -> None:
+    """Tell what the cleaner did: when, why, from where to where, before and after."""
+    answer = ask(http, topic_path(topic, "history", partition=partition))
+    if as_json:
+        print_json(answer)
+        return
+    from broker.cli.tables import console, pair, removed_words, table, time_cell
+
+    out = console()
+    headings = ("partition", "started", "why", "dirty offsets", "records", "bytes", "seconds", "removed")
+    rows = [
+        (
+            f"{topic}-{one['partition']}",
+            time_cell(run["started_ms"]),
+            run["cause"],
+            f"{run['first_dirty_offset']} to {run['end_offset']}",
+            pair(run["records_before"], run["records_after"]),
+            pair(run["bytes_before"], run["bytes_after"]),
+            run["seconds"],
+            removed_words(run["removed"]),
+        )
+        for one in answer["partitions"]
+        for run in one["runs"]
+    ]
+    if rows:
+        out.print(table(headings, rows))
+    else:
+        out.print(f"{topic} was never cleaned here.")
+
+
+@topics.command()
+def segments(
+    topic: Topic, partition: OnePartition = None, http: Http = DEFAULT_HTTP, as_json: AsJson = False
+) -> None:
+    """List the segments: offsets, bytes, records, times, and clean, dirty, lagging, unstable or active."""
+    answer = ask(http, topic_path(topic, "segments", partition=partition))
+    if as_json:
+        print_json(answer)
+        return
+    from broker.cli.tables import console, table, time_cell
+
+    out = console()
+    headings = ("partition", "base offset", "end offset", "bytes", "batches", "records", "holes")
+    rows = [
+        (
+            f"{topic}-{one['partition']}",
+            *(
+                row[name]
+                for name in ("base_offset", "end_offset", "size_bytes", "batches", "records", "holes")
+            ),
+            time_cell(row["min_timestamp"]),
+            time_cell(row["max_timestamp"]),
+            row["state"] if row["problem"] is None else f"{row['state']}: {row['problem']}",
+        )
+        for one in answer["partitions"]
+        for row in one["segments"]
+    ]
+    out.print(table((*headings, "first time", "last time", "state"), rows))
+    for one in answer["partitions"]:
+        if "error" in one:
+            out.print(f"{topic}-{one['partition']}: {one['error']}", soft_wrap=True)

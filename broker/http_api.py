@@ -1,0 +1,285 @@
+"""`/api/`: the questions about topics as JSON over HTTP, and the one thing that changes something, compact.
+
+A web page that a person has open is an attacker: it can reach 127.0.0.1. What changes something or costs
+much is therefore POST, takes only `application/json` (which a page may not send elsewhere without being
+asked first), and refuses an `Origin` that is not this very server under a name that is surely its own
+(else an attacker's name that resolves to 127.0.0.1 would do). Anything that reads files runs on I/O threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import ipaddress
+import json
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from broker.questions.compactions import Compactions, Progress, Wish
+from broker.questions.partitions import Moment, explained, moment_of
+from broker.questions.seek import TimeNotThere, explain_offset, explain_time
+from broker.questions.segments import segment_rows
+from config.definition import ConfigError
+from storage.explain import OffsetNotThere
+from storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.topics import Topic
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+LINES = "application/x-ndjson"
+PROGRESS_SECONDS = 0.2
+READERS = 2
+COMPACT_FIELDS = {"partition": int, "roll": bool, "dry_run": bool, "set": dict}
+OWN_NAMES = ("localhost",)
+
+
+class Refused(Exception):
+    """The request is answered with this status and these words."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class HttpApi:
+    """Owned by: event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._compactions = Compactions(broker)
+        self._readers = asyncio.Semaphore(READERS)
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """The routes."""
+        router.add_get("/api/topics/{topic}/explain", self._answering(self.explain))
+        router.add_post("/api/topics/{topic}/explain", self._answering(self.explain_with_dry_run))
+        router.add_post("/api/topics/{topic}/compact", self._answering(self.compact))
+        router.add_get("/api/topics/{topic}/history", self._answering(self.history))
+        router.add_get("/api/topics/{topic}/segments", self._answering(self.segments))
+        router.add_get("/api/topics/{topic}/partitions/{partition}/seek", self._answering(self.seek))
+
+    async def stop(self) -> None:
+        """Abort what somebody asked for and still runs."""
+        await self._compactions.stop()
+
+    def _answering(self, handler: Handler) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            try:
+                if not self._broker.is_ready:
+                    raise Refused(503, "the broker is starting or stopping")
+                if request.method != "GET":
+                    self._guard(request)
+                return await handler(request)
+            except Refused as refused:
+                return web.json_response({"error": str(refused)}, status=refused.status)
+
+        return answer
+
+    def _guard(self, request: web.Request) -> None:
+        if request.content_type != "application/json":
+            raise Refused(415, "the content type must be application/json")
+        origin = request.headers.get("Origin")
+        if origin is not None and not (origin == f"http://{request.host}" and self._is_own(request.host)):
+            raise Refused(403, "requests from other origins are refused")
+        if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            raise Refused(403, "requests from other sites are refused")
+
+    def _is_own(self, host: str) -> bool:
+        """Whether `host` can only mean this machine: an address, or a name that it has by itself."""
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name = name.strip("[]").lower()
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            own = {*OWN_NAMES, socket.gethostname().lower(), self._broker.config.http_host.lower()}
+            own.update(listener.advertised_host.lower() for listener in self._broker.listeners)
+            return name in own
+        return True
+
+    # What is asked about
+
+    def _topic(self, request: web.Request) -> Topic:
+        name = request.match_info["topic"]
+        topic = self._broker.topics.get(name)
+        if topic is None:
+            raise Refused(404, f"there is no topic {name}")
+        return topic
+
+    def _indexes(self, topic: Topic, wanted: object) -> list[int]:
+        """The partitions that are meant; None means all."""
+        if wanted is None:
+            return list(range(topic.partition_count))
+        try:
+            index = int(str(wanted))
+        except ValueError:
+            raise Refused(400, f"{wanted!r} is no partition") from None
+        if not 0 <= index < topic.partition_count:
+            raise Refused(404, f"{topic.name} has {topic.partition_count} partitions, none is {index}")
+        return [index]
+
+    def _moments(self, topic: Topic, indexes: list[int]) -> list[tuple[int, Moment]]:
+        found = ((index, moment_of(self._broker, TopicPartition(topic.name, index))) for index in indexes)
+        return [(index, at) for index, at in found if at is not None]
+
+    def _respond(self, topic: Topic, partitions: list[dict[str, Any]]) -> web.Response:
+        now_ms = self._broker.clock.now_ms()
+        return web.json_response({"topic": topic.name, "now_ms": now_ms, "partitions": partitions})
+
+    # The questions
+
+    async def explain(self, request: web.Request) -> web.StreamResponse:
+        """Why each partition is or is not being compacted now."""
+        topic = self._topic(request)
+        indexes = self._indexes(topic, request.query.get("partition"))
+        return self._respond(topic, await self._explained(topic, indexes, {}))
+
+    async def explain_with_dry_run(self, request: web.Request) -> web.StreamResponse:
+        """As `explain`, and what a cleaning would give back."""
+        topic = self._topic(request)
+        body = await _body(request, {"partition": int})
+        indexes = self._indexes(topic, body.get("partition"))
+        runs = {}
+        if topic.config.is_compacted:
+            for index in indexes:
+                key = TopicPartition(topic.name, index)
+                runs[index] = await self._compactions.compact(key, Wish(is_dry=True), Progress(index))
+        return self._respond(topic, await self._explained(topic, indexes, runs))
+
+    async def _explained(
+        self, topic: Topic, indexes: list[int], runs: Mapping[int, dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        moments = self._moments(topic, indexes)
+        async with self._readers:
+            return await self._broker.run_blocking(explained, self._broker, topic, moments, runs)
+
+    async def history(self, request: web.Request) -> web.StreamResponse:
+        """What the cleaner did, oldest first."""
+        topic = self._topic(request)
+        indexes = self._indexes(topic, request.query.get("partition"))
+        runs_of = self._broker.cleanings.runs
+        return self._respond(
+            topic,
+            [
+                {"partition": index, "runs": runs_of(TopicPartition(topic.name, index), topic.topic_id)}
+                for index in indexes
+            ],
+        )
+
+    async def segments(self, request: web.Request) -> web.StreamResponse:
+        """Each segment, counted."""
+        topic = self._topic(request)
+        moments = self._moments(topic, self._indexes(topic, request.query.get("partition")))
+
+        def read() -> list[dict[str, Any]]:
+            return [_segments(self._broker, index, at) for index, at in moments]
+
+        async with self._readers:
+            return self._respond(topic, await self._broker.run_blocking(read))
+
+    async def seek(self, request: web.Request) -> web.StreamResponse:
+        """How a read finds an offset, or a time in ms since 1970."""
+        topic = self._topic(request)
+        index = self._indexes(topic, request.match_info["partition"])[0]
+        asked = {name: request.query[name] for name in ("offset", "time") if name in request.query}
+        if len(asked) != 1:
+            raise Refused(400, "ask for one: ?offset=N or ?time=MS")
+        (name, text), at = asked.popitem(), self._moments(topic, [index])
+        if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
+            raise Refused(400, f"{text!r} is no {name}")
+        if not at or at[0][1].log.offline_reason is not None:
+            raise Refused(503, f"partition {index} is offline")
+        explain = explain_offset if name == "offset" else explain_time
+        try:
+            async with self._readers:
+                answer = await self._broker.run_blocking(explain, at[0][1].log, int(text))
+        except (OffsetNotThere, TimeNotThere) as error:
+            raise Refused(404, str(error)) from error
+        return web.json_response({"topic": topic.name, "partition": index, **answer})
+
+    async def compact(self, request: web.Request) -> web.StreamResponse:
+        """Clean now, or count in a dry run. With `Accept: application/x-ndjson` progress comes as lines; the
+        last one is the answer.
+        """
+        topic = self._topic(request)
+        body = await _body(request, COMPACT_FIELDS)
+        indexes = self._indexes(topic, body.get("partition"))
+        wish = self._wish(topic, body)
+        if not (wish.config or topic.config).is_compacted:
+            policy = ",".join(sorted(topic.config.cleanup_policy)) or "none"
+            raise Refused(409, f"{topic.name} is not compacted: cleanup.policy is {policy}")
+        if request.headers.get("Accept") != LINES:
+            return self._respond(topic, [await self._compact(topic, index, wish) for index in indexes])
+        response = web.StreamResponse(headers={"Content-Type": LINES})
+        await response.prepare(request)
+        answers = []
+        for index in indexes:
+            progress = Progress(index)
+            running = asyncio.ensure_future(self._compact(topic, index, wish, progress))
+            while not (await asyncio.wait({running}, timeout=PROGRESS_SECONDS))[0]:
+                await response.write(_line(dataclasses.asdict(progress)))
+            answers.append(running.result())
+        final = {"topic": topic.name, "now_ms": self._broker.clock.now_ms(), "partitions": answers}
+        await response.write(_line(final))
+        await response.write_eof()
+        return response
+
+    def _wish(self, topic: Topic, body: Mapping[str, Any]) -> Wish:
+        settings, is_dry = body.get("set", {}), body.get("dry_run", False)
+        if settings and not is_dry:
+            raise Refused(400, "other settings are only for a dry run")
+        if not all(isinstance(value, str) for value in settings.values()):
+            raise Refused(400, "the values of settings are strings")
+        try:
+            config = self._compactions.settings(topic, settings)
+        except ConfigError as error:
+            raise Refused(400, error.message) from error
+        return Wish(roll=body.get("roll", False), is_dry=is_dry, config=config)
+
+    async def _compact(
+        self, topic: Topic, index: int, wish: Wish, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """The answer for one partition: the cleaning, and what the partition waits for afterwards."""
+        key = TopicPartition(topic.name, index)
+        answer = await self._compactions.compact(key, wish, progress or Progress(index))
+        after = await self._explained(topic, [index], {})
+        now = {name: after[0][name] for name in ("reason", "sentence")} if after else {}
+        return {"partition": index, **answer, "now": now}
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+async def _body(request: web.Request, fields: Mapping[str, type]) -> dict[str, Any]:
+    """The JSON object that was sent, nothing unknown in it; an empty body is an empty object."""
+    text = await request.text()
+    try:
+        body = json.loads(text) if text.strip() else {}
+    except ValueError as error:
+        raise Refused(400, f"the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Refused(400, "the body must be a JSON object")
+    for name, value in body.items():
+        if name not in fields:
+            raise Refused(400, f"unknown field {name!r}; there are {', '.join(fields)}")
+        if type(value) is not fields[name]:
+            raise Refused(400, f"field {name!r} must be of type {fields[name].__name__}")
+    return body
+
+
+def _segments(broker: Broker, index: int, at: Moment) -> dict[str, Any]:
+    """On an I/O thread."""
+    if at.log.offline_reason is not None:
+        return {"partition": index, "error": f"the log is offline: {at.log.offline_reason}", "segments": []}
+    found = broker.cleaner.assess(at.log)
+    return {
+        "partition": index,
+        "first_dirty_offset": found.first_dirty_offset,
+        "segments": [dataclasses.asdict(row) for row in segment_rows(at.log, found)],
+    }

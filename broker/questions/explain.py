@@ -1,0 +1,232 @@
+"""Why a partition is or is not being compacted now: one sentence, and the numbers behind it. Pure.
+
+The verdict is the cleaner's own (`cleaner/selection.py`), so that the answer can never differ from what the
+cleaner does; here it gets its words, and what has to happen before the partition is cleaned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from broker.questions.words import duration, moment, size
+from cleaner.quarantine import Uncleanable
+from cleaner.selection import Assessment, Reason
+from cleaner.statistics import LEFT_OUT_NAMES
+
+ELIGIBLE = "eligible"
+NOTHING_TO_GAIN = "nothing_to_gain"
+CLEANER_OFF = "The cleaner is off (log.cleaner.enable=false): only `kompakt topics compact` cleans."
+SHOWN_TRANSACTIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """An undecided transaction; `since_ms` is the timestamp of its first record, if that is known."""
+
+    producer_id: int
+    first_offset: int
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What of the topic's settings decides."""
+
+    cleanup_policy: str
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    segment_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A partition at one moment. `assessment` is None when the log could not be weighed: `problem` says why.
+
+    `gain` is what a dry run found, `last_gain` what the last cleaning removed; each in records.
+    """
+
+    settings: Settings
+    assessment: Assessment | None
+    problem: str | None
+    held: Uncleanable | None
+    transactions: tuple[OpenTransaction, ...]
+    active_bytes: int
+    rolls_after_ms: int | None
+    log_end_offset: int
+    pauses: int
+    is_cleaner_running: bool
+    gain: int | None = None
+    last_gain: int | None = None
+
+
+def bytes_until_eligible(assessment: Assessment) -> int | None:
+    """How many more closed dirty bytes lift the ratio above its threshold; None when none can."""
+    threshold = assessment.threshold
+    if threshold >= 1.0:
+        return None
+    missing = (threshold * assessment.total_bytes - assessment.cleanable_bytes) / (1.0 - threshold)
+    return max(0, ceil(missing) + 1)
+
+
+def code(facts: Facts) -> str:
+    """The verdict as one word."""
+    found = facts.assessment
+    if found is None:
+        return Reason.OFFLINE.name.lower()
+    if facts.gain == 0 and found.reason in (None, Reason.RATIO):
+        return NOTHING_TO_GAIN
+    return ELIGIBLE if found.reason is None else found.reason.name.lower()
+
+
+def sentence(facts: Facts) -> str:
+    """The verdict for a person."""
+    found = facts.assessment
+    if found is None:
+        return f"The log is offline: {facts.problem}."
+    words = _of_reason(facts, found)
+    if facts.gain == 0:
+        words = f"Nothing to gain: a cleaning would remove no record, each key is there once. {words}"
+    elif facts.last_gain == 0 and found.reason in (None, Reason.RATIO):
+        words += " The last cleaning removed nothing."
+    is_compacted = found.reason is not Reason.NOT_COMPACTED
+    return words if facts.is_cleaner_running or not is_compacted else f"{words} {CLEANER_OFF}"
+
+
+def _of_reason(facts: Facts, found: Assessment) -> str:
+    settings = facts.settings
+    match found.reason:
+        case None:
+            return _eligible(found, settings)
+        case Reason.RATIO:
+            return _ratio(found)
+        case Reason.NOT_COMPACTED:
+            return f"Not compacted: cleanup.policy is {settings.cleanup_policy}."
+        case Reason.IN_PROGRESS:
+            return "It is being cleaned right now."
+        case Reason.PAUSED:
+            return f"Its cleaning is paused, {facts.pauses} time{'s' * (facts.pauses != 1)}."
+        case Reason.UNCLEANABLE if facts.held is not None:
+            return (
+                f"It cannot be cleaned since {moment(facts.held.since_ms)}: {facts.held.error}. "
+                f"Tried {facts.held.failures} times, again at {moment(facts.held.retry_ms)}."
+            )
+        case Reason.OFFLINE:
+            return f"The log is offline: {facts.problem}."
+        case Reason.EMPTY:
+            return "Nothing is written yet."
+        case Reason.ACTIVE_SEGMENT:
+            return f"All that is dirty is in the active segment, which is still written. {_roll(facts)}"
+        case Reason.LAST_STABLE_OFFSET:
+            return _unstable(facts)
+        case Reason.COMPACTION_LAG:
+            until = (
+                ""
+                if found.next_eligible_ms is None
+                else f", the oldest until {moment(found.next_eligible_ms)}"
+            )
+            return (
+                f"All that is dirty is younger than min.compaction.lag.ms "
+                f"({duration(settings.min_compaction_lag_ms)}){until}."
+            )
+        case _:
+            return f"Nothing was written since the last cleaning, which reached offset {found.end}."
+
+
+def _eligible(found: Assessment, settings: Settings) -> str:
+    if found.dirty_ratio > found.threshold:
+        why = (
+            f"{size(found.cleanable_bytes)} of {size(found.total_bytes)} are dirty, a ratio of "
+            f"{found.dirty_ratio:.2f} above min.cleanable.dirty.ratio {found.threshold:g}"
+        )
+    else:
+        why = (
+            f"its oldest dirty record is {duration(found.compaction_delay_ms)} over "
+            f"max.compaction.lag.ms ({duration(settings.max_compaction_lag_ms)})"
+        )
+    return f"Due to be cleaned: {why}."
+
+
+def _ratio(found: Assessment) -> str:
+    missing = bytes_until_eligible(found)
+    words = (
+        f"Not dirty enough: {size(found.cleanable_bytes)} of {size(found.total_bytes)} are dirty, a ratio of "
+        f"{found.dirty_ratio:.2f}, not above min.cleanable.dirty.ratio {found.threshold:g}"
+    )
+    ways = [] if missing is None else [f"after {size(missing)} more in closed segments"]
+    if found.next_eligible_ms is not None:
+        ways.append(f"at {moment(found.next_eligible_ms)} by max.compaction.lag.ms")
+    return f"{words}; eligible {' or '.join(ways)}." if ways else f"{words}."
+
+
+def _roll(facts: Facts) -> str:
+    words = f"It holds {size(facts.active_bytes)} of {size(facts.settings.segment_bytes)} (segment.bytes)"
+    if facts.rolls_after_ms is None:
+        return f"{words} and is closed when full."
+    return f"{words} and is closed when full, or by the first record after {moment(facts.rolls_after_ms)}."
+
+
+def _unstable(facts: Facts) -> str:
+    found, open_ones = facts.assessment, facts.transactions
+    assert found is not None
+    where = f"the last stable offset stands at {found.first_uncleanable_offset} of {facts.log_end_offset}"
+    if not open_ones:
+        return f"All that is dirty is not flushed to disk yet: {where}."
+    told = [
+        f"the open transaction of producer {one.producer_id}"
+        + ("" if one.since_ms is None else f" since {moment(one.since_ms)}")
+        + f" (offset {one.first_offset})"
+        for one in open_ones[:SHOWN_TRANSACTIONS]
+    ]
+    more = len(open_ones) - len(told)
+    others = f" and {more} more" if more else ""
+    return f"Held back by {', '.join(told)}{others}: {where}."
+
+
+def numbers(facts: Facts) -> dict[str, Any]:
+    """Everything behind the sentence, as JSON has it."""
+    found, settings = facts.assessment, facts.settings
+    answer: dict[str, Any] = {
+        "reason": code(facts),
+        "sentence": sentence(facts),
+        "cleanup_policy": settings.cleanup_policy,
+        "min_compaction_lag_ms": settings.min_compaction_lag_ms,
+        "max_compaction_lag_ms": settings.max_compaction_lag_ms,
+        "is_cleaner_running": facts.is_cleaner_running,
+        "pauses": facts.pauses,
+        "active_bytes": facts.active_bytes,
+        "segment_bytes": settings.segment_bytes,
+        "rolls_after_ms": facts.rolls_after_ms,
+        "open_transactions": [
+            {"producer_id": one.producer_id, "first_offset": one.first_offset, "since_ms": one.since_ms}
+            for one in facts.transactions
+        ],
+        "uncleanable": None,
+    }
+    if facts.held is not None:
+        answer["uncleanable"] = {
+            "error": facts.held.error,
+            "since_ms": facts.held.since_ms,
+            "failures": facts.held.failures,
+            "retry_ms": facts.held.retry_ms,
+        }
+    if found is not None:
+        answer |= _weights(found)
+    return answer
+
+
+def _weights(found: Assessment) -> dict[str, Any]:
+    return {
+        "first_dirty_offset": found.first_dirty_offset,
+        "first_uncleanable_offset": found.first_uncleanable_offset,
+        "cleanable_to_offset": found.end,
+        "clean_bytes": found.clean_bytes,
+        "cleanable_bytes": found.cleanable_bytes,
+        "uncleanable_bytes": {name: found.uncleanable_bytes[why] for why, name in LEFT_OUT_NAMES.items()},
+        "dirty_ratio": found.dirty_ratio,
+        "min_cleanable_dirty_ratio": found.threshold,
+        "bytes_until_eligible": bytes_until_eligible(found) if found.reason is Reason.RATIO else None,
+        "next_eligible_ms": found.next_eligible_ms,
+        "compaction_delay_ms": found.compaction_delay_ms,
+    }

@@ -1,0 +1,109 @@
+"""What the cleaner did, kept across restarts: the latest cleanings of each partition, one record of
+`__kompakt_metadata` a partition.
+
+    {"name": "prices-0", "type": "cleanings"}   {"id": "0f…", "runs": [{"cause": "asked for", …}, …]}
+
+The topic's id keeps a topic that was made anew from inheriting the history of its namesake. A history that
+cannot be written is no reason to stop cleaning: it is logged and the next run writes it whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import KafkaError
+from protocol.records import encode_batch
+from storage.layout import TopicPartition, partition_directory_name
+from storage.types import Origin
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from cleaner.results import CleanResult
+
+logger = logging.getLogger(__name__)
+
+CLEANINGS = "cleanings"
+RUNS_KEPT = 32
+Run = dict[str, Any]
+
+
+def run_of(result: CleanResult) -> Run:
+    """One cleaning as it is kept and shown: from, to, before, after, seconds, reason."""
+    return {
+        "started_ms": result.started_ms,
+        "seconds": round(result.seconds, 3),
+        "cause": result.cause,
+        "first_dirty_offset": result.first_dirty_offset,
+        "end_offset": result.end_offset,
+        "records_before": result.records_read,
+        "records_after": result.records_kept,
+        "bytes_before": result.bytes_read,
+        "bytes_after": result.bytes_written,
+        "segments_before": result.segments_read,
+        "segments_after": result.segments_written,
+        "keys": max(0, result.records_kept - result.tombstones_kept),
+        "tombstones": result.tombstones_kept,
+        "removed": dict(result.removed),
+    }
+
+
+class CleaningHistory:
+    """Owned by: event loop; `note` may be called on any thread, `restore` before the broker listens."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._runs: dict[str, tuple[str, list[Run]]] = {}
+        """by directory name: the topic's id and its runs, oldest first"""
+
+    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """Take over what `__kompakt_metadata` holds; what is not understood is left out."""
+        for (kind, name), value in state.items():
+            runs = value.get("runs")
+            if kind == CLEANINGS and isinstance(runs, list):
+                self._runs[name] = (str(value.get("id")), runs)
+
+    def note(self, result: CleanResult) -> None:
+        """A cleaning was finished."""
+        self._loop.call_soon_threadsafe(self._note, result)
+
+    def _note(self, result: CleanResult) -> None:
+        partition = self._broker.partitions.get(result.topic_partition)
+        if partition is None:
+            return
+        name = partition_directory_name(result.topic_partition)
+        topic_id = partition.topic_id
+        runs = [*self.runs(result.topic_partition, topic_id), run_of(result)][-RUNS_KEPT:]
+        self._runs[name] = (str(topic_id), runs)
+        self._append(name, {"id": str(topic_id), "runs": runs})
+
+    def runs(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> list[Run]:
+        """The latest cleanings of a partition, oldest first."""
+        of, runs = self._runs.get(partition_directory_name(topic_partition), ("", []))
+        return runs if of == str(topic_id) else []
+
+    def forget(self, topic: str, partition_count: int) -> None:
+        """The topic is deleted."""
+        for index in range(partition_count):
+            name = partition_directory_name(TopicPartition(topic, index))
+            if self._runs.pop(name, None) is not None:
+                self._append(name, None)
+
+    def _append(self, name: str, value: Mapping[str, Any] | None) -> None:
+        from broker.topics import METADATA_PARTITION
+
+        partition = self._broker.partitions[METADATA_PARTITION]
+        now_ms = self._broker.clock.now_ms()
+        key = json.dumps({"name": name, "type": CLEANINGS}, separators=(",", ":")).encode()
+        payload = None if value is None else json.dumps(value, separators=(",", ":")).encode()
+        try:
+            partition.append(
+                encode_batch([(now_ms, key, payload, ())], now_ms=now_ms), now_ms, Origin.COORDINATOR
+            )
+        except KafkaError as error:
+            logger.warning("the history of %s could not be written: %s", name, error)

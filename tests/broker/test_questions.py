@@ -1,0 +1,319 @@
+"""Goal: a person who asks why a topic is not compacted gets the true reason, and can have it compacted.
+
+Method: a broker in the loop whose clock stands still and whose cleaner is off; each reason is brought about
+with real records, and asked for over HTTP. Answers are compared with what the log really holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from protocol.control import Marker, encode_marker
+from protocol.records import encode_batch
+from storage.layout import TopicPartition
+from storage.log import Log
+from storage.types import Origin
+from tests.broker.conftest import World
+
+MakeWorld = Callable[..., Awaitable[World]]
+HOUR_MS = 3_600_000
+MIN_LAG = "min.compaction.lag.ms"
+MAX_LAG = "max.compaction.lag.ms"
+
+
+class Asker:
+    """HTTP requests to the broker of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def send(
+        self, method: str, path: str, body: object = None, **headers: str
+    ) -> tuple[int, dict[str, str], str]:
+        url = f"http://127.0.0.1:{self.world.broker.http.port}{path}"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(
+                method,
+                url,
+                data=None if body is None else json.dumps(body).encode(),
+                headers={name.replace("_", "-"): text for name, text in headers.items()},
+            ) as answer,
+        ):
+            return answer.status, dict(answer.headers), await answer.text()
+
+    async def get(self, path: str, status: int = 200) -> dict[str, Any]:
+        got, _, text = await self.send("GET", f"/api/topics/{path}")
+        assert got == status, text
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+    async def post(self, path: str, body: object, status: int = 200) -> dict[str, Any]:
+        got, _, text = await self.send("POST", f"/api/topics/{path}", body, Content_Type="application/json")
+        assert got == status, text
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+    async def why(self, reason: str, *parts: str) -> dict[str, Any]:
+        """The answer about partition 0 of topic t, whose reason and words must be these."""
+        answer: dict[str, Any] = (await self.get("t/explain"))["partitions"][0]
+        assert answer["reason"] == reason, answer["sentence"]
+        for part in parts:
+            assert part in answer["sentence"]
+        return answer
+
+    async def compact(self, **body: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = (await self.post("t/compact", body))["partitions"][0]
+        return answer
+
+
+@pytest.fixture
+async def asker(make_world: MakeWorld) -> Asker:
+    return Asker(await make_world(http_port="0"))
+
+
+def log_of(world: World, partition: int = 0, topic: str = "t") -> Log:
+    return world.broker.partitions[TopicPartition(topic, partition)].log
+
+
+async def put(world: World, *pairs: tuple[str, str | None], partition: int = 0, roll: bool = False) -> None:
+    """One batch of each pair, flushed; `roll` closes the segment behind it."""
+    served = world.broker.partitions[TopicPartition("t", partition)]
+    now_ms = world.clock.now_ms()
+    for key, value in pairs:
+        served.append(world.batch((key.encode(), None if value is None else value.encode())), now_ms)
+    if roll:
+        served.log.roll(now_ms)
+    waited = served.when_flushed(served.log.log_end_offset)
+    if waited is not None:
+        await waited
+
+
+def compacted(world: World, **overrides: str) -> None:
+    world.topic("t", cleanup_policy="compact", **overrides)
+
+
+# Why
+
+
+async def test_a_topic_that_is_not_compacted(asker: Asker) -> None:
+    asker.world.topic("t")
+    answer = await asker.why("not_compacted", "cleanup.policy is delete")
+    assert answer["dry_run"] is None
+    assert "log.cleaner.enable" not in answer["sentence"]
+
+
+async def test_nothing_is_written(asker: Asker) -> None:
+    compacted(asker.world)
+    await asker.why("empty", "Nothing is written", "log.cleaner.enable=false")
+
+
+async def test_only_the_active_segment(asker: Asker) -> None:
+    """W1: the commonest reason; the answer says when the segment is closed."""
+    compacted(asker.world, segment_ms=str(HOUR_MS))
+    await put(asker.world, ("a", "1"), ("a", "2"))
+    answer = await asker.why("active_segment", "active segment", "by the first record after")
+    assert answer["rolls_after_ms"] == asker.world.clock.now_ms() + HOUR_MS
+    assert answer["uncleanable_bytes"]["active"] == answer["active_bytes"] == log_of(asker.world).size_bytes
+
+
+async def test_the_ratio_is_too_low_and_how_much_is_missing(asker: Asker) -> None:
+    compacted(asker.world, min_cleanable_dirty_ratio="0.6")
+    world = asker.world
+    await put(world, *((f"k{index}", "v" * 100) for index in range(20)), roll=True)
+    await asker.compact()
+    await put(world, *((f"n{index}", "v" * 100) for index in range(10)), roll=True)
+    answer = await asker.why("ratio", "Not dirty enough", "ratio of 0.33", "0.6")
+    missing = answer["bytes_until_eligible"]
+    clean, dirty = answer["clean_bytes"], answer["cleanable_bytes"]
+    assert dirty + missing > 0.6 * (clean + dirty + missing)
+    assert dirty + missing - 2 <= 0.6 * (clean + dirty + missing - 2)
+    assert answer["next_eligible_ms"] is None
+
+
+async def test_the_ratio_is_too_low_but_the_longest_lag_comes(asker: Asker) -> None:
+    compacted(asker.world, min_cleanable_dirty_ratio="1.0", **{MAX_LAG.replace(".", "_"): str(HOUR_MS)})
+    world = asker.world
+    await put(world, ("a", "1"), ("a", "2"), roll=True)
+    written_ms = world.clock.now_ms()
+    answer = await asker.why("ratio", "by max.compaction.lag.ms")
+    assert answer["bytes_until_eligible"] is None
+    assert answer["next_eligible_ms"] == written_ms + HOUR_MS + 1
+    world.clock.advance(HOUR_MS + 1)
+    answer = await asker.why("eligible", "over max.compaction.lag.ms")
+    assert answer["compaction_delay_ms"] == 1
+
+
+async def test_eligible(asker: Asker) -> None:
+    compacted(asker.world)
+    await put(asker.world, ("a", "1"), ("a", "2"), roll=True)
+    answer = await asker.why("eligible", "Due to be cleaned", "ratio of 1.00 above", "The cleaner is off")
+    assert answer["next_eligible_ms"] == asker.world.clock.now_ms()
+
+
+async def test_too_young(asker: Asker) -> None:
+    compacted(asker.world, min_compaction_lag_ms=str(2 * HOUR_MS))
+    world = asker.world
+    await put(world, ("a", "1"), ("a", "2"), roll=True)
+    answer = await asker.why("compaction_lag", "younger than min.compaction.lag.ms (2 h)", "UTC")
+    assert answer["next_eligible_ms"] == world.clock.now_ms() + 2 * HOUR_MS + 1
+    assert answer["uncleanable_bytes"]["lag"] > 0
+    world.clock.advance(2 * HOUR_MS + 1)
+    await asker.why("eligible")
+
+
+async def test_an_open_transaction(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    began_ms = world.clock.now_ms()
+    partition = world.broker.partitions[TopicPartition("t", 0)]
+    begun = world.batch((b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    partition.append(begun, began_ms, Origin.COORDINATOR)
+    world.clock.advance(HOUR_MS)
+    await put(world, ("a", "2"), roll=True)
+    answer = await asker.why(
+        "last_stable_offset", "open transaction of producer 7", "since 2023-11-14", "(offset 0)"
+    )
+    assert answer["open_transactions"] == [{"producer_id": 7, "first_offset": 0, "since_ms": began_ms}]
+    marker = encode_batch(
+        [(began_ms, *encode_marker(Marker(True)), ())],
+        producer_id=7, producer_epoch=0, is_transactional=True, is_control=True, now_ms=began_ms,
+    )  # fmt: skip
+    partition.append(marker, began_ms, Origin.COORDINATOR)
+    await put(world, ("b", "1"), roll=True)
+    await asker.why("eligible")
+
+
+async def test_uncleanable_since_and_when_it_is_tried_again(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    await put(world, ("a", "1"), ("a", "2"), roll=True)
+    path = log_of(world).segments[0].file.path
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert "error" in await asker.compact()
+    answer = await asker.why("uncleanable", "cannot be cleaned since", "again at")
+    assert answer["uncleanable"]["failures"] == 1
+    assert answer["uncleanable"]["retry_ms"] > world.clock.now_ms()
+    path.write_bytes(content)
+    assert "error" not in await asker.compact()
+    await asker.why("nothing_dirty")
+
+
+async def test_paused_offline_and_being_cleaned(asker: Asker) -> None:
+    compacted(asker.world)
+    world, key = asker.world, TopicPartition("t", 0)
+    await put(world, ("a", "1"), ("a", "2"), roll=True)
+    world.broker.cleaner.pause(key)
+    assert (await asker.why("paused", "paused, 1 time"))["pauses"] == 1
+    assert "paused" in (await asker.compact())["error"]
+    world.broker.cleaner.resume(key)
+    work = world.broker.cleaner.grab()
+    assert work is not None
+    await asker.why("in_progress", "right now")
+    assert "being cleaned" in (await asker.compact())["error"]
+    cleaner = world.broker.cleaner.make_cleaner(lambda size: None)
+    await world.broker.run_blocking(world.broker.cleaner.clean, cleaner, work)
+    await asker.why("nothing_dirty", "reached offset 2")
+    log_of(world).take_offline("its disk failed")
+    answer = await asker.why("offline", "its disk failed")
+    assert "clean_bytes" not in answer
+    log_of(world).offline_reason = None
+
+
+async def test_nothing_to_gain(asker: Asker) -> None:
+    """Unique keys: only a dry run can know, or the last cleaning."""
+    compacted(asker.world)
+    await put(asker.world, ("a", "1"), ("b", "2"), roll=True)
+    await asker.why("eligible")
+    answer = (await asker.post("t/explain", {}))["partitions"][0]
+    assert answer["reason"] == "nothing_to_gain"
+    assert answer["dry_run"]["records_after"] == answer["dry_run"]["records_before"] == 2
+    assert log_of(asker.world).segments[0].base_offset == 0
+    await asker.compact()
+    await put(asker.world, ("c", "3" * 500), roll=True)
+    await asker.why("eligible", "The last cleaning removed nothing")
+
+
+async def test_every_partition_or_one(asker: Asker) -> None:
+    asker.world.topic("t", 3, cleanup_policy="compact")
+    answer = await asker.get("t/explain")
+    assert [one["partition"] for one in answer["partitions"]] == [0, 1, 2]
+    answer = await asker.get("t/explain?partition=1")
+    assert [one["partition"] for one in answer["partitions"]] == [1]
+    await asker.get("t/explain?partition=3", 404)
+    await asker.get("t/explain?partition=x", 400)
+    await asker.get("none/explain", 404)
+
+
+# Segments
+
+
+async def test_segments_are_counted_and_their_states_told(asker: Asker) -> None:
+    compacted(asker.world, min_compaction_lag_ms=str(HOUR_MS))
+    world = asker.world
+    await put(world, ("a", "1"), ("a", "2"), ("b", "1"), roll=True)
+    first_ms = world.clock.now_ms()
+    world.clock.advance(2 * HOUR_MS)
+    await asker.compact()
+    await put(world, ("a", "3"), roll=True)
+    world.clock.advance(HOUR_MS + 1)
+    await put(world, ("a", "4"), ("a", "5"), roll=True)
+    await put(world, ("a", "6"))
+    rows = (await asker.get("t/segments"))["partitions"][0]["segments"]
+    assert [row["state"] for row in rows] == ["clean", "dirty", "lagging", "active"]
+    assert [(row["base_offset"], row["end_offset"]) for row in rows] == [(0, 3), (3, 4), (4, 6), (6, 7)]
+    assert [row["records"] for row in rows] == [2, 1, 2, 1]
+    assert [row["holes"] for row in rows] == [1, 0, 0, 0]
+    assert rows[0]["min_timestamp"] == rows[0]["max_timestamp"] == first_ms
+    log = log_of(world)
+    assert [row["size_bytes"] for row in rows] == [one.size_bytes for one in log.segments]
+    assert rows[0]["file"] == "00000000000000000000.log"
+
+
+async def test_segments_with_a_tombstones_horizon_and_of_other_policies(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    await put(world, ("a", "1"), ("a", None), roll=True)
+    await asker.compact()
+    row = (await asker.get("t/segments"))["partitions"][0]["segments"][0]
+    assert (row["records"], row["min_timestamp"]) == (1, world.clock.now_ms())
+    world.topic("plain")
+    rows = (await asker.get("plain/segments"))["partitions"][0]["segments"]
+    assert [(row["state"], row["records"], row["min_timestamp"]) for row in rows] == [("active", 0, None)]
+
+
+# Seek
+
+
+async def test_an_offset_is_found_in_five_steps(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    await put(world, ("a", "1"), ("b", "2"), roll=True)
+    await put(world, ("c", "3"))
+    answer = await asker.get("t/partitions/0/seek?offset=1")
+    assert len(answer["steps"]) == 5
+    assert answer["found"]["base_offset"] == 1
+    assert answer["note"] is None
+    assert (await asker.get("t/partitions/0/seek?offset=2"))["note"] is not None
+    assert "ends at 3" in (await asker.get("t/partitions/0/seek?offset=9", 404))["error"]
+
+
+async def test_a_time_is_found(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    await put(world, ("a", "1"), roll=True)
+    world.clock.advance(HOUR_MS)
+    await put(world, ("b", "2"), roll=True)
+    at_ms = world.clock.now_ms()
+    answer = await asker.get(f"t/partitions/0/seek?time={at_ms - 1}")
+    assert (answer["offset"], len(answer["time_steps"]), len(answer["steps"])) == (1, 3, 5)
+    assert "segment 1" in answer["time_steps"][0]
+    assert "newest" in (await asker.get(f"t/partitions/0/seek?time={at_ms + 1}", 404))["error"]
+    for bad in ("", "?offset=1&time=2", "?offset=x", "?offset=-1", f"?time={2**63}"):
+        await asker.get(f"t/partitions/0/seek{bad}", 400)

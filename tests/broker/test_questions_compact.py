@@ -1,0 +1,275 @@
+"""Goal: compacting by hand does what it says, a dry run writes nothing and tells the same numbers, what was
+done is remembered, and no web page can start it.
+
+Method: as in test_questions.py, a broker in the loop asked over HTTP; its log is read back by a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.layout import TopicPartition
+from tests.broker.client import until
+from tests.broker.conftest import World
+from tests.broker.test_questions import HOUR_MS, Asker, MakeWorld, compacted, log_of, put
+
+KEY = TopicPartition("t", 0)
+
+
+@pytest.fixture
+async def asker(make_world: MakeWorld) -> Asker:
+    return Asker(await make_world(http_port="0"))
+
+
+def files(world: World) -> dict[str, bytes]:
+    directory: Path = log_of(world).directory
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+async def test_w2_compact_now_with_before_and_after(asker: Asker) -> None:
+    compacted(asker.world, min_cleanable_dirty_ratio="1.0")
+    world = asker.world
+    await put(world, ("a", "1"), ("b", "1"), ("a", "2"), ("b", None), roll=True)
+    before = log_of(world).size_bytes
+    answer = await asker.compact()
+    assert (answer["records_before"], answer["records_after"], answer["keys"]) == (4, 2, 1)
+    assert answer["removed"]["superseded"] == 2
+    assert (answer["log_bytes_before"], answer["log_bytes_after"]) == (before, log_of(world).size_bytes)
+    assert answer["is_complete"]
+    assert answer["now"]["reason"] == "nothing_dirty"
+    client = await world.connect()
+    assert [(one.key, one.value) for one in await world.records(client)] == [(b"a", b"2"), (b"b", None)]
+
+
+async def test_roll_lets_the_active_segment_be_cleaned(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    await put(world, ("a", "1"), ("a", "2"))
+    answer = await asker.compact()
+    assert (answer["records_before"], answer["now"]["reason"]) == (0, "active_segment")
+    answer = await asker.compact(roll=True)
+    assert (answer["records_before"], answer["records_after"]) == (2, 1)
+    assert len(log_of(world).segments) == 2
+
+
+async def test_a_roll_needs_no_flush_by_others(asker: Asker) -> None:
+    """What was just appended and not flushed is flushed first, else the last stable offset would hold it."""
+    compacted(asker.world)
+    partition = asker.world.broker.partitions[KEY]
+    now_ms = asker.world.clock.now_ms()
+    for value in (b"1", b"2"):
+        partition.append(asker.world.batch((b"a", value)), now_ms)
+    assert (await asker.compact(roll=True))["records_after"] == 1
+
+
+async def test_w3_a_dry_run_tells_the_same_and_writes_nothing(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    await put(world, *((f"k{index % 7}", "v" * index) for index in range(40)), ("k1", None), roll=True)
+    before = files(world)
+    dry = await asker.compact(dry_run=True, roll=True)
+    assert files(world) == before
+    assert world.broker.cleanings.runs(KEY, log_of(world).topic_id) == []
+    real = await asker.compact()
+    for name in ("records_before", "records_after", "bytes_before", "bytes_after", "keys", "removed"):
+        assert dry[name] == real[name]
+    assert dry["log_bytes_after"] == real["log_bytes_after"]
+    assert dry["is_dry"]
+
+
+async def test_w3_what_if_other_settings_held(asker: Asker) -> None:
+    compacted(asker.world, min_compaction_lag_ms=str(HOUR_MS))
+    world = asker.world
+    await put(world, ("a", "1"), ("a", "2"), roll=True)
+    answer = await asker.compact(dry_run=True)
+    assert (answer["records_before"], "min.compaction.lag.ms" in answer["held_back_by"]) == (0, True)
+    answer = await asker.compact(dry_run=True, set={"min.compaction.lag.ms": "0"})
+    assert (answer["records_before"], answer["records_after"]) == (2, 1)
+    assert answer["held_back_by"] is None
+    world.topic("plain")
+    await asker.post("plain/compact", {"dry_run": True}, 409)
+    answer = await asker.post("plain/compact", {"dry_run": True, "set": {"cleanup.policy": "compact"}})
+    assert answer["partitions"][0]["records_before"] == 0
+
+
+async def test_a_dry_run_leaves_what_is_set_aside(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    await put(world, ("a", "1"), ("a", "2"), roll=True)
+    path = log_of(world).segments[0].file.path
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert "error" in await asker.compact(dry_run=True)
+    assert world.broker.cleaner.uncleanable(KEY) is None
+    path.write_bytes(content)
+
+
+async def test_a_map_too_small_takes_several_rounds(make_world: MakeWorld) -> None:
+    asker = Asker(
+        await make_world(
+            http_port="0",
+            log_cleaner_dedupe_buffer_size="1048576",
+            log_cleaner_io_buffer_load_factor="0.0002",
+        )
+    )
+    compacted(asker.world)
+    await put(asker.world, *((f"k{index % 30}", "v") for index in range(60)), roll=True)
+    answer = await asker.compact()
+    assert answer["rounds"] > 1
+    assert answer["is_complete"]
+    assert (answer["records_before"], answer["records_after"]) == (60, 30)
+    assert answer["removed"]["superseded"] == 30
+
+
+async def test_progress_comes_as_lines(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cleaning that is held up at its first chunk is seen on its way; the last line is the answer."""
+    monkeypatch.setattr("broker.http_api.PROGRESS_SECONDS", 0.01)
+    compacted(asker.world)
+    await put(asker.world, ("a", "1"), ("a", "2"), roll=True)
+    go_on, chunks = threading.Event(), []
+
+    def hold(size: int, check: Any) -> None:
+        chunks.append(size)
+        go_on.wait(60)
+
+    monkeypatch.setattr(asker.world.broker.cleaner.throttle, "take", hold)
+    headers = {"Accept": "application/x-ndjson", "Content_Type": "application/json"}
+    asking = asyncio.ensure_future(asker.send("POST", "/api/topics/t/compact", {}, **headers))
+    await until(lambda: chunks)
+    assert (await asker.why("in_progress"))["dry_run"] is None
+    go_on.set()
+    status, _, text = await asking
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert status == 200
+    assert lines[0]["partition"] == 0
+    assert any(line["bytes_done"] > 0 for line in lines[:-1])
+    assert lines[-1]["partitions"][0]["records_after"] == 1
+
+
+async def test_stopping_the_broker_aborts_it(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    asker = Asker(await make_world(http_port="0"))
+    world = asker.world
+    compacted(world)
+    await put(world, ("a", "1"), ("a", "2"), roll=True)
+    chunks: list[int] = []
+    never = threading.Event()
+
+    def hold(size: int, check: Any) -> None:
+        chunks.append(size)
+        while True:
+            check()
+            never.wait(0.01)
+
+    monkeypatch.setattr(world.broker.cleaner.throttle, "take", hold)
+    asking = asyncio.ensure_future(asker.post("t/compact", {}))
+    await until(lambda: chunks)
+    await world.broker.http.stop()
+    await asyncio.wait([asking])
+    assert world.broker.cleaner.statistics.aborted_runs == 1
+    assert log_of(world).segments[0].size_bytes > 0
+
+
+# What was done
+
+
+async def test_w22_history_survives_a_restart_and_a_cleaning_of_its_own(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    for value in ("1", "2"):
+        await put(world, ("a", value), ("a", value), roll=True)
+        world.clock.advance(HOUR_MS)
+        await asker.compact()
+    runs = (await asker.get("t/history"))["partitions"][0]["runs"]
+    assert [(run["first_dirty_offset"], run["end_offset"]) for run in runs] == [(0, 2), (2, 4)]
+    assert [run["cause"] for run in runs] == ["asked for", "asked for"]
+    assert [run["records_before"] for run in runs] == [2, 3]
+    await asker.post("__kompakt_metadata/compact", {"roll": True})
+    await world.restart()
+    assert (await asker.get("t/history"))["partitions"][0]["runs"] == runs
+    assert (await asker.get("__kompakt_metadata/history"))["partitions"][0]["runs"] != []
+
+
+async def test_w22_the_cleaners_own_runs_say_why(make_world: MakeWorld) -> None:
+    asker = Asker(await make_world(http_port="0", log_cleaner_enable="true", log_cleaner_backoff_ms="10"))
+    world = asker.world
+    compacted(world)
+    await put(world, ("a", "1"), ("a", "2"), roll=True)
+    topic_id = log_of(world).topic_id
+    await until(lambda: world.broker.cleanings.runs(KEY, topic_id))
+    run = (await asker.get("t/history"))["partitions"][0]["runs"][0]
+    assert run["cause"] == "dirty ratio 1.00 above 0.5"
+    assert "log.cleaner.enable" not in (await asker.why("nothing_dirty"))["sentence"]
+
+
+async def test_history_is_bounded_and_a_new_topic_has_none(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    await put(world, ("a", "1"), roll=True)
+    for _ in range(35):
+        await asker.compact()
+    assert len((await asker.get("t/history"))["partitions"][0]["runs"]) == 32
+    await world.broker.topics.delete("t")
+    compacted(world)
+    assert (await asker.get("t/history"))["partitions"][0]["runs"] == []
+    await world.restart()
+    assert (await asker.get("t/history"))["partitions"][0]["runs"] == []
+
+
+# Who may
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content_Type": "text/plain"}, 415),
+        ({"Content_Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content_Type": "application/json", "Origin": "http://evil.example"}, 403),
+        ({"Content_Type": "application/json", "Origin": "null"}, 403),
+        ({"Content_Type": "application/json", "Origin": "http://127.0.0.1:1"}, 403),
+        ({"Content_Type": "application/json", "Sec_Fetch_Site": "cross-site"}, 403),
+        (
+            {
+                "Content_Type": "application/json",
+                "Origin": "http://evil.example:9644",
+                "Host": "evil.example:9644",
+            },
+            403,
+        ),
+        ({"Content_Type": "application/json; charset=utf-8"}, 200),
+        ({"Content_Type": "application/json", "Origin": "http://localhost:9", "Host": "localhost:9"}, 200),
+        ({"Content_Type": "application/json", "Origin": "http://[::1]:9", "Host": "[::1]:9"}, 200),
+    ],
+)
+async def test_a_web_page_cannot_compact(asker: Asker, headers: dict[str, str], status: int) -> None:
+    """The last but three: an attacker's name that resolves to this machine."""
+    compacted(asker.world)
+    await put(asker.world, ("a", "1"), ("a", "2"), roll=True)
+    got, answered, text = await asker.send("POST", "/api/topics/t/compact", {}, **headers)
+    assert got == status, text
+    assert "Access-Control-Allow-Origin" not in answered
+    runs = asker.world.broker.cleanings.runs(KEY, log_of(asker.world).topic_id)
+    assert bool(runs) == (status == 200)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [[], "x", {"partition": "0"}, {"partition": True}, {"roll": 1}, {"unknown": 1}, {"set": {"a": "b"}}]
+    + [{"dry_run": True, "set": settings} for settings in ({"no.such": "1"}, {"segment.bytes": 1})],
+)
+async def test_bodies_that_are_none(asker: Asker, body: object) -> None:
+    compacted(asker.world)
+    assert (await asker.post("t/compact", body, 400))["error"]
+
+
+async def test_not_while_starting(asker: Asker) -> None:
+    compacted(asker.world)
+    asker.world.broker.is_ready = False
+    await asker.get("t/explain", 503)
+    asker.world.broker.is_ready = True
+    assert (await asker.send("GET", "/api/topics/t/compact"))[0] == 405
