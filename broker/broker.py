@@ -141,7 +141,10 @@ class Broker:
             await self._start_http()  # it may take long: let it be watched
         self.topics.load()
         await self.run_blocking(
-            self.logs.open_all, self.topics.config_of, config.num_recovery_threads_per_data_dir
+            self.logs.open_all,
+            self.topics.config_of,
+            config.num_recovery_threads_per_data_dir,
+            self.topics.id_of,
         )
         self._has_opened_logs = True
         self.topics.reconcile()

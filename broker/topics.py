@@ -67,7 +67,7 @@ class Topic:
 
 
 class TopicRegistry:
-    """Owned by: event loop; `load` and `config_of` may run on any thread before the broker listens.
+    """Owned by: event loop; `load`, `config_of` and `id_of` may run on any thread before the broker listens.
 
     Start: `load()` reads the log (blocking) and sets the broker's dynamic settings; then the logs are opened
     (`config_of` says how); then `reconcile()` serves them all, makes what is missing, ends what was being
@@ -100,6 +100,11 @@ class TopicRegistry:
         """The values that hold for a topic; those of an unknown one delete nothing."""
         topic = self._topics.get(name)
         return topic.config if topic is not None else self._resolve(name, adopted_overrides(name))
+
+    def id_of(self, name: str) -> uuid.UUID | None:
+        """The id of a topic; None when it is unknown."""
+        topic = self._topics.get(name)
+        return None if topic is None else topic.topic_id
 
     # Start
 
@@ -337,6 +342,7 @@ class TopicRegistry:
             await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
             if topic_partition in broker.logs.logs:
                 broker.logs.delete(topic_partition)
+        await broker.run_blocking(broker.logs.sync_deleted)
         broker.cleanings.forget(topic.name, topic.partition_count)
         self._append(TOPIC, topic.name, None)
         del self._deleting[topic.name]

@@ -52,9 +52,8 @@ __all__ = ["Log", "Slice"]
 logger = logging.getLogger(__name__)
 
 PREFIX_BYTES = 16  # of a batch: what the log writes anew
-PASSING = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
-)  # the next append may well succeed
+# the next append may well succeed
+PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
 class Log:
@@ -122,7 +121,7 @@ class Log:
         known_id = read_topic_id(disk, directory)
         log_id = known_id or topic_id or uuid.uuid4()
         if known_id is None:  # first of all: where a full disk refuses it, no file is left open
-            write_topic_id(disk, directory, log_id)
+            path = write_topic_id(disk, directory, log_id)
         loaded = recovery.load(
             recovery.LoadRequest(
                 disk=disk,
@@ -138,7 +137,7 @@ class Log:
         )
         log = cls(topic_partition, log_id, directory, config, loaded, disk, removals or Removals(), limits)
         if known_id is None:
-            log._unsynced.append(log._sync_directory)
+            log._unsynced += [lambda: sync_file(disk, path), log._sync_directory]
         if is_new:
             log._unsynced += [log._sync_directory, lambda: disk.sync_directory(log.directory.parent)]
         return log
@@ -255,11 +254,11 @@ class Log:
     def _begin_epoch(self, base_offset: int) -> None:
         if self.leader_epochs.assign(self.leader_epoch, base_offset):
             try:
-                write_leader_epochs(self.disk, self.directory, self.leader_epochs.entries)
+                path = write_leader_epochs(self.disk, self.directory, self.leader_epochs.entries)
             except OSError as error:
                 self.leader_epochs.truncate_from_end(base_offset)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
-            self._unsynced.append(self._sync_directory)
+            self._unsynced += [lambda: sync_file(self.disk, path), self._sync_directory]
 
     def _sync_directory(self) -> None:
         self.disk.sync_directory(self.directory)
@@ -354,9 +353,7 @@ class Log:
     # Reading
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool = True) -> Slice:
-        """Whole batches from the one that holds `offset` (or comes next) on, none at or above
-        `upper_offset`.
-        """
+        """Whole batches from the one with `offset` (or the next) on, none at or above `upper_offset`."""
         if self.offline_reason is not None:
             raise self._offline()
         end = self.log_end_offset
@@ -442,26 +439,23 @@ class Log:
         if not count or self.offline_reason is not None:
             return Expired(0, 0, lambda: None)
         if count == len(self.segments):
-            self.roll(now_ms)
+            try:
+                self.roll(now_ms)
+            except KafkaError as error:  # the disk is full: all the more must the others go
+                logger.warning("the last segment of %s stays: %s", self.name, error.message)
+                count -= 1
         before = self.size_bytes
-        work = self._list.drop_front(count, now_ms + config.file_delete_delay_ms)
+        try:
+            work = self._list.drop_front(count, now_ms + config.file_delete_delay_ms)
+        except OSError as error:
+            self.take_offline(f"expired segments cannot be renamed: {error}")
+            return Expired(0, 0, lambda: None)
         self._advance_log_start(self.segments[0].base_offset)
         return Expired(count, before - self.size_bytes, work)
 
     def snapshot(self) -> LogSnapshot:
         """This log at this moment, for the cleaner."""
-        return LogSnapshot(
-            topic_partition=self.topic_partition,
-            topic_id=self.topic_id,
-            directory=self.directory,
-            config=self.config,
-            segments=self.segments,
-            log_start_offset=self.log_start_offset,
-            last_stable_offset=self.last_stable_offset,
-            high_watermark=self.high_watermark,
-            log_end_offset=self.log_end_offset,
-            active_producers=self.producers.active_producers(),
-        )
+        return LogSnapshot.of(self)
 
     def replace_segments(
         self, sources: Sequence[Segment], cleaned: Sequence[CleanedSegment], now_ms: int = 0
@@ -471,7 +465,13 @@ class Log:
         When all of them are gone, or the log is offline, the job removes the cleaned files instead.
         """
         present = () if self.offline_reason is not None else sources
-        return SwapJob(self._list.replace(present, cleaned, now_ms + self.config.file_delete_delay_ms))
+        before = self.segments
+        try:
+            return SwapJob(self._list.replace(present, cleaned, now_ms + self.config.file_delete_delay_ms))
+        except OSError as error:
+            if self.segments is not before:  # neither the old names nor the new ones: a restart sorts it out
+                self.take_offline(f"a swap was left half done: {error}")
+            raise
 
     # The end
 

@@ -57,8 +57,11 @@ class DataDirectory:
         self.path = path
         self._disk = disk
         try:
+            missing = [one for one in (path, *path.parents) if not one.exists()]
             path.mkdir(parents=True, exist_ok=True)
             self._lock = self._take_lock()
+            for made in missing:
+                disk.sync_directory(made.parent)
         except OSError as error:
             raise DataDirectoryError(f"{path} cannot be used as a data directory: {error}") from error
         self.cleaner_checkpoint = OffsetCheckpoint(path / layout.CLEANER_CHECKPOINT, disk)
@@ -243,9 +246,14 @@ class LogManager:
 
     # Opening
 
-    def open_all(self, config_of: Callable[[str], TopicConfig], threads: int) -> None:
+    def open_all(
+        self,
+        config_of: Callable[[str], TopicConfig],
+        threads: int,
+        topic_id_of: Callable[[str], uuid.UUID | None] = lambda topic: None,
+    ) -> None:
         """Open every log there is, so many a directory at a time; one that cannot be opened is left out,
-        said why.
+        said why. `topic_id_of` helps a log whose `partition.metadata` a power cut emptied.
         """
         work = [
             (directory, topic_partition)
@@ -259,7 +267,7 @@ class LogManager:
             directory, topic_partition = item
             config = config_of(topic_partition.topic)
             try:
-                self._open(directory, topic_partition, config, None)
+                self._open(directory, topic_partition, config, topic_id_of(topic_partition.topic))
             except (OSError, KafkaError) as error:
                 path = directory.path / layout.partition_directory_name(topic_partition)
                 reason = f"it could not be opened: {error}"
@@ -338,6 +346,11 @@ class LogManager:
         path = log.mark_deleted()
         self._deleted.append(path)
         log.abandon()
+
+    def sync_deleted(self) -> None:
+        """On a thread: what was deleted so far stays deleted, whatever another disk forgets of it."""
+        for parent in {path.parent for path in tuple(self._deleted)}:
+            self._disk.sync_directory(parent)
 
     def remove_deleted(self) -> int:
         """On a thread: unlink what was deleted and whose time has come; how many directories and segments."""

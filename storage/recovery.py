@@ -415,7 +415,7 @@ def _load_epochs(disk: Disk, directory: Path, segments: list[Segment]) -> Leader
         with contextlib.suppress(KafkaError):
             for table in segment.tables():
                 _note_epochs(epochs, table)
-    if epochs.entries:
+    if epochs.entries or (directory / layout.LEADER_EPOCH_CHECKPOINT).exists():  # a damaged one
         write_leader_epochs(disk, directory, epochs.entries)
     return epochs
 

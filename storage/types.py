@@ -17,6 +17,7 @@ from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
+    from storage.log import Log
     from storage.segment import Segment
 
 
@@ -79,6 +80,21 @@ class LogSnapshot(NamedTuple):
     high_watermark: int
     log_end_offset: int
     active_producers: Mapping[int, LastRecord]
+
+    @classmethod
+    def of(cls, log: Log) -> LogSnapshot:
+        return cls(
+            topic_partition=log.topic_partition,
+            topic_id=log.topic_id,
+            directory=log.directory,
+            config=log.config,
+            segments=log.segments,
+            log_start_offset=log.log_start_offset,
+            last_stable_offset=log.last_stable_offset,
+            high_watermark=log.high_watermark,
+            log_end_offset=log.log_end_offset,
+            active_producers=log.producers.active_producers(),
+        )
 
 
 class FlushJob:
