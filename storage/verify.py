@@ -78,6 +78,8 @@ def _checkpoint_problems(path: Path, ends: dict[layout.TopicPartition, int]) -> 
     if not path.exists():
         return
     lines = path.read_text().splitlines()
+    if not lines:  # Kafka makes the files when it starts, and writes them when there is something to write
+        return
     if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
         yield "is damaged"
         return

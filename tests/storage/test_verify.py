@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from storage import layout
+from storage.checkpoint import OffsetCheckpoint
 from storage.verify import verify_data_directory, verify_log
 from tests.storage.builders import LogBuilder, batch
 from tests.storage.conftest import MakeLog
@@ -80,7 +82,7 @@ def test_checkpoints_of_a_data_directory(log: LogBuilder) -> None:
     root = log.directory.parent
     path = root / "cleaner-offset-checkpoint"
     assert verify_data_directory(root) == []
-    for text in ("0\n1\norders 2 4\n", "0\n2\norders 2 3\n", "", "0\n1\norders x 3\n"):
+    for text in ("0\n1\norders 2 4\n", "0\n2\norders 2 3\n", "0\n", "0\n1\norders x 3\n"):
         path.write_text(text)
         assert verify_data_directory(root)
     path.write_text("0\n1\norders 2 3\n")
@@ -92,3 +94,12 @@ def test_a_log_in_use_is_right(make_log: MakeLog) -> None:
     for _ in range(12):
         log.append()
         assert verify_log(log.directory) == []
+
+
+def test_a_checkpoint_that_kafka_made_and_never_wrote_is_good(log: LogBuilder) -> None:
+    checkpoint = log.directory.parent / layout.CLEANER_CHECKPOINT
+    checkpoint.write_bytes(b"")
+    assert verify_data_directory(log.directory.parent) == []
+    assert OffsetCheckpoint(checkpoint).read() == {}
+    checkpoint.write_bytes(b"0\n")
+    assert verify_data_directory(log.directory.parent) == [f"{checkpoint.name}: is damaged"]
