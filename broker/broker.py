@@ -80,6 +80,7 @@ class Broker:
         )
         self.cleanings = CleaningHistory(self)
         self.cleaner.on_cleaned = self.cleanings.note
+        self.cleaner.on_set_aside = self.cleanings.note_failure
         self.cleaner_pool = CleanerPool(self.cleaner)
         self.background = Background(self)
         self.http: HttpServer

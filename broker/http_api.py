@@ -23,6 +23,7 @@ from broker.questions.partitions import Moment, explained, moment_of
 from broker.questions.seek import TimeNotThere, explain_offset, explain_time
 from broker.questions.segments import segment_rows
 from config.definition import ConfigError
+from protocol.errors import KafkaError
 from storage.explain import OffsetNotThere
 from storage.layout import TopicPartition
 
@@ -35,6 +36,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LINES = "application/x-ndjson"
 PROGRESS_SECONDS = 0.2
 READERS = 2
+MOST_WAITING = 16
 COMPACT_FIELDS = {"partition": int, "roll": bool, "dry_run": bool, "set": dict}
 OWN_NAMES = ("localhost",)
 
@@ -78,6 +80,8 @@ class HttpApi:
                 return await handler(request)
             except Refused as refused:
                 return web.json_response({"error": str(refused)}, status=refused.status)
+            except KafkaError as error:
+                return web.json_response({"error": str(error)}, status=500)
 
         return answer
 
@@ -127,9 +131,11 @@ class HttpApi:
         found = ((index, moment_of(self._broker, TopicPartition(topic.name, index))) for index in indexes)
         return [(index, at) for index, at in found if at is not None]
 
-    def _respond(self, topic: Topic, partitions: list[dict[str, Any]]) -> web.Response:
-        now_ms = self._broker.clock.now_ms()
-        return web.json_response({"topic": topic.name, "now_ms": now_ms, "partitions": partitions})
+    async def _respond(self, topic: Topic, partitions: list[dict[str, Any]]) -> web.Response:
+        """Thousands of segments make a long text: it is written on an I/O thread."""
+        answer = {"topic": topic.name, "now_ms": self._broker.clock.now_ms(), "partitions": partitions}
+        text = await self._broker.run_blocking(json.dumps, answer)
+        return web.Response(text=text, content_type="application/json")
 
     # The questions
 
@@ -137,7 +143,7 @@ class HttpApi:
         """Why each partition is or is not being compacted now."""
         topic = self._topic(request)
         indexes = self._indexes(topic, request.query.get("partition"))
-        return self._respond(topic, await self._explained(topic, indexes, {}))
+        return await self._respond(topic, await self._explained(topic, indexes, {}))
 
     async def explain_with_dry_run(self, request: web.Request) -> web.StreamResponse:
         """As `explain`, and what a cleaning would give back."""
@@ -149,7 +155,7 @@ class HttpApi:
             for index in indexes:
                 key = TopicPartition(topic.name, index)
                 runs[index] = await self._compactions.compact(key, Wish(is_dry=True), Progress(index))
-        return self._respond(topic, await self._explained(topic, indexes, runs))
+        return await self._respond(topic, await self._explained(topic, indexes, runs))
 
     async def _explained(
         self, topic: Topic, indexes: list[int], runs: Mapping[int, dict[str, Any]]
@@ -163,7 +169,7 @@ class HttpApi:
         topic = self._topic(request)
         indexes = self._indexes(topic, request.query.get("partition"))
         runs_of = self._broker.cleanings.runs
-        return self._respond(
+        return await self._respond(
             topic,
             [
                 {"partition": index, "runs": runs_of(TopicPartition(topic.name, index), topic.topic_id)}
@@ -180,7 +186,7 @@ class HttpApi:
             return [_segments(self._broker, index, at) for index, at in moments]
 
         async with self._readers:
-            return self._respond(topic, await self._broker.run_blocking(read))
+            return await self._respond(topic, await self._broker.run_blocking(read))
 
     async def seek(self, request: web.Request) -> web.StreamResponse:
         """How a read finds an offset, or a time in ms since 1970."""
@@ -210,11 +216,13 @@ class HttpApi:
         body = await _body(request, COMPACT_FIELDS)
         indexes = self._indexes(topic, body.get("partition"))
         wish = self._wish(topic, body)
+        if self._compactions.waiting >= MOST_WAITING:
+            raise Refused(429, f"{MOST_WAITING} compactions wait already")
         if not (wish.config or topic.config).is_compacted:
             policy = ",".join(sorted(topic.config.cleanup_policy)) or "none"
             raise Refused(409, f"{topic.name} is not compacted: cleanup.policy is {policy}")
         if request.headers.get("Accept") != LINES:
-            return self._respond(topic, [await self._compact(topic, index, wish) for index in indexes])
+            return await self._respond(topic, [await self._compact(topic, index, wish) for index in indexes])
         response = web.StreamResponse(headers={"Content-Type": LINES})
         await response.prepare(request)
         answers = []

@@ -115,6 +115,8 @@ class CleanerManager:
         self._next_retention_ms = 0
         self.on_cleaned: Callable[[CleanResult], None] = lambda result: None
         """told of every cleaning that was finished, on the thread that did it"""
+        self.on_set_aside: Callable[[TopicPartition, Uncleanable], None] = lambda topic_partition, why: None
+        """told of every cleaning that failed, likewise"""
 
     # States
 
@@ -359,6 +361,7 @@ class CleanerManager:
             "%s cannot be cleaned (%s); tried again in %d s",
             log.name, added.error, (added.retry_ms - now_ms) // 1000, exc_info=error,
         )  # fmt: skip
+        self.on_set_aside(log.topic_partition, added)
 
     # Retention of compact,delete
 

@@ -34,8 +34,8 @@ def explain(
         return
     for number, step in enumerate([*answer.get("time_steps", []), *answer["steps"]], 1):
         print(f"{number}. {step}")
-    if answer["note"] is not None:
-        print(f"({answer['note']})")
+    for note in answer["notes"]:
+        print(f"({note})")
 
 
 def _milliseconds(text: str) -> int:

@@ -117,7 +117,7 @@ def _progress(topic: str) -> Iterator[Callable[[dict[str, Any]], None]]:
         def show(line: dict[str, Any]) -> None:
             index = line["partition"]
             if index not in tasks:
-                tasks[index] = bar.add_task(f"{topic}-{index}")
+                tasks[index] = bar.add_task(f"{topic}-{index}", total=None)
             bar.update(tasks[index], completed=line["bytes_done"], total=line["bytes_at_most"] or None)
 
         yield show
@@ -169,20 +169,24 @@ def history(
 
     out = console()
     headings = ("partition", "started", "why", "dirty offsets", "records", "bytes", "seconds", "removed")
-    rows = [
-        (
-            f"{topic}-{one['partition']}",
-            time_cell(run["started_ms"]),
-            run["cause"],
-            f"{run['first_dirty_offset']} to {run['end_offset']}",
-            pair(run["records_before"], run["records_after"]),
-            pair(run["bytes_before"], run["bytes_after"]),
-            run["seconds"],
-            removed_words(run["removed"]),
-        )
-        for one in answer["partitions"]
-        for run in one["runs"]
-    ]
+    rows = []
+    for one in answer["partitions"]:
+        for run in one["runs"]:
+            head = (f"{topic}-{one['partition']}", time_cell(run["started_ms"]))
+            if "error" in run:
+                rows.append((*head, f"failed {run['failures']}×: {run['error']}", *[None] * 5))
+                continue
+            rows.append(
+                (
+                    *head,
+                    run["cause"],
+                    f"{run['first_dirty_offset']} to {run['end_offset']}",
+                    pair(run["records_before"], run["records_after"]),
+                    pair(run["bytes_before"], run["bytes_after"]),
+                    run["seconds"],
+                    removed_words(run["removed"]),
+                )
+            )
     if rows:
         out.print(table(headings, rows))
     else:

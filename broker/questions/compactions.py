@@ -91,6 +91,8 @@ class Compactions:
         self._one_at_a_time = asyncio.Semaphore(1)
         self._running: TopicPartition | None = None
         self._is_stopping = False
+        self.waiting = 0
+        """how many wait for their turn or are being done"""
 
     def settings(self, topic: Topic, overrides: Mapping[str, str]) -> TopicConfig | None:
         """The topic's settings with `overrides` on top; ConfigError when they cannot hold."""
@@ -102,6 +104,15 @@ class Compactions:
         self, topic_partition: TopicPartition, wish: Wish, progress: Progress
     ) -> dict[str, Any]:
         """Clean one partition, or only count; what was found, or why not under "error"."""
+        self.waiting += 1
+        try:
+            return await self._in_turn(topic_partition, wish, progress)
+        finally:
+            self.waiting -= 1
+
+    async def _in_turn(
+        self, topic_partition: TopicPartition, wish: Wish, progress: Progress
+    ) -> dict[str, Any]:
         async with self._one_at_a_time:
             if self._is_stopping:
                 return {"error": "the broker stops"}

@@ -107,11 +107,8 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
             return "It is being cleaned right now."
         case Reason.PAUSED:
             return f"Its cleaning is paused, {facts.pauses} time{'s' * (facts.pauses != 1)}."
-        case Reason.UNCLEANABLE if facts.held is not None:
-            return (
-                f"It cannot be cleaned since {moment(facts.held.since_ms)}: {facts.held.error}. "
-                f"Tried {facts.held.failures} times, again at {moment(facts.held.retry_ms)}."
-            )
+        case Reason.UNCLEANABLE:
+            return _uncleanable(facts.held)
         case Reason.OFFLINE:
             return f"The log is offline: {facts.problem}."
         case Reason.EMPTY:
@@ -146,6 +143,15 @@ def _eligible(found: Assessment, settings: Settings) -> str:
             f"max.compaction.lag.ms ({duration(settings.max_compaction_lag_ms)})"
         )
     return f"Due to be cleaned: {why}."
+
+
+def _uncleanable(held: Uncleanable | None) -> str:
+    if held is None:  # released while it was asked
+        return "It could not be cleaned, and is tried again now."
+    return (
+        f"It cannot be cleaned since {moment(held.since_ms)}: {held.error}. "
+        f"Failed {held.failures} time{'s' * (held.failures != 1)}, tried again at {moment(held.retry_ms)}."
+    )
 
 
 def _ratio(found: Assessment) -> str:
@@ -213,6 +219,8 @@ def numbers(facts: Facts) -> dict[str, Any]:
         }
     if found is not None:
         answer |= _weights(found)
+        if found.reason is Reason.UNCLEANABLE and facts.held is not None:
+            answer["next_eligible_ms"] = facts.held.retry_ms
     return answer
 
 

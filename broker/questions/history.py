@@ -3,8 +3,9 @@
 
     {"name": "prices-0", "type": "cleanings"}   {"id": "0f…", "runs": [{"cause": "asked for", …}, …]}
 
-The topic's id keeps a topic that was made anew from inheriting the history of its namesake. A history that
-cannot be written is no reason to stop cleaning: it is logged and the next run writes it whole.
+A run that failed has an "error" instead, and how often it failed so in a row. The topic's id keeps a topic
+that was made anew from inheriting the history of its namesake. A history that cannot be written is no
+reason to stop cleaning: it is logged and the next run writes it whole.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import KafkaError
@@ -23,6 +24,7 @@ from storage.types import Origin
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from cleaner.quarantine import Uncleanable
     from cleaner.results import CleanResult
 
 logger = logging.getLogger(__name__)
@@ -53,7 +55,7 @@ def run_of(result: CleanResult) -> Run:
 
 
 class CleaningHistory:
-    """Owned by: event loop; `note` may be called on any thread, `restore` before the broker listens."""
+    """Owned by: event loop; `note...` may be called on any thread, `restore` before the broker listens."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -70,15 +72,28 @@ class CleaningHistory:
 
     def note(self, result: CleanResult) -> None:
         """A cleaning was finished."""
-        self._loop.call_soon_threadsafe(self._note, result)
+        run = run_of(result)
+        self._loop.call_soon_threadsafe(self._add, result.topic_partition, lambda runs: [*runs, run])
 
-    def _note(self, result: CleanResult) -> None:
-        partition = self._broker.partitions.get(result.topic_partition)
+    def note_failure(self, topic_partition: TopicPartition, why: Uncleanable) -> None:
+        """A cleaning failed; the same failure again is counted with the one before."""
+        now_ms = self._broker.clock.now_ms()
+
+        def add(runs: list[Run]) -> list[Run]:
+            before = runs[-1] if runs else {}
+            if before.get("error") == why.error:
+                return [*runs[:-1], {**before, "failures": before["failures"] + 1, "last_ms": now_ms}]
+            return [*runs, {"started_ms": now_ms, "error": why.error, "failures": 1, "last_ms": now_ms}]
+
+        self._loop.call_soon_threadsafe(self._add, topic_partition, add)
+
+    def _add(self, topic_partition: TopicPartition, change: Callable[[list[Run]], list[Run]]) -> None:
+        partition = self._broker.partitions.get(topic_partition)
         if partition is None:
             return
-        name = partition_directory_name(result.topic_partition)
+        name = partition_directory_name(topic_partition)
         topic_id = partition.topic_id
-        runs = [*self.runs(result.topic_partition, topic_id), run_of(result)][-RUNS_KEPT:]
+        runs = change(self.runs(topic_partition, topic_id))[-RUNS_KEPT:]
         self._runs[name] = (str(topic_id), runs)
         self._append(name, {"id": str(topic_id), "runs": runs})
 

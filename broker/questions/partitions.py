@@ -4,12 +4,14 @@ rest read on an I/O thread.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from broker.questions.explain import Facts, OpenTransaction, Settings, numbers
 from broker.questions.words import LAST_MS
+from protocol.errors import KafkaError
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def moment_of(broker: Broker, topic_partition: TopicPartition) -> Moment | None:
     partition = broker.partitions.get(topic_partition)
     if partition is None:
         return None
-    runs = broker.cleanings.runs(topic_partition, partition.topic_id)
+    runs = [one for one in broker.cleanings.runs(topic_partition, partition.topic_id) if "removed" in one]
     return Moment(
         partition.log,
         partition.log.producers.open_transactions(),
@@ -75,8 +77,10 @@ def _open_transactions(at: Moment) -> tuple[OpenTransaction, ...]:
     """The oldest first, with the time of their first record."""
     found = []
     for producer_id, first_offset in sorted(at.transactions.items(), key=lambda item: item[1]):
-        header = next((one for one, _ in at.log.scan(first_offset)), None)
-        since_ms = None if header is None or header.base_timestamp < 0 else header.base_timestamp
+        since_ms = None
+        with contextlib.suppress(KafkaError, OSError):  # a damaged segment has its own sentence
+            header = next((one for one, _ in at.log.scan(first_offset)), None)
+            since_ms = None if header is None or header.base_timestamp < 0 else header.base_timestamp
         found.append(OpenTransaction(producer_id, first_offset, since_ms))
     return tuple(found)
 

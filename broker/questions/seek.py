@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.questions.words import moment
-from storage.explain import ReadExplanation, explain_read
+from storage.explain import OffsetNotThere, ReadExplanation, explain_read
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -24,6 +24,8 @@ class TimeNotThere(Exception):
 
 def explain_offset(log: Log, offset: int) -> dict[str, Any]:
     """The five steps to `offset`; `OffsetNotThere` when the log does not reach so far."""
+    if offset < log.log_start_offset:
+        raise OffsetNotThere(f"offset {offset} is gone: the log starts at {log.log_start_offset}")
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return _answer(log, explain_read(log.directory, offset))
@@ -34,10 +36,13 @@ def explain_offset(log: Log, offset: int) -> dict[str, Any]:
 
 
 def _answer(log: Log, found: ReadExplanation) -> dict[str, Any]:
-    active = log.segments[-1]
-    note = None
-    if found.base_offset == active.base_offset:
-        note = "this is the active segment: its index is in memory and becomes a file when it is closed"
+    notes = []
+    if found.base_offset == log.segments[-1].base_offset:
+        notes.append(
+            "this is the active segment: its index is in memory and becomes a file when it is closed"
+        )
+    if found.target >= log.high_watermark:
+        notes.append(f"consumers do not see it yet: the high watermark is {log.high_watermark}")
     return {
         "offset": found.target,
         "steps": found.steps(),
@@ -57,7 +62,7 @@ def _answer(log: Log, found: ReadExplanation) -> dict[str, Any]:
             "base_offset": found.found.base_offset,
             "last_offset": found.found.last_offset,
         },
-        "note": note,
+        "notes": notes,
     }
 
 

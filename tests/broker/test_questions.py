@@ -189,6 +189,30 @@ async def test_an_open_transaction(asker: Asker) -> None:
     await asker.why("eligible")
 
 
+async def test_what_is_not_flushed_yet(asker: Asker) -> None:
+    """The last stable offset can also wait for the disk, with no transaction open."""
+    compacted(asker.world)
+    await put(asker.world, ("a", "1"), ("a", "2"), roll=True)
+    log_of(asker.world).high_watermark = 1  # as long as the flush lasts
+    await asker.why("last_stable_offset", "not flushed to disk yet", "stands at 1 of 2")
+    log_of(asker.world).high_watermark = 2
+
+
+async def test_many_open_transactions_are_told_in_short(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    partition = world.broker.partitions[TopicPartition("t", 0)]
+    for producer_id in range(5):
+        begun = world.batch(
+            (b"a", b"1"), producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        partition.append(begun, world.clock.now_ms(), Origin.COORDINATOR)
+    await put(world, ("a", "2"), roll=True)
+    answer = await asker.why("last_stable_offset", "producer 0", "producer 2", "and 2 more")
+    assert [one["producer_id"] for one in answer["open_transactions"]] == [0, 1, 2, 3, 4]
+    assert "producer 3" not in answer["sentence"]
+
+
 async def test_uncleanable_since_and_when_it_is_tried_again(asker: Asker) -> None:
     compacted(asker.world)
     world = asker.world
@@ -197,9 +221,9 @@ async def test_uncleanable_since_and_when_it_is_tried_again(asker: Asker) -> Non
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert "error" in await asker.compact()
-    answer = await asker.why("uncleanable", "cannot be cleaned since", "again at")
+    answer = await asker.why("uncleanable", "cannot be cleaned since", "Failed 1 time,", "again at")
     assert answer["uncleanable"]["failures"] == 1
-    assert answer["uncleanable"]["retry_ms"] > world.clock.now_ms()
+    assert answer["uncleanable"]["retry_ms"] == answer["next_eligible_ms"] > world.clock.now_ms()
     path.write_bytes(content)
     assert "error" not in await asker.compact()
     await asker.why("nothing_dirty")
@@ -299,9 +323,22 @@ async def test_an_offset_is_found_in_five_steps(asker: Asker) -> None:
     answer = await asker.get("t/partitions/0/seek?offset=1")
     assert len(answer["steps"]) == 5
     assert answer["found"]["base_offset"] == 1
-    assert answer["note"] is None
-    assert (await asker.get("t/partitions/0/seek?offset=2"))["note"] is not None
+    assert answer["notes"] == []
+    assert "active segment" in (await asker.get("t/partitions/0/seek?offset=2"))["notes"][0]
     assert "ends at 3" in (await asker.get("t/partitions/0/seek?offset=9", 404))["error"]
+
+
+async def test_offsets_that_are_gone_or_not_seen_yet(asker: Asker) -> None:
+    asker.world.topic("t")
+    world = asker.world
+    await put(world, ("a", "1"), ("b", "2"))
+    log_of(world).delete_records(1)
+    assert "starts at 1" in (await asker.get("t/partitions/0/seek?offset=0", 404))["error"]
+    partition = world.broker.partitions[TopicPartition("t", 0)]
+    partition.append(world.batch((b"c", b"3")), world.clock.now_ms())
+    log = log_of(world)
+    log.high_watermark = 2  # as long as the flush lasts
+    assert "high watermark is 2" in (await asker.get("t/partitions/0/seek?offset=2"))["notes"][-1]
 
 
 async def test_a_time_is_found(asker: Asker) -> None:

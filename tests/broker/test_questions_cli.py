@@ -19,6 +19,7 @@ from broker.cli import app
 from broker.cli.tables import cell, removed_words
 from broker.questions.words import duration, moment, size
 from tests.process import BrokerProcess, free_port
+from tests.waiting import wait_for
 
 runner = CliRunner()
 START_MS = 1_700_000_000_000
@@ -30,6 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process = BrokerProcess(
         tmp_path_factory.mktemp("questions") / "data", {"log.cleaner.backoff.ms": "100000000"}
     ).start()
+    wait_for(lambda: "kompakt is ready" in process.log(), "its HTTP listener")
     settings = {"bootstrap.servers": process.bootstrap}
     admin = AdminClient(settings)
     for made in admin.create_topics(

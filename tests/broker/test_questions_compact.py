@@ -207,6 +207,32 @@ async def test_w22_the_cleaners_own_runs_say_why(make_world: MakeWorld) -> None:
     assert "log.cleaner.enable" not in (await asker.why("nothing_dirty"))["sentence"]
 
 
+async def test_w22_failures_are_told_and_counted(asker: Asker) -> None:
+    compacted(asker.world)
+    world = asker.world
+    await put(world, ("a", "1"), ("a", "2"), roll=True)
+    path = log_of(world).segments[0].file.path
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    began_ms = world.clock.now_ms()
+    await asker.compact()
+    world.clock.advance(HOUR_MS)
+    await asker.compact()
+    path.write_bytes(content)
+    await asker.compact()
+    failed, done = (await asker.get("t/history"))["partitions"][0]["runs"]
+    assert (failed["failures"], failed["started_ms"]) == (2, began_ms)
+    assert failed["last_ms"] == began_ms + HOUR_MS
+    assert "checksum" in failed["error"]
+    assert done["records_after"] == 1
+
+
+async def test_a_queue_of_compactions_has_an_end(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.http_api.MOST_WAITING", 0)
+    compacted(asker.world)
+    await asker.post("t/compact", {}, 429)
+
+
 async def test_history_is_bounded_and_a_new_topic_has_none(asker: Asker) -> None:
     compacted(asker.world)
     world = asker.world
