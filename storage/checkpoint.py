@@ -91,13 +91,14 @@ def read_leader_epochs(disk: Disk, directory: Path) -> list[tuple[int, int]] | N
         return None
 
 
-def write_leader_epochs(disk: Disk, directory: Path, entries: Sequence[tuple[int, int]]) -> None:
-    """Not synced here: the batches say the same, and the next flush job syncs the directory."""
+def write_leader_epochs(disk: Disk, directory: Path, entries: Sequence[tuple[int, int]]) -> Path:
+    """The file. Not synced here: the batches say the same, and the next flush job syncs both."""
     path = directory / layout.LEADER_EPOCH_CHECKPOINT
     temporary = path.with_name(path.name + ".tmp")
     rows = [f"{epoch} {start_offset}" for epoch, start_offset in entries]
     write_whole(disk, temporary, _with_head(rows), is_durable=False)
     disk.rename(temporary, path)
+    return path
 
 
 def encode_uuid(value: uuid.UUID) -> str:
@@ -131,10 +132,12 @@ def read_topic_id(disk: Disk, directory: Path) -> uuid.UUID | None:
         return None
 
 
-def write_topic_id(disk: Disk, directory: Path, topic_id: uuid.UUID) -> None:
-    """Not synced here: the first flush of the log syncs the directory."""
+def write_topic_id(disk: Disk, directory: Path, topic_id: uuid.UUID) -> Path:
+    """The file. Not synced here: the first flush of the log syncs it, and the directory."""
+    path = directory / layout.PARTITION_METADATA
     text = f"version: {VERSION}\ntopic_id: {encode_uuid(topic_id)}\n"
-    write_whole(disk, directory / layout.PARTITION_METADATA, text.encode(), is_durable=False)
+    write_whole(disk, path, text.encode(), is_durable=False)
+    return path
 
 
 def read_properties(disk: Disk, path: Path) -> dict[str, str] | None:
