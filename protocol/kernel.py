@@ -26,3 +26,15 @@ def kernel(function: F) -> F:
         # Neither the source's directory nor the user's is writable: slower to start, but it starts.
         compiled = numba.njit(nogil=True, boundscheck=True)(function)
     return compiled
+
+
+def unchecked_kernel(function: F) -> F:
+    """As `kernel` without bounds checks: for few lines whose indices have been seen to be good."""
+    compiled: F
+    try:
+        compiled = numba.njit(nogil=True, cache=True, boundscheck=False)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        compiled = numba.njit(nogil=True, boundscheck=False)(function)
+    return compiled

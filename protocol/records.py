@@ -97,9 +97,7 @@ class Record(NamedTuple):
 
 def as_array(buffer: Buffer) -> Bytes:
     """A read-only uint8 view of `buffer`: the one type that the kernels are compiled for."""
-    view = numpy.frombuffer(buffer, numpy.uint8)
-    view.flags.writeable = False
-    return view
+    return numpy.frombuffer(memoryview(buffer).toreadonly(), numpy.uint8)
 
 
 def _frozen(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
