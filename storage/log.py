@@ -111,9 +111,7 @@ class Log:
         limits: LogLimits | None = None,
         segment_recovered: Callable[[], None] = lambda: None,
     ) -> Log:
-        """The log of `directory`, made if missing, repaired unless it was shut down cleanly. May take
-        long.
-        """
+        """The log of `directory`, made if missing, repaired unless shut down cleanly. May take long."""
         limits = limits or LogLimits()
         is_new = not directory.exists()
         if is_new:
@@ -135,7 +133,8 @@ class Log:
                 segment_recovered=segment_recovered,
             )
         )
-        log = cls(topic_partition, log_id, directory, config, loaded, disk, removals or Removals(), limits)
+        removals = Removals() if removals is None else removals  # an empty one is false
+        log = cls(topic_partition, log_id, directory, config, loaded, disk, removals, limits)
         if known_id is None:
             log._unsynced += [lambda: sync_file(disk, path), log._sync_directory]
         if is_new:

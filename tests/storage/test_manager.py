@@ -349,3 +349,18 @@ def test_checkpoints_may_be_written_while_logs_come_and_go(managers: Managers) -
 
 def test_the_defaults_of_a_topic_serve() -> None:
     assert TopicConfig().flush_messages == 1
+
+
+def test_files_of_expired_segments_leave_the_disk(managers: Managers) -> None:
+    """Also those of the very first log, which finds nothing waiting for its removal."""
+    managers.topic_config = topic_config(segment_bytes=4 * SIZE, retention_bytes=8 * SIZE)
+    manager = managers.start()
+    log = managers.create(manager, ORDERS[0], 40)
+    log.flush()
+    expired = log.expire(NOW_MS)
+    assert expired.removed_segments > 0
+    expired.run()
+    assert list(log.directory.glob("*.deleted"))
+    managers.now_ms += log.config.file_delete_delay_ms
+    assert manager.remove_deleted() == expired.removed_segments
+    assert not list(log.directory.glob("*.deleted"))
