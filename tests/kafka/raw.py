@@ -62,6 +62,9 @@ class Raw:
         creatable = asked(name=topic, num_partitions=partitions, replication_factor=1, configs=configs)
         (made,) = self.ask(CreateTopicsRequest(topics=[creatable]), VERSIONS["create"]).topics
         assert made.error_code == 0, made
+        self.wait_for_leader(topic)
+
+    def wait_for_leader(self, topic: str) -> None:
         wait_for(lambda: self.list_offset(topic, -1)[0] == 0, f"a leader of {topic}")
 
     def configure(self, topic: str, settings: Mapping[str, str]) -> None:

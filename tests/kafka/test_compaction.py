@@ -20,34 +20,13 @@ from protocol.compression import Codec
 from tests.kafka import compare, sequences
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.raw import Raw
+from tests.kafka.sides import SETTINGS, Side, clean
 from tests.kafka.tools import Tools
 from tests.process import BrokerProcess
-from tests.waiting import wait_for
 
-SETTINGS = {"log.cleaner.backoff.ms": "50", "log.cleaner.threads": "1", "log.initial.task.delay.ms": "0"}
 HOUR_MS = 60 * 60 * 1000
 
 Start = Callable[..., KafkaBroker]
-
-
-@dataclass
-class Side:
-    """One of the two brokers."""
-
-    data: Path
-    raw: Raw
-
-    def segments(self, topic: str) -> list[int]:
-        return sorted(int(path.stem) for path in (self.data / f"{topic}-0").glob("*.log"))
-
-    def cleaned_to(self, topic: str) -> int:
-        path = self.data / "cleaner-offset-checkpoint"
-        lines = path.read_text().splitlines()[2:] if path.exists() else []
-        places = {name: int(offset) for name, _, offset in map(str.split, lines)}
-        return places.get(topic, 0)
-
-    def wait_until_cleaned(self, topic: str, end: int) -> None:
-        wait_for(lambda: self.cleaned_to(topic) >= end, f"{topic} clean up to {end} in {self.data}")
 
 
 @dataclass
@@ -92,20 +71,6 @@ def write(pair: Pair, topic: str, made: sequences.Round) -> int:
     return int(bases[0])
 
 
-def clean(pair: Pair, topics: dict[str, int]) -> None:
-    """Let both clean each topic up to its offset."""
-    for topic in topics:
-        for side in pair.sides:
-            side.raw.configure(topic, sequences.DIRTY_ALWAYS)
-    for topic, end in topics.items():
-        for side in pair.sides:
-            side.wait_until_cleaned(topic, end)
-            assert side.cleaned_to(topic) == end, f"{topic} in {side.data}"
-    for topic in topics:
-        for side in pair.sides:
-            side.raw.configure(topic, sequences.DIRTY_NEVER)
-
-
 def live(pair: Pair, seeds: Sequence[int], *, is_large: bool = False) -> list[str]:
     """Make the seeds' topics, live their rounds; the topics."""
     old_ms = int(time.time() * 1000) - 30 * sequences.DAY_MS
@@ -133,7 +98,7 @@ def live(pair: Pair, seeds: Sequence[int], *, is_large: bool = False) -> list[st
             bases = pair.kafka.segments(topic)
             assert pair.kompakt.segments(topic) == bases, f"{topic} rolled elsewhere"
             ends[topic] = max(base for base in bases if base <= young.get(topic, bases[-1]))
-        clean(pair, ends)
+        clean(pair.sides, ends)
     return list(lives)
 
 
