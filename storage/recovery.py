@@ -24,7 +24,7 @@ from storage import batch_table, layout
 from storage.batch_table import BROKEN, read_table
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
 from storage.cleaned_segment import CleanedSegment
-from storage.file import Disk, read_whole, write_whole
+from storage.file import Disk, read_whole, sync_file, write_whole
 from storage.index import NO_TIMESTAMP
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import ProducerStateManager, decode_snapshot
@@ -116,10 +116,14 @@ def _next_offset(segments: list[Segment], log_start_offset: int) -> int:
 
 
 def _first_to_recover(segments: list[Segment], recovery_point: int) -> int:
-    """The segment that holds the recovery point, and all behind it, were not surely flushed."""
+    """The segment that holds the last flushed record, and all behind it, were not surely flushed.
+
+    Where a segment begins at the recovery point, that is the one before: its records were flushed, but maybe
+    by a flush that came before the roll and knew nothing of its final indexes and the snapshot.
+    """
     first = 0
     for number, segment in enumerate(segments):
-        if segment.base_offset <= recovery_point:
+        if segment.base_offset < recovery_point:
             first = number
     return first
 
@@ -288,7 +292,8 @@ def _recover(
     for number in range(first, len(segments)):
         segment = segments[number]
         if number > first:
-            take_snapshot(request.disk, request.directory, producers, segment.base_offset)
+            snapshot = take_snapshot(request.disk, request.directory, producers, segment.base_offset)
+            sync_file(request.disk, snapshot)
         is_whole = recover_segment(segment, producers, epochs, request.config.index_interval_bytes, expected)
         request.segment_recovered()
         kept.append(segment)
@@ -302,7 +307,7 @@ def _recover(
                 request.segment_recovered()
             break
     if epochs.latest != latest:
-        write_leader_epochs(request.disk, request.directory, epochs.entries)
+        sync_file(request.disk, write_leader_epochs(request.disk, request.directory, epochs.entries))
     for segment in kept[first:]:
         segment.flush_closed()
     return kept

@@ -53,6 +53,21 @@ def test_t168_only_segments_from_the_recovery_point_on_are_scanned(
     assert log.offsets() == list(range(23))
 
 
+def test_a_roll_right_behind_a_flush_is_not_taken_for_flushed(make_log: MakeLog) -> None:
+    """Power is cut between the two: a time index of zeros would make retention think the segment ancient."""
+    log = make_log(segment_bytes=5 * SIZE)
+    log.fill(6)
+    log.recovery_point = 5
+    closed = log.log.segments[0]
+    log.log.abandon()
+    for path in (closed.offset_index.path, closed.time_index.path):
+        path.write_bytes(bytes(path.stat().st_size))
+    (log.directory / f"{5:020d}.snapshot").write_bytes(b"")
+    log.open()
+    assert log.log.segments[0].largest_timestamp == NOW_MS
+    assert log.offsets() == list(range(6))
+
+
 def test_t168_the_first_bad_batch_ends_the_log(make_log: MakeLog) -> None:
     log = make_log(segment_bytes=5 * SIZE)
     log.fill(23)
