@@ -7,7 +7,7 @@ for all rows of a task, made once, sliced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy
 import pyarrow
@@ -31,6 +31,11 @@ ARROW_TYPES: dict[str, pyarrow.DataType] = {
 }
 assert ARROW_TYPES.keys() == COLUMN_TYPES.keys()
 
+# What one record batch may hold at most; a single record is taken whatever its size. Arrow's offsets within a
+# column have 32 bits, and a worker's memory must not depend on how large the batches of a topic are.
+MAX_ROWS = 48_000
+MAX_BYTES = 8 * 1024 * 1024
+
 
 class BrokenRecords(Exception):
     """The records of a batch are not what its header says; `batch` is its row in the batch table."""
@@ -49,22 +54,32 @@ class ColumnBuilder:
         self._rows: Longs = numpy.empty((0, LOCATED_ROWS), numpy.int64)
         self._constants: dict[str, pyarrow.Array] = {}
 
-    def build(self, data: Bytes, batches: Longs, start: int, end: int) -> pyarrow.RecordBatch | None:
-        """The records of `batches` (a batch table over `data`) within [start, end), None without any."""
-        capacity = int(batches[:, kernels.RECORD_COUNT].sum())
-        if len(self._rows) < capacity:
-            self._rows = numpy.empty((capacity, LOCATED_ROWS), numpy.int64)
-        offsets = numpy.empty(capacity, numpy.int64)
-        timestamps = numpy.empty(capacity, numpy.int64)
-        timestamp_types = numpy.empty(capacity, numpy.int32)
-        count, fault, batch = kernels.locate_rows(
-            data, batches, start, end, self._rows, offsets, timestamps, timestamp_types
-        )
-        if fault != OK:
-            raise BrokenRecords(batch, FAULTS[fault])
-        if count == 0:
-            return None
-        rows = self._rows[:count]
+    def build(self, data: Bytes, batches: Longs, start: int, end: int) -> Iterator[pyarrow.RecordBatch]:
+        """The records of `batches` (a batch table over `data`) within [start, end), none without any."""
+        cursor = numpy.array([0, 0, -1], numpy.int64)
+        records = int(batches[:, kernels.RECORD_COUNT].sum())
+        while cursor[kernels.CURSOR_BATCH] < len(batches):
+            capacity = max(min(records, MAX_ROWS), 1)
+            if len(self._rows) < capacity:
+                self._rows = numpy.empty((capacity, LOCATED_ROWS), numpy.int64)
+            offsets = numpy.empty(capacity, numpy.int64)
+            timestamps = numpy.empty(capacity, numpy.int64)
+            timestamp_types = numpy.empty(capacity, numpy.int32)
+            rows = self._rows[:capacity]
+            count, fault = kernels.locate_rows(
+                data, batches, cursor, MAX_BYTES, start, end, rows, offsets, timestamps, timestamp_types
+            )
+            batch = int(cursor[kernels.CURSOR_BATCH])
+            if fault != OK:
+                raise BrokenRecords(batch, FAULTS[fault])
+            records -= count
+            if count:
+                yield self._record_batch(data, rows[:count], offsets, timestamps, timestamp_types)
+
+    def _record_batch(
+        self, data: Bytes, rows: Longs, offsets: Longs, timestamps: Longs, timestamp_types: Ints
+    ) -> pyarrow.RecordBatch:
+        count = len(rows)
         makers: dict[str, Callable[[], pyarrow.Array]] = {
             "key": lambda: _binary(data, rows, kernels.KEY_FIELDS),
             "value": lambda: _binary(data, rows, kernels.VALUE_FIELDS),
@@ -133,9 +148,10 @@ def _headers(data: Bytes, rows: Longs) -> pyarrow.Array:
     key_ends, value_ends = numpy.empty(count + 1, numpy.int32), numpy.empty(count + 1, numpy.int32)
     keys, values = numpy.empty(key_bytes, numpy.uint8), numpy.empty(value_bytes, numpy.uint8)
     value_validity = _bits(count)
-    kernels.copy_headers(
+    if not kernels.copy_headers(
         data, rows, list_ends, list_validity, key_ends, keys, value_ends, value_validity, values
-    )
+    ):
+        raise AssertionError("a located record has other headers than a moment ago")
     key_buffers = [None, pyarrow.py_buffer(key_ends), pyarrow.py_buffer(keys)]
     value_buffers = [
         pyarrow.py_buffer(value_validity),

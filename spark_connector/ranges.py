@@ -35,7 +35,7 @@ logger = logging.getLogger("kompakt.spark")
 
 # Enough rows that a record batch costs Spark little beside its bytes, few enough to stay in the caches.
 TARGET_ROWS = 40_000
-TARGET_BYTES = 8 * 1024 * 1024
+TARGET_BYTES = 4 * 1024 * 1024
 # Less than this is kept back and joined with what comes next.
 LEAST_ROWS = 10_000
 LEAST_BYTES = 1024 * 1024
@@ -107,8 +107,9 @@ class RangeReader:
                     backoff.restart()
                 if has_more:
                     self._request(connection)
-                for piece in pieces:
-                    yield from self._add(*piece)
+                while pieces:
+                    # Taken off the list: nothing of an answer stays in memory while the next one is read.
+                    yield from self._add(*pieces.pop(0))
                 if not has_more:
                     return
 
@@ -278,12 +279,11 @@ class RangeReader:
 
     def _add(self, data: Bytes, batches: Longs) -> Iterator[pyarrow.RecordBatch]:
         """Turn chosen batches into record batches; what is too little for one waits for more."""
-        for piece in self._unpack(data, batches):
-            rows = int(piece[1][:, kernels.RECORD_COUNT].sum())
-            size = int((piece[1][:, kernels.PAYLOAD_END] - piece[1][:, kernels.PAYLOAD_START]).sum())
-            self._pending.append(piece)
-            self._pending_rows += rows
-            self._pending_bytes += size
+        for unpacked, chosen in self._unpack(data, batches):
+            self._pending.append((unpacked, chosen))
+            self._pending_rows += int(chosen[:, kernels.RECORD_COUNT].sum())
+            self._pending_bytes += _payload_bytes(chosen)
+            del unpacked
             if self._pending_rows >= LEAST_ROWS or self._pending_bytes >= LEAST_BYTES:
                 yield from self._flush()
 
@@ -297,16 +297,17 @@ class RangeReader:
         parts: list[Bytes] = []
         first = rows = size = 0
         for index in range(len(batches)):
-            payload = self._decompress(data, batches[index])
-            parts.append(payload)
+            parts.append(self._decompress(data, batches[index]))
             batches[index, kernels.PAYLOAD_START] = size
-            size += payload.size
+            size += parts[-1].size
             batches[index, kernels.PAYLOAD_END] = size
             rows += int(batches[index, kernels.RECORD_COUNT])
             if rows >= TARGET_ROWS or size >= TARGET_BYTES or index == len(batches) - 1:
                 self._check_counts(batches[first : index + 1])
-                yield _joined(parts), batches[first : index + 1]
-                parts, first, rows, size = [], index + 1, 0, 0
+                joined = [_joined(parts)]
+                parts, rows, size = [], 0, 0
+                yield joined.pop(), batches[first : index + 1]
+                first = index + 1
 
     def _decompress(self, data: Bytes, batch: Longs) -> Bytes:
         stored = data.data[batch[kernels.PAYLOAD_START] : batch[kernels.PAYLOAD_END]]
@@ -332,15 +333,18 @@ class RangeReader:
     def _flush(self) -> Iterator[pyarrow.RecordBatch]:
         if not self._pending:
             return
-        data, batches = _merged(self._pending)
-        self._pending = []
+        pending, self._pending = self._pending, []
         self._pending_rows = self._pending_bytes = 0
+        data, batches = _merged(pending)
+        pending.clear()
         try:
-            made = self._builder.build(data, batches, self._start, self._end)
+            yield from self._builder.build(data, batches, self._start, self._end)
         except BrokenRecords as problem:
             raise self._corrupt(int(batches[problem.batch, kernels.BASE_OFFSET]), str(problem)) from problem
-        if made is not None:
-            yield made
+
+
+def _payload_bytes(batches: Longs) -> int:
+    return int((batches[:, kernels.PAYLOAD_END] - batches[:, kernels.PAYLOAD_START]).sum())
 
 
 def _scan_fault(data: Bytes, position: int, fault: int) -> str:

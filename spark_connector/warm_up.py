@@ -20,8 +20,7 @@ def main() -> None:
     data = as_array(encode_batch(records, codec=Codec.NONE))
     table = numpy.empty((1, kernels.BATCH_FIELDS), numpy.int64)
     kernels.scan_batches(data, 0, table)
-    made = ColumnBuilder(list(ARROW_TYPES), TopicPartition("warm-up", 0)).build(data, table, 0, 1)
-    assert made is not None
+    (made,) = ColumnBuilder(list(ARROW_TYPES), TopicPartition("warm-up", 0)).build(data, table, 0, 1)
     assert made.num_rows == 1
 
 
