@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy
+
 Buffer = bytes | bytearray | memoryview
 
 FILE_MODE = 0o644
@@ -37,9 +39,9 @@ class Disk:
     def pread(self, descriptor: int, size: int, position: int) -> bytes:
         return os.pread(descriptor, size, position)
 
-    def pread_cached(self, descriptor: int, size: int, position: int) -> bytes | None:
+    def pread_cached(self, descriptor: int, size: int, position: int) -> Buffer | None:
         """What the page cache holds of these bytes; None when the disk would have to be asked first."""
-        buffer = bytearray(size)
+        buffer = numpy.empty(size, numpy.uint8).data  # not cleared first, and not copied afterwards
         try:
             got = os.preadv(descriptor, (buffer,), position, os.RWF_NOWAIT)
         except BlockingIOError:
@@ -48,7 +50,7 @@ class Disk:
             if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # not on this file system: ask plainly
                 return os.pread(descriptor, size, position)
             raise
-        return bytes(buffer) if got == size else bytes(memoryview(buffer)[:got])
+        return buffer[:got].toreadonly()
 
     def truncate(self, descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
@@ -285,7 +287,7 @@ class DataFile:
         finally:
             self.release()
 
-    def read_cached(self, size: int, position: int) -> bytes | None:
+    def read_cached(self, size: int, position: int) -> Buffer | None:
         """As `read`, never waiting: None when the page cache does not hold the bytes (or all of them)."""
         descriptor = self._descriptor
         if descriptor >= 0 and self.is_pinned:

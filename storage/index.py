@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy
 
-from storage.file import Disk, read_whole
+from storage.file import Buffer, Disk, read_whole
 
 OFFSET_ENTRY = numpy.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = numpy.dtype([("timestamp", ">i8"), ("offset", ">i4")])
@@ -145,7 +145,7 @@ class IndexFile(Generic[Column]):
         LOADED.loaded(self, len(data))
         return columns
 
-    def _read_cached(self) -> bytes:
+    def _read_cached(self) -> Buffer:
         size = self.disk.size_of(self.path)
         descriptor = self.disk.open(self.path, os.O_RDONLY)
         try:
@@ -156,7 +156,7 @@ class IndexFile(Generic[Column]):
             raise WouldBlock
         return data
 
-    def _parse(self, data: bytes) -> tuple[Column, Column]:
+    def _parse(self, data: Buffer) -> tuple[Column, Column]:
         if len(data) % self.entry.itemsize:
             raise BrokenIndex(f"{self.path.name} has {len(data)} bytes")
         entries = numpy.frombuffer(data, self.entry)

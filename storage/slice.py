@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from storage.batch_table import as_chunk, whole_batches
-from storage.file import DataFile
+from storage.file import Buffer, DataFile
 from storage.index import BrokenIndex, WouldBlock
 from storage.segment import Segment
 from storage.segments import SegmentTuple
@@ -94,7 +94,7 @@ class Slice:
         self.is_located = True
         return True
 
-    def read_now(self) -> bytes | None:
+    def read_now(self) -> Buffer | None:
         """The batches, if no disk has to be waited for; else None: ask `read` on a thread."""
         if not self.is_located and not self.locate(False):
             return None
@@ -106,7 +106,7 @@ class Slice:
             return None
         return data if size == self._available else self._whole(data, False)
 
-    def read(self) -> bytes:
+    def read(self) -> Buffer:
         """The batches. May wait for the disk."""
         if not self.is_located:
             self.locate(True)
@@ -119,7 +119,7 @@ class Slice:
         assert whole is not None
         return whole
 
-    def _whole(self, data: bytes, may_wait: bool) -> bytes | None:
+    def _whole(self, data: Buffer, may_wait: bool) -> Buffer | None:
         """`data` without the batch that its end cuts, or the first batch whole if that is the one."""
         segment = self._segment
         try:
@@ -137,7 +137,7 @@ class Slice:
             return b""
         return self._first_batch(may_wait)
 
-    def _first_batch(self, may_wait: bool) -> bytes | None:
+    def _first_batch(self, may_wait: bool) -> Buffer | None:
         read = self._segment.file.read if may_wait else self._segment.file.read_cached
         head = read(HEADER_BYTES, self.position)
         if head is None:

@@ -109,7 +109,7 @@ def read_all(log: Log, start: int, max_bytes: int = 4096) -> Iterable[Record]:
         offset = _next_offset(data)
 
 
-def _next_offset(data: bytes) -> int:
+def _next_offset(data: bytes | bytearray | memoryview) -> int:
     from protocol.batch import iterate_headers
 
     headers = [header for _, header in iterate_headers(data)]
