@@ -45,6 +45,7 @@ _FROM_ATTRIBUTES = Struct(">hiqqqhii")
 _BEFORE_ATTRIBUTES = Struct(">qiibI")
 _LENGTH = Struct(">i")
 _PREFIX = Struct(">qii")
+_new_header = tuple.__new__  # what `_make` does, without its Python
 
 
 class BatchHeader(NamedTuple):
@@ -121,7 +122,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"{len(buffer) - position} bytes are too few for a batch header"
         )
-    return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    return _new_header(BatchHeader, _HEADER.unpack_from(buffer, position))
 
 
 def checksum(buffer: Buffer, position: int, size_bytes: int) -> int:
@@ -161,7 +162,7 @@ def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
             )
         if end - position < size_bytes:
             return
-        yield position, BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        yield position, _new_header(BatchHeader, _HEADER.unpack_from(buffer, position))
         position += size_bytes
 
 

@@ -26,6 +26,7 @@ _RESPONSE_WITH_TAGS = Struct(">iiB")
 _REQUEST_FRAME = Struct(">ihhih")
 _CORRELATION = Struct(">i")
 _PLACEHOLDER = b""
+_new_header = tuple.__new__  # what `RequestHeader(...)` does, without its Python
 
 assert protocol.messages.ALL, "the registry is empty unless the messages are imported"
 
@@ -123,7 +124,7 @@ def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
         raise MalformedFrame("a client id that is not UTF-8") from None
     if position > len(frame):
         raise MalformedFrame("a request header ends too early")
-    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+    return _new_header(RequestHeader, (api_key, api_version, correlation_id, client_id)), position
 
 
 def encode_request(message: Any, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:

@@ -133,19 +133,21 @@ def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> tuple
         base_timestamp,
         max_timestamp,
         producer_id,
-    ) = header[:10]
+        _,
+        base_sequence,
+        count,
+    ) = header
     size = batch_length + LENGTH_PREFIX_BYTES
     if size > rules.max_message_bytes or size > rules.segment_bytes:
         raise _too_large(size, rules)
     if checksum(records, 0, size) != crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch for {rules.name} does not have its checksum")
-    count = header.record_count
     if (
         base_offset
         or count != last_delta + 1
         or count <= 0
         or attributes & (CONTROL | DELETE_HORIZON)
-        or (producer_id >= 0 and header.base_sequence < 0)
+        or (producer_id >= 0 and base_sequence < 0)
     ):
         raise InvalidRecords(ErrorCode.INVALID_RECORD, _what_is_wrong(header, rules))
     codec = attributes & CODEC_MASK
