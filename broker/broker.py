@@ -27,7 +27,7 @@ from broker.partition import Partition
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
-from broker.server import Server
+from broker.server import ListenError, Server
 from broker.topics import METADATA_PARTITION, TopicRegistry
 from broker.warm_up import load_kernels
 from cleaner.manager import CleanerManager
@@ -150,7 +150,11 @@ class Broker:
         self._has_opened_logs = True
         self.topics.reconcile()
         self.producer_ids = ProducerIds(self.partitions[METADATA_PARTITION], self.clock)
-        self.producer_ids.load()
+        self.producer_ids.load(
+            producer_id
+            for partition in self.partitions.values()
+            for producer_id in partition.log.producers.producers
+        )
         loading = self._loop.create_task(self.groups.load())
         await asyncio.sleep(0)  # from here on groups answer that they are being loaded
         if config.log_cleaner_enable:
@@ -186,8 +190,13 @@ class Broker:
         """Usually the last thing: its libraries take long to load, Kafka's clients need not wait for them."""
         module = await self.run_blocking(importlib.import_module, "broker.http")
         self.http = module.HttpServer(self)
-        if self.config.http_port >= 0:
-            await self.http.start(self.config.http_host, self.config.http_port)
+        host, port = self.config.http_host, self.config.http_port
+        if port < 0:
+            return
+        try:
+            await self.http.start(host, port)
+        except OSError as error:
+            raise ListenError(f"http://{host}:{port}", error) from error
 
     async def stop(self) -> None:
         """Answer what was taken, flush, mark a clean shutdown."""
@@ -206,7 +215,7 @@ class Broker:
         await self.background.stop()
         await self.run_blocking(self.cleaner_pool.stop)
         await self.flusher.drain()
-        # Logs that were never opened may need their recovery: then nothing is marked as clean.
-        await self.run_blocking(self.logs.close if self._has_opened_logs else self.logs.abandon)
+        # Logs that were never opened may need their recovery: then only what was in order is marked so.
+        await self.run_blocking(self.logs.close if self._has_opened_logs else self.logs.back_out)
         self.flusher.stop()
         self.io.shutdown()

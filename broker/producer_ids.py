@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 
 from broker.clock import Clock
 from broker.partition import Partition
@@ -28,14 +29,22 @@ class ProducerIds:
         self._clock = clock
         self._next = 0
         self._end = 0
+        self._used: set[int] = set()
         self._allocating = asyncio.Lock()
 
-    def load(self) -> None:
-        """Blocking: go on behind the last block that was ever begun."""
+    def load(self, used: Iterable[int]) -> None:
+        """Blocking: go on behind the last block that was ever begun.
+
+        Ids that logs know are not given even if that record is lost: a log would take the new producer's
+        first batches for repetitions of the old one's.
+        """
         self._next = self._end = read_end(self._partition.log)
+        self._used = {producer_id for producer_id in used if producer_id >= self._next}
 
     def next_now(self) -> int | None:
         """An id of the block at hand; None when a new block is needed."""
+        while self._next in self._used:
+            self._next += 1
         if self._next >= self._end:
             return None
         self._next += 1
@@ -58,7 +67,7 @@ class ProducerIds:
         flushed = self._partition.when_flushed(appended.last_offset + 1)
         if flushed is not None:
             await flushed
-        self._next, self._end = self._end, end
+        self._next, self._end = max(self._next, self._end), end
 
 
 def read_end(log: Log) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 from collections import Counter
 from dataclasses import dataclass
@@ -67,6 +68,15 @@ def _affordable_connections() -> int:
     return INT_MAX if soft == resource.RLIM_INFINITY else soft // 4
 
 
+class ListenError(Exception):
+    """An address cannot be listened on."""
+
+    def __init__(self, address: str, error: OSError) -> None:
+        is_of_system = error.errno is not None and error.errno > 0
+        reason = os.strerror(error.errno) if is_of_system and error.errno else error.strerror
+        super().__init__(f"cannot listen on {address}: {reason}")
+
+
 class Server:
     """One listener and its connections. Owned by: event loop."""
 
@@ -87,9 +97,13 @@ class Server:
     async def start(self) -> None:
         """Listen; a port of 0 becomes the one that was given."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self), self.listener.host or None, self.listener.port, backlog=BACKLOG
-        )
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(self), self.listener.host or None, self.listener.port, backlog=BACKLOG
+            )
+        except OSError as error:
+            name, host, port = self.listener.name, self.listener.host, self.listener.port
+            raise ListenError(f"{name}://{host}:{port}", error) from error
         port = self._server.sockets[0].getsockname()[1]
         asked = self.listener
         self.listener = Listener(

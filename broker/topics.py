@@ -26,7 +26,7 @@ from config.definition import ConfigError
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_batch, encode_batch
-from storage.layout import TopicPartition
+from storage.layout import TopicPartition, partition_directory_name
 from storage.types import Origin
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ KEEP_EVERYTHING = {"retention.bytes": "-1", "retention.ms": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}
 TOPIC = "topic"
 BROKER = "broker"
+
+
+class MetadataError(Exception):
+    """What the topics are cannot be read; the message says where and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +116,17 @@ class TopicRegistry:
         """Blocking: open or make `__kompakt_metadata` and read it."""
         broker = self._broker
         config = TopicConfig.resolve(METADATA_OVERRIDES, broker.config)
-        log = broker.logs.open_log(METADATA_PARTITION, config)
-        state = read_state(log)
+        try:
+            log = broker.logs.open_log(METADATA_PARTITION, config)
+            state = read_state(log)
+        except (KafkaError, LookupError, TypeError, ValueError) as error:
+            name = partition_directory_name(METADATA_PARTITION)
+            places = (directory.path / name for directory in broker.logs.directories)
+            place = next(place for place in places if place.is_dir())
+            raise MetadataError(
+                f"{place} is damaged ({error}). Put a good copy of it there, or move it away: topics are "
+                "then found by their directories, with settings that delete nothing"
+            ) from error
         self._load_broker_settings(state)
         broker.cleanings.restore(state)
         self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))

@@ -315,12 +315,12 @@ class BrokerConfig:
                     problems.append(error.message)
                 if source is static:
                     chosen[row.name] = text
-        if problems:
-            raise ConfigError("\n".join(problems))
         config = BrokerConfig(
             **values, static=chosen, dynamic_defaults=dynamic_defaults or {}, dynamic=dynamic or {}
         )
-        _check_together(config)
+        problems += _problems_together(config)
+        if problems:
+            raise ConfigError("\n".join(problems))
         return config
 
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
@@ -352,7 +352,7 @@ def _canonical_last(source: Mapping[str, str], rows: Mapping[str, Row]) -> list[
     return sorted(source.items(), key=lambda item: item[0] in rows and rows[item[0]].name == item[0])
 
 
-def _check_together(config: BrokerConfig) -> None:
+def _problems_together(config: BrokerConfig) -> list[str]:
     """Values that are good each for itself but not together."""
     problems = []
     if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
@@ -371,8 +371,7 @@ def _check_together(config: BrokerConfig) -> None:
         config.endpoints  # noqa: B018
     except ConfigError as error:
         problems.append(error.message)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    return problems
 
 
 def check_threads(current: int, wanted: int) -> None:

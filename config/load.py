@@ -6,6 +6,7 @@ double underscore is an underscore, a triple one a dash. Variables that only sta
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -109,9 +110,9 @@ def load(
     if http_port is not None:
         override({"http.port": str(http_port)})
     if port is not None:
-        override(
-            {"listeners": _with_port(merged.get("listeners", broker_rows()["listeners"].default[0]), port)}
-        )
+        listeners = merged.get("listeners", broker_rows()["listeners"].default[0])
+        with contextlib.suppress(ConfigError):  # told below, with all the others
+            override({"listeners": _with_port(listeners, port)})
     return BrokerConfig.parse(merged)
 
 

@@ -34,7 +34,7 @@ class OffsetCheckpoint:
         self._disk = disk
 
     def read(self) -> dict[TopicPartition, int]:
-        """What the file says; empty when it is missing or damaged."""
+        """What the file says; empty when it is missing or damaged, and a damaged one is replaced by that."""
         lines = _read_lines(self._disk, self.path)
         if not lines:
             return {}  # made by Kafka, never written
@@ -47,6 +47,7 @@ class OffsetCheckpoint:
             return found
         except ValueError as problem:
             logger.warning("%s is damaged (%s): taken as empty", self.path, problem)
+            self.write({})
             return {}
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:

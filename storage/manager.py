@@ -196,7 +196,7 @@ class LogManager:
                 self._unopened.update(self.directories[-1].partitions())
             self.cluster_id = self._agree_on_cluster()
         except BaseException:
-            self._unlock()
+            self.back_out()
             raise
         for directory in self.directories:
             self._deleted += directory.deleted()
@@ -205,10 +205,7 @@ class LogManager:
         """Read every `meta.properties`, make the missing ones; all must be of one cluster and of this
         node.
         """
-        known = {
-            directory: read_properties(self._disk, directory.path / layout.META_PROPERTIES)
-            for directory in self.directories
-        }
+        known = {directory: self._meta_properties(directory.path) for directory in self.directories}
         clusters = {found["cluster.id"] for found in known.values() if found and "cluster.id" in found}
         if len(clusters) > 1:
             raise DataDirectoryError(f"the data directories are of several clusters: {sorted(clusters)}")
@@ -233,6 +230,23 @@ class LogManager:
                     },
                 )
         return cluster_id
+
+    def _meta_properties(self, directory: Path) -> dict[str, str] | None:
+        """The file's values, a cluster id among them; None when there is no file."""
+        path = directory / layout.META_PROPERTIES
+        try:
+            found = read_properties(self._disk, path)
+        except OSError as error:
+            raise DataDirectoryError(f"{path} cannot be read: {error.strerror}") from error
+        if found is None and any(
+            layout.parse_partition_directory(entry.name) for entry in directory.iterdir()
+        ):
+            logger.warning("%s is missing beside partitions: it is made anew", path)
+        elif found is not None and not found.get("cluster.id"):
+            raise DataDirectoryError(
+                f"{path} is damaged: it has no cluster.id. Put it right, or delete it to have it made anew"
+            )
+        return found
 
     @property
     def was_clean(self) -> bool:
@@ -421,6 +435,15 @@ class LogManager:
         """Let go of everything as it is, as a crash would."""
         for log in self.logs.values():
             log.abandon()
+        self._unlock()
+
+    def back_out(self) -> None:
+        """The start failed before it changed a log: what was left in order still is."""
+        for log in self.logs.values():
+            log.abandon()
+        for directory in self.directories:
+            if directory.was_clean:
+                directory.mark_clean()
         self._unlock()
 
     def _unlock(self) -> None:

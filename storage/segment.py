@@ -198,7 +198,7 @@ class Segment:
     def _read_largest(self) -> tuple[int, int]:
         with contextlib.suppress(BrokenIndex, FileNotFoundError):
             largest = self.time_index.last()
-            if largest[0] >= 0 or not self.size_bytes:  # else the final entry, always forced, was lost
+            if (largest[0] >= 0) == (self.size_bytes > 0):  # else the final entry, always forced, was lost
                 return largest
         self.rebuild_indexes()
         return self.time_index.last()

@@ -77,7 +77,7 @@ def _end_of(directory: Path) -> int:
 def _checkpoint_problems(path: Path, ends: dict[layout.TopicPartition, int]) -> Iterator[str]:
     if not path.exists():
         return
-    lines = path.read_text().splitlines()
+    lines = path.read_text(errors="replace").splitlines()
     if not lines:  # Kafka makes the files when it starts, and writes them when there is something to write
         return
     if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):

@@ -1,0 +1,81 @@
+"""Goal: a broker that is told to stop answers what it took, loses nothing of it, and ends soon.
+
+Method: a real process; a client pipelines produces when the signal comes, and counts what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from protocol.records import encode_batch
+from storage.verify import verify_data_directory
+from tests.siege import PRODUCE_VERSION, Siege, produce_request
+from tests.survivor import TOPIC, Survivor
+
+
+def test_sigterm_under_load_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+    """The broker answers what it took, flushes, marks the directory clean, and ends with status 0."""
+    siege = Siege(tmp_path, {})
+    process = siege.process
+    acknowledged = asyncio.run(_produce_until_the_end(siege))
+    assert process.process is not None
+    assert process.process.wait(60) == 0
+    log = process.log()
+    assert "Traceback" not in log
+    assert " ERROR " not in log
+    assert (process.data / ".kafka_cleanshutdown").exists()
+    assert verify_data_directory(process.data) == []
+    process.process = None
+    process.start()
+    try:
+
+        async def look() -> None:
+            client = await siege.connect()
+            keys = await Survivor(client).keys()
+            assert keys[:acknowledged] == [b"%d" % number for number in range(acknowledged)]
+            await siege.hang_up()
+
+        asyncio.run(look())
+        assert process.stop() == 0
+    finally:
+        process.close()
+
+
+async def _produce_until_the_end(siege: Siege) -> int:
+    """Pipelined produces while SIGTERM comes; how many were acknowledged."""
+    client = await siege.connect()
+    await siege.create_topic_on(client, TOPIC)
+    sent = acknowledged = 0
+    batches = (encode_batch([(None, b"%d" % number, b"value" * 100, ())]) for number in range(1_000_000))
+    try:
+        while True:
+            while sent < acknowledged + 100:
+                client.send(produce_request((TOPIC, 0, next(batches))), PRODUCE_VERSION)
+                sent += 1
+            await client.receive_frame()
+            acknowledged += 1
+            if acknowledged == 500:
+                assert siege.process.process is not None
+                siege.process.process.terminate()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        await siege.hang_up()
+    assert acknowledged >= 500
+    return acknowledged
+
+
+def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
+    """Who cannot wait for a drain says so again: the next start recovers."""
+    siege = Siege(tmp_path, {})
+    process = siege.process.process
+    assert process is not None
+    try:
+        process.terminate()
+        process.terminate()
+        assert process.wait(60) in (0, 1)
+        siege.process.process = None
+        siege.process.start()
+        assert siege.process.stop() == 0
+        assert "Traceback" not in siege.process.log()
+    finally:
+        siege.process.close()
