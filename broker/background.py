@@ -8,12 +8,17 @@ at its next turn. Mirrors the scheduled tasks of Kafka's `LogManager` and `Group
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
+
+from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from broker.partition import Partition
+    from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -63,21 +68,29 @@ class Background:
         """Retention by size, time and log start offset (T127-T132); compact,delete belongs to the cleaner
         (T133).
         """
-        broker = self._broker
-        for partition in tuple(broker.partitions.values()):
-            log = partition.log
-            if partition.is_forgotten or log.offline_reason is not None:
-                continue
-            if log.config.is_compacted and log.config.is_deleted:
-                continue
-            expired = log.expire(broker.clock.now_ms())
-            if expired.removed_segments:
-                logger.info(
-                    "%s: %d segments (%d bytes) are past their retention",
-                    log.topic_partition, expired.removed_segments, expired.removed_bytes,
-                )  # fmt: skip
-                partition.wake()
-                await broker.run_blocking(expired.run)
+        partitions = tuple(self._broker.partitions.values())
+        now_ms = self._broker.clock.now_ms()
+        await self._broker.run_blocking(_look_up_ages, [partition.log for partition in partitions], now_ms)
+        for partition in partitions:
+            try:
+                await self._expire(partition)
+            except (OSError, KafkaError) as error:
+                logger.error("%s keeps what is past its retention: %s", partition.topic_partition, error)
+
+    async def _expire(self, partition: Partition) -> None:
+        broker, log = self._broker, partition.log
+        if partition.is_forgotten or log.offline_reason is not None:
+            return
+        if log.config.is_compacted and log.config.is_deleted:
+            return
+        expired = log.expire(broker.clock.now_ms())
+        if expired.removed_segments:
+            logger.info(
+                "%s: %d segments (%d bytes) are past their retention",
+                log.topic_partition, expired.removed_segments, expired.removed_bytes,
+            )  # fmt: skip
+            partition.wake()
+            await broker.run_blocking(expired.run)
 
     async def checkpoint(self) -> None:
         await self._broker.run_blocking(self._broker.logs.checkpoint)
@@ -98,3 +111,14 @@ class Background:
 
     async def remove_deleted(self) -> None:
         await self._broker.run_blocking(self._broker.logs.remove_deleted)
+
+
+def _look_up_ages(logs: Sequence[Log], now_ms: int) -> None:
+    """On a thread: what retention by time will ask of closed segments, which may be on disk only."""
+    for log in logs:
+        if not log.config.is_deleted or log.config.retention_ms < 0 or log.offline_reason is not None:
+            continue
+        with contextlib.suppress(OSError, KafkaError):  # retention meets it again, and says so
+            for segment in log.segments:
+                if segment.largest_timestamp >= now_ms - log.config.retention_ms:
+                    break

@@ -7,6 +7,8 @@ shortest way from a write to its fdatasync and back. Which log flushes when is `
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import queue
 import threading
 import time
@@ -18,6 +20,8 @@ from broker.counters import Counters
 if TYPE_CHECKING:
     from broker.partition import Partition
     from storage.types import FlushJob
+
+logger = logging.getLogger(__name__)
 
 Done = Callable[["FlushJob", OSError | None], None]
 THREADS = 4
@@ -70,6 +74,9 @@ class Flusher:
                 job.run()
             except OSError as caught:
                 error = caught
+            except Exception as caught:  # our own bug: whether anything is on disk, nobody knows
+                logger.exception("a flush failed by a bug")
+                error = OSError(errno.EIO, f"{type(caught).__name__}: {caught}")
             try:
                 self._loop.call_soon_threadsafe(
                     self._finished, job, done, error, time.perf_counter_ns() - started
@@ -83,9 +90,11 @@ class Flusher:
         if error is not None:
             self._counters.flush_errors += 1
         self._in_flight -= 1
-        done(job, error)
-        if not self._in_flight:
-            self._idle.set()
+        try:
+            done(job, error)
+        finally:
+            if not self._in_flight:
+                self._idle.set()
 
     async def drain(self) -> None:
         """Return when every flush that was asked for has come back."""

@@ -21,6 +21,7 @@ from storage.types import Appended, FlushJob, Origin
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from config.topic import TopicConfig
     from storage.layout import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -102,6 +103,16 @@ class Partition:
             self.flush()
         return appended
 
+    def update_config(self, config: TopicConfig) -> None:
+        """New settings; what they promise of records that are there already is made true at once."""
+        log = self.log
+        before = log.high_watermark
+        log.update_config(config)
+        if log.high_watermark != before:
+            self.wake()
+        if log.must_flush and log.log_end_offset > log.recovery_point:
+            self.flush()
+
     def when_flushed(self, offset_exclusive: int) -> asyncio.Future[None] | None:
         """None when every record below `offset_exclusive` is as safe as the topic promises, else a future
         of that.
@@ -109,7 +120,7 @@ class Partition:
         The future fails with KAFKA_STORAGE_ERROR when the flush did.
         """
         log = self.log
-        if offset_exclusive <= log.high_watermark:
+        if offset_exclusive <= (log.recovery_point if log.must_flush else log.high_watermark):
             return None
         if self._current is not None and offset_exclusive <= self._current_end:
             return self._current

@@ -184,8 +184,11 @@ class TopicRegistry:
             for index in range(partition_count):
                 if TopicPartition(name, index) in logs.logs:
                     logs.delete(TopicPartition(name, index))
-            self._broker.cleanings.forget(name, partition_count)
-            self._append(TOPIC, name, None)
+            try:
+                self._broker.cleanings.forget(name, partition_count)
+                self._append(TOPIC, name, None)
+            except KafkaError as error:  # a full disk: the next start does it
+                logger.warning("the deletion of %s is not written down: %s", name, error.message)
         self._deleting.clear()
         self._adopt(logs.logs)
         for topic in self.all():
@@ -356,9 +359,13 @@ class TopicRegistry:
             if topic_partition in broker.logs.logs:
                 broker.logs.delete(topic_partition)
         await broker.run_blocking(broker.logs.sync_deleted)
+        try:
+            await broker.run_blocking(broker.logs.checkpoint)
+        except OSError as error:  # then the next log of this name sees to it
+            logger.warning("the checkpoints of %s stay for now: %s", topic.name, error)
+        del self._deleting[topic.name]  # a new topic's record may as well take the place of this one's end
         broker.cleanings.forget(topic.name, topic.partition_count)
         self._append(TOPIC, topic.name, None)
-        del self._deleting[topic.name]
         await self.flushed()
         await broker.run_blocking(broker.logs.remove_deleted)
 
@@ -412,9 +419,9 @@ class TopicRegistry:
 
     def _configure_logs(self, topic: Topic) -> None:
         for topic_partition in topic.partitions():
-            log = self._broker.logs.logs.get(topic_partition)
-            if log is not None and log.config != topic.config:
-                log.update_config(topic.config)
+            partition = self._broker.partitions.get(topic_partition)
+            if partition is not None and partition.log.config != topic.config:
+                partition.update_config(topic.config)
 
     def _store(self, topic: Topic) -> None:
         self._append(TOPIC, topic.name, _value_of(topic))

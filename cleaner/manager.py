@@ -22,6 +22,7 @@ from cleaner.selection import Assessment, LogView, Reason, Rules, SegmentView, a
 from cleaner.states import IDLE, CleaningState, Move, Phase, after
 from cleaner.statistics import CleanerStatistics, PartitionCleanStats, PartitionTotals, partition_clean_stats
 from cleaner.throttle import Throttle
+from protocol.errors import KafkaError
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
@@ -389,7 +390,7 @@ class CleanerManager:
             if expired is None or not expired.removed_segments:
                 return 0
             expired.run()
-        except OSError as error:
+        except (OSError, KafkaError) as error:
             logger.warning("%s: expired segments could not be removed: %s", log.name, error)
             return 0
         logger.info("%s: %d segments are past their retention", log.name, expired.removed_segments)

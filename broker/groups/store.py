@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +21,8 @@ from storage.types import Origin
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+
+logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -56,6 +59,8 @@ class OffsetsStore:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._loading: set[int] = set()
+        # What their groups committed is not known: to answer "nothing" would make consumers start over.
+        self._unreadable: set[int] = set()
         self._is_closed = False
         self._creation: asyncio.Lock = asyncio.Lock()
 
@@ -65,11 +70,15 @@ class OffsetsStore:
         return topic.partition_count if topic else self._broker.config.offsets_topic_num_partitions
 
     def check_available(self, group_id: str) -> None:
-        """Raise while the group's partition is being read, or after the end."""
+        """Raise while the group's partition is being read, if it could not be, or after the end."""
         if self._is_closed:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping")
-        if self._loading and partition_for(group_id, self.partition_count) in self._loading:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{group_id} is being loaded")
+        if self._loading or self._unreadable:
+            index = partition_for(group_id, self.partition_count)
+            if index in self._loading:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{group_id} is being loaded")
+            if index in self._unreadable:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group_id} could not be loaded")
 
     @property
     def is_loading(self) -> bool:
@@ -119,10 +128,22 @@ class OffsetsStore:
             return
         self._loading = set(range(self.partition_count))
         for index in range(self.partition_count):
-            partition = self._broker.partitions.get(TopicPartition(OFFSETS_TOPIC, index))
-            if partition is not None and partition.log.log_end_offset > partition.log.log_start_offset:
-                apply(await self._broker.run_blocking(read_contents, partition.log))
+            try:
+                await self._load_one(index, apply)
+            except (OSError, KafkaError) as error:
+                logger.error("the groups of %s-%d cannot be served: %s", OFFSETS_TOPIC, index, error)
+                self._unreadable.add(index)
             self._loading.discard(index)
+
+    async def _load_one(self, index: int, apply: Callable[[Contents], None]) -> None:
+        partition = self._broker.partitions.get(TopicPartition(OFFSETS_TOPIC, index))
+        if partition is None:
+            return
+        log = partition.log
+        if log.offline_reason is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.offline_reason)
+        if log.log_end_offset > log.log_start_offset:
+            apply(await self._broker.run_blocking(read_contents, log))
 
 
 def _error_of(flushed: asyncio.Future[None]) -> KafkaError | None:

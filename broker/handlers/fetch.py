@@ -123,8 +123,8 @@ class Fetch:
             try:
                 partition = self._resolve(wanted)
                 found = self._locate_one(partition.log, wanted, answer, left, at_least_one=not size)
-            except KafkaError as error:
-                answer.error_code = error.code
+            except (KafkaError, OSError) as error:
+                _refuse(answer, error)
                 self._has_errors = True
                 found = None
             self._partitions.append(partition)
@@ -189,7 +189,11 @@ class Fetch:
     ) -> FetchResponse | Awaitable[FetchResponse]:
         cold: list[Read] = []
         for answer, found in reads:
-            records = found.read_now()
+            try:
+                records = found.read_now()
+            except (KafkaError, OSError) as error:
+                _refuse(answer, error)
+                continue
             if records is None:
                 cold.append((answer, found))
             else:
@@ -264,8 +268,16 @@ def _read_slices(cold: list[Read]) -> None:
         try:
             answer.records = found.read()
         except (OSError, KafkaError) as error:
-            logger.error("a cold read failed: %s", error)
-            answer.error_code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            _refuse(answer, error)
+
+
+def _refuse(answer: PartitionAnswer, error: KafkaError | OSError) -> None:
+    """One partition cannot be read; the others can."""
+    if isinstance(error, KafkaError):
+        answer.error_code = error.code
+    else:
+        logger.error("a read failed: %s", error)
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def _refuse_zstd(answer: PartitionAnswer) -> None:

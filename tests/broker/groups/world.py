@@ -45,6 +45,7 @@ class MemoryLog:
         self.topic_partition = TopicPartition(OFFSETS_TOPIC, 0)
         self.log_end_offset = 0
         self.high_watermark = 0
+        self.offline_reason: str | None = None
 
     def scan(self, start: int, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
         for data in self.batches:
