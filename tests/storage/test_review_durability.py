@@ -8,7 +8,6 @@ nobody thinks of.
 from __future__ import annotations
 
 import errno
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,7 +78,7 @@ def test_a_log_that_could_not_be_made_can_be_made_later(start: Start, call: str)
     with pytest.raises(OSError):
         create(manager, 1)
     assert ORDERS not in manager.logs
-    held = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    held = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     assert not [name for name in held if "orders-0" in name], "no descriptor is left behind"
     disk.fail_on.clear()
     assert create(manager, 1).high_watermark == 1
