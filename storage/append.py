@@ -84,7 +84,7 @@ def read_single_batch(records: Buffer, rules: AppendRules) -> BatchHeader:
     if size < HEADER_BYTES:
         if size > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
             raise _old_format(rules)
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes for {rules.name} are no record batch")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{size} bytes for {rules.name} are no record batch")
     header = parse_header(records)
     if header.magic != MAGIC:
         if 0 <= header.magic < MAGIC:
@@ -95,8 +95,10 @@ def read_single_batch(records: Buffer, rules: AppendRules) -> BatchHeader:
             raise InvalidRecords(
                 ErrorCode.INVALID_RECORD, f"Records for {rules.name} are more than one batch; one is allowed"
             )
+        # Sent again, a cut batch would be as short: the client must not try, as it would a corrupt one.
+        is_cut = header.size_bytes > size
         raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.INVALID_RECORD if is_cut else ErrorCode.CORRUPT_MESSAGE,
             f"a batch for {rules.name} says {header.size_bytes} bytes and has {size}",
         )
     return header

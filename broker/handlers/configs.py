@@ -248,6 +248,8 @@ class BrokerTarget(Target):
 
 def _target(broker: Broker, resource_type: int, name: str) -> Target:
     if resource_type == Resource.TOPIC:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         topic = _topic(broker, name)
         if topic.name == METADATA_TOPIC:
             raise KafkaError(
@@ -261,11 +263,13 @@ def _target(broker: Broker, resource_type: int, name: str) -> Target:
 
 
 def _edit(target: Target, overrides: dict[str, str], change: Change) -> None:
-    """One incremental change of a resource's own settings."""
-    row = target.row(change.name)
+    """One incremental change of a resource's own settings; a key that nobody knows can be deleted."""
     if change.config_operation == Operation.DELETE:
-        overrides.pop(row.name, None)
+        known = target.rows.get(change.name)
+        if known is not None:
+            overrides.pop(known.name, None)
         return
+    row = target.row(change.name)
     text = _text(change.name, change.value)
     if change.config_operation == Operation.SET:
         overrides[row.name] = text

@@ -18,6 +18,7 @@ from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.counters import TopicCounters
 from broker.partition import Partition
+from protocol.batch import MAGIC, MAGIC_POSITION, TRANSACTIONAL
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -33,7 +34,7 @@ Waits = list[tuple[PartitionAnswer, asyncio.Future[None]]]
 ACKS_ALL = -1
 NO_OFFSET = -1
 ZSTD_VERSION = 7
-CODEC_POSITION = 22
+ATTRIBUTES_POSITION = 22  # the low byte
 CODEC_MASK = 7
 
 
@@ -110,12 +111,18 @@ def _checked(
         )
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+    if records and _is_transactional(records):
+        # Nobody could end the transaction, and readers of committed records would wait at it for ever.
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "transactional records without a transactional id",
+        )
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is required")
     if (
         context.api_version < ZSTD_VERSION
-        and len(records) > CODEC_POSITION
-        and records[CODEC_POSITION] & CODEC_MASK == Codec.ZSTD
+        and len(records) > ATTRIBUTES_POSITION
+        and records[ATTRIBUTES_POSITION] & CODEC_MASK == Codec.ZSTD
     ):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
     if acks == ACKS_ALL and partition.log.config.min_insync_replicas > 1:
@@ -123,6 +130,11 @@ def _checked(
             ErrorCode.NOT_ENOUGH_REPLICAS, "one replica is in sync, min.insync.replicas asks for more"
         )
     return partition
+
+
+def _is_transactional(records: memoryview) -> bool:
+    is_readable = len(records) > ATTRIBUTES_POSITION and records[MAGIC_POSITION] == MAGIC
+    return is_readable and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL)
 
 
 def _after_flush(response: ProduceResponse, waits: Waits) -> ProduceResponse:

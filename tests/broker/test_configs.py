@@ -191,6 +191,7 @@ REFUSED = [
         ErrorCode.INVALID_CONFIG,
     ),
     (TOPIC, "none", [("retention.ms", SET, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (TOPIC, "", [("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST),
     (TOPIC, METADATA_TOPIC, [("retention.ms", SET, "1")], ErrorCode.INVALID_TOPIC_EXCEPTION),
     (BROKER, "1", [("node.id", SET, "2")], ErrorCode.INVALID_REQUEST),
     (BROKER, "1", [("no.such", SET, "2")], ErrorCode.INVALID_CONFIG),
@@ -213,6 +214,14 @@ async def test_refused_changes_change_nothing(
     assert await alter(client, incremental(kind, name, *changes)) == code
     assert world.broker.topics.get("t") == topic
     assert world.broker.config is before
+
+
+async def test_what_nobody_knows_can_be_deleted(world: World) -> None:
+    """Kafka's tools clean up settings of older versions so."""
+    topic = world.topic("t")
+    client = await world.connect()
+    assert await alter(client, incremental(TOPIC, "t", ("no.such", 1, None))) == ErrorCode.NONE
+    assert world.broker.topics.get("t") == topic
 
 
 async def test_a_resource_may_be_named_once(world: World) -> None:

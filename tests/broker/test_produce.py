@@ -175,6 +175,10 @@ def resealed(batch: bytes, position: int, data: bytes) -> bytes:
 BREAK: dict[str, tuple[Callable[[bytes], bytes | None], ErrorCode]] = {
     "T148 checksum": (lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]), ErrorCode.CORRUPT_MESSAGE),
     "T149 control": (lambda batch: resealed(batch, 21, b"\x00\x20"), ErrorCode.INVALID_RECORD),
+    "transactional": (
+        lambda batch: resealed(batch, 21, b"\x00\x10"),
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
     "T150 count": (lambda batch: resealed(batch, 57, b"\0\0\0\5"), ErrorCode.INVALID_RECORD),
     "T150 two batches": (lambda batch: batch + batch, ErrorCode.INVALID_RECORD),
     "T151 magic 1": (lambda batch: resealed(batch, 16, b"\1"), ErrorCode.INVALID_RECORD),
