@@ -1,0 +1,390 @@
+"""Right and wrong requests, each with a name: what is asked of two brokers to compare their answers.
+
+`plain` (3 partitions, a few records in partition 0), `compacted`, `stamped` (LogAppendTime), `apart` exist;
+to `apart` goes what only one of the two takes. Null in place of records is not asked: Kafka never answers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import crc32c
+
+from protocol.batch import HEADER_BYTES
+from protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from protocol.messages.offsets import (
+    DeleteRecordsRequest,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+)
+from protocol.messages.produce import ProduceRequest
+from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from protocol.records import encode_batch
+
+Question = tuple[str, Any, int]
+NOW_MS = 1_700_000_000_000
+TOPIC, BROKER = 2, 4
+
+
+def questions() -> Iterator[Question]:
+    """All of them, in an order that must be kept: some change what the next find."""
+    yield from list_offsets()
+    yield from create_topics()
+    yield from create_partitions()
+    yield from configs()
+    yield from produces()
+    yield from delete_records()
+    yield from groups()
+    yield from offsets_of_groups()
+
+
+def list_offsets() -> Iterator[Question]:
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    for name, partition, timestamp, epoch in (
+        ("plain", 0, -1, -1), ("plain", 0, -2, -1), ("plain", 0, -3, -1), ("plain", 0, NOW_MS, -1),
+        ("plain", 1, -1, -1), ("plain", 1, -3, -1), ("plain", 1, NOW_MS, -1), ("plain", 3, -1, -1),
+        ("plain", -1, -1, -1), ("none", 0, -1, -1), ("plain", 0, -1, 0), ("plain", 0, -1, 7),
+        ("plain", 0, -9, -1),        ("plain", 0, -4, -1), ("plain", 0, -5, -1),
+    ):  # fmt: skip
+        part = topic.ListOffsetsPartition(
+            partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch
+        )
+        request = ListOffsetsRequest(replica_id=-1, topics=[topic(name=name, partitions=[part])])
+        for version in (1, 4, 7, 9):
+            if version == 9 or timestamp > -4:
+                yield (
+                    f"ListOffsets {version} {name}-{partition} at {timestamp} epoch {epoch}",
+                    request,
+                    version,
+                )
+    part = topic.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    twice = ListOffsetsRequest(replica_id=-1, topics=[topic(name="plain", partitions=[part, part])])
+    yield "ListOffsets of one partition twice", twice, 7
+    epoch_topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    for asked, current, partition in ((0, -1, 0), (5, -1, 0), (-1, -1, 0), (0, 9, 0), (0, -1, 9)):
+        one = epoch_topic.OffsetForLeaderPartition(
+            partition=partition, current_leader_epoch=current, leader_epoch=asked
+        )
+        request = OffsetForLeaderEpochRequest(topics=[epoch_topic(topic="plain", partitions=[one])])
+        yield f"OffsetForLeaderEpoch {asked} current {current} of {partition}", request, 4
+
+
+def create_topics() -> Iterator[Question]:
+    topic = CreateTopicsRequest.CreatableTopic
+    assignment = topic.CreatableReplicaAssignment
+
+    def asked(*topics: Any, validate_only: bool = False) -> CreateTopicsRequest:
+        return CreateTopicsRequest(topics=list(topics), timeout_ms=10_000, validate_only=validate_only)
+
+    def named(name: str, partitions: int = 1, replicas: int = 1, **configs: str | None) -> Any:
+        given = [
+            topic.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+            for key, value in configs.items()
+        ]
+        return topic(name=name, num_partitions=partitions, replication_factor=replicas, configs=given)
+
+    for name in (
+        "",
+        ".",
+        "..",
+        "a b",
+        "a/b",
+        "ä",
+        "a" * 249,
+        "a" * 250,
+        "plain",
+        "__consumer_offsets",
+        "p_q",
+    ):
+        yield f"CreateTopics {name[:20]!r} of {len(name)}", asked(named(name)), 7
+    yield "CreateTopics that collides", asked(named("p.q")), 7
+    for partitions, replicas in ((0, 1), (-1, -1), (-2, 1), (1, 0), (1, 2), (1, -2)):
+        request = asked(named(f"n{partitions}.{replicas}", partitions, replicas), validate_only=True)
+        yield f"CreateTopics {partitions} partitions, {replicas} replicas", request, 7
+    for key, value in CONFIGS:
+        request = asked(named("configured", **{key: value}), validate_only=True)
+        yield f"CreateTopics with {key}={value}", request, 7
+    yield "CreateTopics twice in one", asked(named("twice"), named("twice")), 7
+    yield "CreateTopics only validated, existing", asked(named("plain"), validate_only=True), 7
+    for label, partitions, replicas, rows in (
+        ("good", -1, -1, [(0, [1]), (1, [1])]), ("with a count", 2, -1, [(0, [1]), (1, [1])]),
+        ("of another broker", -1, -1, [(0, [9])]), ("not from 0", -1, -1, [(1, [1])]),
+        ("without replicas", -1, -1, [(0, [])]), ("of a broker twice", -1, -1, [(0, [1, 1])]),
+    ):  # fmt: skip
+        rows_given = [assignment(partition_index=index, broker_ids=list(ids)) for index, ids in rows]
+        one = topic(
+            name=f"assigned {label}".replace(" ", "-"),
+            num_partitions=partitions,
+            replication_factor=replicas,
+            assignments=rows_given,
+        )
+        yield f"CreateTopics assigned {label}", asked(one), 7
+    deleted = DeleteTopicsRequest.DeleteTopicState
+    for name in ("none", "", "twice"):
+        yield f"DeleteTopics {name!r}", DeleteTopicsRequest(topics=[deleted(name=name)], timeout_ms=10_000), 6
+    both = DeleteTopicsRequest(topics=[deleted(name="p_q"), deleted(name="p_q")], timeout_ms=10_000)
+    yield "DeleteTopics twice in one", both, 6
+
+
+CONFIGS: Sequence[tuple[str, str | None]] = (
+    ("cleanup_policy", "compact"), ("cleanup_policy", "compact,delete"), ("cleanup_policy", "shrink"),
+    ("cleanup_policy", ""), ("cleanup_policy", None), ("retention_ms", "-1"), ("retention_ms", "-2"),
+    ("retention_ms", "x"), ("retention_ms", "9223372036854775808"), ("segment_bytes", "14"),
+    ("segment_bytes", "1048575"), ("segment_bytes", "1048576"), ("segment_ms", "0"), ("segment_ms", "1"),
+    ("min_cleanable_dirty_ratio", "1.1"), ("min_cleanable_dirty_ratio", "-0.1"),
+    ("min_cleanable_dirty_ratio", "x"), ("compression_type", "lz5"), ("compression_type", "zstd"),
+    ("compression_gzip_level", "10"), ("compression_gzip_level", "-1"), ("compression_zstd_level", "23"),
+    ("message_timestamp_type", "createtime"), ("message_timestamp_type", "CreateTime"),
+    ("min_compaction_lag_ms", "-1"), ("max_compaction_lag_ms", "0"), ("max_compaction_lag_ms", "1"),
+    ("unclean_leader_election_enable", "maybe"), ("unclean_leader_election_enable", "TRUE"),
+    ("min_insync_replicas", "0"), ("index_interval_bytes", "-1"), ("flush_messages", "0"),
+    ("delete_retention_ms", "-1"), ("file_delete_delay_ms", "-1"), ("no_such_key", "1"),
+    ("max_message_bytes", "-1"), ("segment_index_bytes", "3"), ("segment_jitter_ms", "-1"),
+    ("message_timestamp_after_max_ms", "-1"), ("preallocate", "true"), ("retention_ms", None),
+    ("retention_ms", " 5 "), ("log_cleaner_threads", "1"), ("remote_storage_enable", "true"),
+)  # fmt: skip
+
+
+def create_partitions() -> Iterator[Question]:
+    topic = CreatePartitionsRequest.CreatePartitionsTopic
+    row = topic.CreatePartitionsAssignment
+    for label, name, count, rows, validate_only in (
+        ("of none", "none", 4, None, False), ("to as many", "plain", 3, None, False),
+        ("to fewer", "plain", 2, None, False), ("to 0", "plain", 0, None, False),
+        ("to -1", "plain", -1, None, False), ("to 5, only validated", "plain", 5, None, True),
+        ("assigned", "plain", 4, [[1]], True), ("assigned too few", "plain", 5, [[1]], True),
+        ("assigned to nobody", "plain", 4, [[9]], True), ("assigned with 2", "plain", 4, [[1, 2]], True),
+    ):  # fmt: skip
+        given = None if rows is None else [row(broker_ids=list(ids)) for ids in rows]
+        one = topic(name=name, count=count, assignments=given)
+        request = CreatePartitionsRequest(topics=[one], timeout_ms=10_000, validate_only=validate_only)
+        yield f"CreatePartitions {label}", request, 3
+    one = topic(name="plain", count=6)
+    yield (
+        "CreatePartitions twice in one",
+        CreatePartitionsRequest(topics=[one, one], timeout_ms=10_000, validate_only=True),
+        3,
+    )
+
+
+def configs() -> Iterator[Question]:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    for kind, name in (
+        (TOPIC, "none"),
+        (TOPIC, ""),
+        (TOPIC, "a b"),
+        (BROKER, "9"),
+        (BROKER, "x"),
+        (99, "plain"),
+    ):
+        asked = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
+        yield f"DescribeConfigs of {kind} {name!r}", DescribeConfigsRequest(resources=[asked]), 4
+
+    def altered(*changes: tuple[str, int, str | None], name: str = "plain", kind: int = TOPIC) -> Any:
+        given = [
+            resource.AlterableConfig(name=key, config_operation=operation, value=value)
+            for key, operation, value in changes
+        ]
+        one = resource(resource_type=kind, resource_name=name, configs=given)
+        return IncrementalAlterConfigsRequest(resources=[one], validate_only=True)
+
+    for key, value in CONFIGS:
+        request = altered((key.replace("_", "."), 0, value))
+        yield f"IncrementalAlterConfigs {key}={value}", request, 1
+    for label, request in (
+        ("of no topic", altered(("retention.ms", 0, "1"), name="none")),
+        ("of an empty name", altered(("retention.ms", 0, "1"), name="")),
+        ("delete", altered(("retention.ms", 1, None))),
+        ("delete an unknown key", altered(("no.such.key", 1, None))),
+        ("append to a list", altered(("cleanup.policy", 2, "compact"))),
+        ("append to a number", altered(("retention.ms", 2, "1"))),
+        ("subtract from a list", altered(("cleanup.policy", 3, "delete"))),
+        ("subtract what is not there", altered(("cleanup.policy", 3, "compact"))),
+        ("operation 9", altered(("retention.ms", 9, "1"))),
+        ("a key twice", altered(("retention.ms", 0, "1"), ("retention.ms", 0, "2"))),
+        ("of another broker", altered(("log.cleaner.threads", 0, "1"), name="9", kind=BROKER)),
+        ("of a broker without a number", altered(("log.cleaner.threads", 0, "1"), name="x", kind=BROKER)),
+        ("of a fixed key", altered(("log.dirs", 0, "/x"), name="1", kind=BROKER)),
+        ("of an unknown kind", altered(("retention.ms", 0, "1"), kind=99)),
+    ):
+        yield f"IncrementalAlterConfigs {label}", request, 1
+
+
+def sealed(batch: bytes, **changes: tuple[int, str, int]) -> bytes:
+    """`batch` with other numbers at (position, format), its checksum right again."""
+    changed = bytearray(batch)
+    for position, layout, value in changes.values():
+        struct.pack_into(layout, changed, position, value)
+    struct.pack_into(">I", changed, 17, crc32c.crc32c(bytes(changed[21:])))
+    return bytes(changed)
+
+
+def bad_batches() -> Iterator[tuple[str, str, bytes]]:
+    """(label, topic, bytes): T144-T161."""
+    items = [(NOW_MS, b"k", b"v", ()), (NOW_MS + 1, b"k2", b"v2", ())]
+    good = encode_batch(items)
+    keyless = encode_batch([items[0], (NOW_MS, None, b"v", ())])
+
+    def of(
+        sequence: int, epoch: int = 0, producer_id: int = 77, topic: str = "plain"
+    ) -> tuple[str, str, bytes]:
+        batch = encode_batch(items, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        return f"producer {producer_id} epoch {epoch} sequence {sequence}", topic, batch
+
+    yield "good", "plain", good
+    yield "without a key", "compacted", keyless
+    yield "without a key, compressed", "compacted", encode_batch([(NOW_MS, None, b"v", ())], codec=4)
+    yield "wrong checksum", "plain", good[:-1] + b"\x7f"
+    yield "cut", "plain", good[:-3]
+    yield "only a head", "plain", good[:HEADER_BYTES]
+    yield "a few bytes", "plain", good[:10]
+    yield "nothing", "plain", b""
+    yield "two batches", "plain", good + good
+    yield "magic 1", "plain", good[:16] + b"\x01" + good[17:]
+    yield "magic 3", "plain", good[:16] + b"\x03" + good[17:]
+    yield "base offset 5", "plain", struct.pack(">q", 5) + good[8:]
+    yield "record count 1", "plain", sealed(good, count=(57, ">i", 1))
+    yield "record count 3", "plain", sealed(good, count=(57, ">i", 3))
+    yield "record count 0", "plain", sealed(good, count=(57, ">i", 0))
+    yield "record count -1", "plain", sealed(good, count=(57, ">i", -1))
+    yield "last offset delta 0", "plain", sealed(good, delta=(23, ">i", 0))
+    yield "last offset delta 5", "plain", sealed(good, delta=(23, ">i", 5))
+    yield "last offset delta -1", "plain", sealed(good, delta=(23, ">i", -1))
+    yield "codec 5", "plain", sealed(good, attributes=(21, ">h", 5))
+    yield "codec 7", "plain", sealed(good, attributes=(21, ">h", 7))
+    yield "said to be gzip", "plain", sealed(good, attributes=(21, ">h", 1))
+    yield "LogAppendTime from a client", "apart", sealed(good, attributes=(21, ">h", 8))
+    yield "control", "plain", encode_batch(items, is_control=True)
+    yield "transactional without a producer", "plain", encode_batch(items, is_transactional=True)
+    yield "horizon", "apart", sealed(good, attributes=(21, ">h", 64))
+    yield "a wrong largest timestamp", "plain", sealed(good, largest=(35, ">q", 5))
+    yield "a timestamp of tomorrow", "plain", encode_batch([(NOW_MS * 3, b"k", b"v", ())])
+    yield "timestamp -1", "plain", encode_batch([(-1, b"k", b"v", ())])
+    yield "timestamp -2", "plain", encode_batch([(-2, b"k", b"v", ())])
+    yield "timestamp of tomorrow, stamped", "stamped", encode_batch([(NOW_MS * 3, b"k", b"v", ())])
+    yield "too large", "plain", encode_batch([(NOW_MS, b"k", b"v" * 1_100_000, ())])
+    for sequence, epoch in (
+        (0, 0),
+        (0, 0),
+        (2, 0),
+        (0, 0),
+        (5, 0),
+        (3, 0),
+        (1, 0),
+        (0, 2),
+        (2, 1),
+        (5, 3),
+        (0, 3),
+    ):
+        yield of(sequence, epoch)
+    yield of(7, producer_id=78)
+    yield "no sequence but a producer", "plain", encode_batch(items, producer_id=79, producer_epoch=0)
+    yield of(0, epoch=-1, producer_id=80)
+    yield "two batches of a producer", "plain", of(0, producer_id=81)[2] + of(2, producer_id=81)[2]
+    yield "no such topic", "none", good
+
+
+def produces() -> Iterator[Question]:
+    data = ProduceRequest.TopicProduceData
+    for label, topic, batch in bad_batches():
+        part = data.PartitionProduceData(index=0, records=memoryview(batch))
+        one = data(name=topic, partition_data=[part])
+        yield f"Produce {label}", ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[one]), 9
+    good = memoryview(encode_batch([(NOW_MS, b"k", b"v", ())]))
+    for index, acks in ((9, -1), (-1, -1), (0, 2), (0, -2)):
+        one = data(name="plain", partition_data=[data.PartitionProduceData(index=index, records=good)])
+        request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[one])
+        yield f"Produce to {index} with acks {acks}", request, 9
+
+
+def delete_records() -> Iterator[Question]:
+    topic = DeleteRecordsRequest.DeleteRecordsTopic
+    for name, partition, offset in (
+        ("plain", 0, 1), ("plain", 0, 0), ("plain", 0, 10_000), ("plain", 0, -2), ("plain", 9, 0),
+        ("none", 0, 0), ("compacted", 0, 0), ("plain", 1, -1), ("plain", 0, -1),
+    ):  # fmt: skip
+        part = topic.DeleteRecordsPartition(partition_index=partition, offset=offset)
+        request = DeleteRecordsRequest(topics=[topic(name=name, partitions=[part])], timeout_ms=10_000)
+        yield f"DeleteRecords {name}-{partition} before {offset}", request, 2
+
+
+def groups() -> Iterator[Question]:
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    for label, group, session, member, kind, protocols, version in (
+        ("with an empty group", "", 10_000, "", "consumer", [protocol], 9),
+        ("too short a session", "g", 1, "", "consumer", [protocol], 9),
+        ("too long a session", "g", 100_000_000, "", "consumer", [protocol], 9),
+        ("an unknown member", "g", 10_000, "nobody", "consumer", [protocol], 9),
+        ("no protocols", "g", 10_000, "", "consumer", [], 9),
+        ("no protocol type", "g", 10_000, "", "", [protocol], 9),
+        ("a member id first", "g", 10_000, "", "consumer", [protocol], 4),
+    ):
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session,
+            rebalance_timeout_ms=10_000,
+            member_id=member,
+            protocol_type=kind,
+            protocols=protocols,
+        )
+        yield f"JoinGroup {label}", request, version
+    for group, member in (("g", "nobody"), ("none", "nobody"), ("", "nobody"), ("g", "")):
+        heartbeat = HeartbeatRequest(group_id=group, generation_id=1, member_id=member)
+        yield f"Heartbeat {group!r} {member!r}", heartbeat, 4
+        sync = SyncGroupRequest(
+            group_id=group,
+            generation_id=1,
+            member_id=member,
+            protocol_type="consumer",
+            protocol_name="range",
+        )
+        yield f"SyncGroup {group!r} {member!r}", sync, 5
+        leaving = LeaveGroupRequest.MemberIdentity(member_id=member)
+        yield f"LeaveGroup {group!r} {member!r}", LeaveGroupRequest(group_id=group, members=[leaving]), 5
+
+
+def offsets_of_groups() -> Iterator[Question]:
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    for label, group, generation, member, name, partition, metadata in (
+        ("without a member", "simple", -1, "", "plain", 0, ""),
+        ("of an unknown member", "simple", 1, "nobody", "plain", 0, ""),
+        ("of a generation without a member", "simple", 1, "", "plain", 0, ""),
+        ("of no topic", "simple", -1, "", "none", 0, ""),
+        ("of no partition", "simple", -1, "", "plain", 9, ""),
+        ("with much metadata", "simple", -1, "", "plain", 0, "x" * 5_000),
+        ("with null metadata", "simple", -1, "", "plain", 0, None),
+        ("of an empty group", "", -1, "", "plain", 0, ""),
+    ):
+        part = topic.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=3, committed_metadata=metadata
+        )
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member,
+            topics=[topic(name=name, partitions=[part])],
+        )
+        yield f"OffsetCommit {label}", request, 8
+    asked = OffsetFetchRequest.OffsetFetchRequestGroup
+    for label, group, topics in (
+        ("of a group", "simple", [("plain", [0, 1, 9])]), ("of no group", "nobody", [("plain", [0])]),
+        ("of no topic", "simple", [("none", [0])]), ("of all", "simple", None),
+        ("of an empty group", "", None),
+    ):  # fmt: skip
+        given = (
+            None
+            if topics is None
+            else [asked.OffsetFetchRequestTopics(name=name, partition_indexes=list(p)) for name, p in topics]
+        )
+        yield f"OffsetFetch {label}", OffsetFetchRequest(groups=[asked(group_id=group, topics=given)]), 8
