@@ -8,7 +8,9 @@ keeps one descriptor a segment open for ever).
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import logging
 import os
 import shutil
 import threading
@@ -19,9 +21,12 @@ from pathlib import Path
 
 import numpy
 
+logger = logging.getLogger(__name__)
+
 Buffer = bytes | bytearray | memoryview
 
 FILE_MODE = 0o644
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Disk:
@@ -364,3 +369,14 @@ def sync_file(disk: Disk, path: Path) -> None:
         disk.fsync(descriptor)
     finally:
         disk.close(descriptor)
+
+
+@contextlib.contextmanager
+def room_or_none() -> Iterator[None]:
+    """On a full disk what the batches say as well is not written: the log can be read, and room be made."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        logger.warning("not written, because the disk is full: %s", error)

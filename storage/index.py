@@ -121,8 +121,9 @@ class IndexFile(Generic[Column]):
         columns = self.columns()
         LOADED.forget(self)
         self._columns = columns
+        if not self._is_writable:  # else a full disk kept it from being saved
+            self._saved_entries = len(columns[0])
         self._is_writable = True
-        self._saved_entries = len(columns[0])
 
     def make_read_only(self) -> None:
         """The segment was closed: `save` was called, and the entries may leave memory."""
@@ -192,10 +193,12 @@ class IndexFile(Generic[Column]):
         for column, name in zip(columns, self.entry.names, strict=True):
             entries[name] = column[self._saved_entries : count]
         data = entries.tobytes()
+        position = self._saved_entries * self.entry.itemsize
         descriptor = self.disk.open(self.path, os.O_WRONLY | os.O_CREAT)
         try:
             if data:
-                position = self._saved_entries * self.entry.itemsize
+                if is_final:  # so that a write that fails leaves nothing of another index behind it
+                    self.disk.truncate(descriptor, position)
                 if self.disk.pwritev(descriptor, [data], position) != len(data):
                     raise OSError(28, "a short write", str(self.path))
             if is_final:

@@ -24,7 +24,7 @@ from storage import batch_table, layout
 from storage.batch_table import BROKEN, read_table
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
 from storage.cleaned_segment import CleanedSegment
-from storage.file import Disk, read_whole, sync_file, write_whole
+from storage.file import Disk, read_whole, room_or_none, sync_file, write_whole
 from storage.index import NO_TIMESTAMP
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import ProducerStateManager, decode_snapshot
@@ -98,7 +98,8 @@ def load(request: LoadRequest) -> LoadedLog:
         segments = [Segment.create(disk, directory, next_offset, request.config, request.now_ms)]
     changed = epochs.truncate_from_end(next_offset)
     if epochs.truncate_from_start(log_start_offset) or changed:
-        write_leader_epochs(disk, directory, epochs.entries)
+        with room_or_none():
+            write_leader_epochs(disk, directory, epochs.entries)
     remove_stray_snapshots(disk, directory, {segment.base_offset for segment in segments}, next_offset)
     if not request.is_clean:
         disk.sync_directory(directory)
@@ -292,8 +293,9 @@ def _recover(
     for number in range(first, len(segments)):
         segment = segments[number]
         if number > first:
-            snapshot = take_snapshot(request.disk, request.directory, producers, segment.base_offset)
-            sync_file(request.disk, snapshot)
+            with room_or_none():
+                snapshot = take_snapshot(request.disk, request.directory, producers, segment.base_offset)
+                sync_file(request.disk, snapshot)
         is_whole = recover_segment(segment, producers, epochs, request.config.index_interval_bytes, expected)
         request.segment_recovered()
         kept.append(segment)
@@ -307,7 +309,8 @@ def _recover(
                 request.segment_recovered()
             break
     if epochs.latest != latest:
-        sync_file(request.disk, write_leader_epochs(request.disk, request.directory, epochs.entries))
+        with room_or_none():
+            sync_file(request.disk, write_leader_epochs(request.disk, request.directory, epochs.entries))
     for segment in kept[first:]:
         segment.flush_closed()
     return kept
@@ -421,7 +424,8 @@ def _load_epochs(disk: Disk, directory: Path, segments: list[Segment]) -> Leader
             for table in segment.tables():
                 _note_epochs(epochs, table)
     if epochs.entries or (directory / layout.LEADER_EPOCH_CHECKPOINT).exists():  # a damaged one
-        write_leader_epochs(disk, directory, epochs.entries)
+        with room_or_none():
+            write_leader_epochs(disk, directory, epochs.entries)
     return epochs
 
 
@@ -473,7 +477,12 @@ def snapshot_offsets(directory: Path) -> list[int]:
 def take_snapshot(disk: Disk, directory: Path, producers: ProducerStateManager, offset: int) -> Path:
     """Write the producers as they are at `offset`. Not synced here: a torn one is told by its checksum."""
     path = directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
-    write_whole(disk, path, producers.encode_snapshot(), is_durable=False)
+    try:
+        write_whole(disk, path, producers.encode_snapshot(), is_durable=False)
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.unlink(path)
+        raise
     return path
 
 

@@ -20,7 +20,7 @@ from protocol.batch import HEADER_BYTES, parse_header
 from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table, layout
 from storage.batch_table import COMPLETE, CUT, NOT_FOUND, as_chunk, choose_entries, find_batch, read_table
-from storage.file import DataFile, Disk
+from storage.file import NO_ROOM, DataFile, Disk
 from storage.index import (
     NO_TIMESTAMP,
     OFFSET_ENTRY_BYTES,
@@ -417,8 +417,13 @@ class Segment:
         self.bytes_since_entry = int(state[0])
         if self.size_bytes:
             self.time_index.maybe_append(*self._largest)
-        self.offset_index.save(is_final=True)
-        self.time_index.save(is_final=True)
+        try:
+            self.offset_index.save(is_final=True)
+            self.time_index.save(is_final=True)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return  # a full disk: they stay in memory, and what the files have of them is right
         if not self.is_active:
             self.offset_index.make_read_only()
             self.time_index.make_read_only()

@@ -7,6 +7,7 @@ nobody thinks of.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import uuid
 from collections.abc import Callable, Iterator
@@ -138,3 +139,28 @@ def test_one_directory_that_cannot_be_removed_does_not_keep_the_others(start: St
     assert len([path for path in data.iterdir() if path.is_dir()]) == 1
     manager.remove_deleted()
     assert not [path for path in data.iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_start_on_a_full_disk_serves_what_is_there(make_log: MakeLog, is_clean: bool) -> None:
+    """Indexes that cannot be written stay in memory; appends go on when there is room."""
+    log = make_log(index_interval_bytes=1, segment_bytes=4 * SIZE)
+    log.fill(10, producer_id=-1)
+    log.log.flush()
+    disk = FaultyDisk()
+    disk.room_bytes = 0
+    if is_clean:
+        log.log.disk = disk
+        log.log.active_segment.offset_index.disk = disk
+        with contextlib.suppress(OSError):
+            log.log.close()
+    log.log.abandon()
+    opened = log.open(disk=disk, is_clean=False)
+    assert log.offsets() == list(range(10))
+    assert [log.offsets(start)[0] for start in range(10)] == list(range(10))
+    disk.room_bytes = None
+    log.append()
+    opened.flush()
+    assert opened.high_watermark == 11
+    log.restart()
+    assert log.offsets() == list(range(11))
