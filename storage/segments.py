@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 SegmentTuple = tuple[Segment, ...]
 
+MAX_PINNED = 8
+"""closed segments that wait for their flush with their file held open; more than these are opened again"""
+
 
 def floor_segment(segments: SegmentTuple, offset: int) -> int:
     """The number of the last segment whose base offset is at or below `offset`; 0 when there is none."""
@@ -63,6 +66,8 @@ class SegmentList:
             raise
         fresh.roll_jitter_ms = jitter_ms
         self.rolled.append(closed)
+        if len(self.rolled) > MAX_PINNED:  # rolls outrun the flushes: descriptors must not run out
+            self.rolled[-1 - MAX_PINNED].file.unpin()
         self.closed_bytes += closed.size_bytes
         self.all = (*self.all, fresh)
         self.active = fresh
