@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from broker import http_api
 from storage.layout import TopicPartition
 from tests.broker.client import until
 from tests.broker.conftest import World
@@ -128,20 +129,27 @@ async def test_a_map_too_small_takes_several_rounds(make_world: MakeWorld) -> No
 
 
 async def test_progress_comes_as_lines(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cleaning that is held up at its first chunk is seen on its way; the last line is the answer."""
+    """A cleaning that is held up at its second chunk is seen on its way; the last line is the answer."""
     monkeypatch.setattr("broker.http_api.PROGRESS_SECONDS", 0.01)
     compacted(asker.world)
     await put(asker.world, ("a", "1"), ("a", "2"), roll=True)
-    go_on, chunks = threading.Event(), []
+    go_on, chunks, sent = threading.Event(), [], []
+    as_line = http_api._line
 
     def hold(size: int, check: Any) -> None:
         chunks.append(size)
-        go_on.wait(60)
+        if len(chunks) > 1:
+            go_on.wait(60)
+
+    def line(value: dict[str, Any]) -> bytes:
+        sent.append(value)
+        return as_line(value)
 
     monkeypatch.setattr(asker.world.broker.cleaner.throttle, "take", hold)
+    monkeypatch.setattr(http_api, "_line", line)
     headers = {"Accept": "application/x-ndjson", "Content_Type": "application/json"}
     asking = asyncio.ensure_future(asker.send("POST", "/api/topics/t/compact", {}, **headers))
-    await until(lambda: chunks)
+    await until(lambda: any(value.get("bytes_done", 0) > 0 for value in sent))
     assert (await asker.why("in_progress"))["dry_run"] is None
     go_on.set()
     status, _, text = await asking
