@@ -29,7 +29,7 @@ from protocol.messages.metadata import (
     MetadataResponse,
 )
 from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
-from spark_connector.errors import ConnectorError
+from spark_connector.errors import ConnectorError, MissingTopicError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 from spark_connector.options import ClientSettings
 
@@ -86,7 +86,7 @@ class Backoff:
         if isinstance(reason, TopicMissing):
             self._missing += 1
             if self._missing == MISSING_TRIES:
-                raise ConnectorError(f"{what}: {reason}") from reason
+                raise MissingTopicError(f"{what}: {reason}") from reason
         wait_s = self._wait_s * random.uniform(0.8, 1.2)
         if time.monotonic() + wait_s > self._deadline:
             seconds = self._settings.api_timeout_ms / 1000

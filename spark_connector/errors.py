@@ -9,3 +9,7 @@ class ConnectorError(RuntimeError):
 
 class DataLossError(ConnectorError):
     """Planned offsets are no longer (or not yet) in the log and `failOnDataLoss` is true."""
+
+
+class MissingTopicError(ConnectorError):
+    """No broker knows the topic or partition, although it was asked for more than once."""

@@ -79,7 +79,7 @@ class ClientSettings:
     api_timeout_ms: int = 60_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
-    fetch_bytes: int = 4 * 1024 * 1024
+    fetch_bytes: int = 2 * 1024 * 1024
     receive_buffer_bytes: int = -1
 
 

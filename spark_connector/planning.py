@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 
 from spark_connector.client import Cluster
-from spark_connector.errors import ConnectorError
+from spark_connector.errors import ConnectorError, MissingTopicError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition, require_same_partitions
 from spark_connector.options import Position, Subscription
 
+logger = logging.getLogger("kompakt.spark")
 
-def find_partitions(cluster: Cluster, subscription: Subscription) -> list[TopicPartition]:
-    """The partitions to read, in order. Internal topics are read only when they are named."""
-    if subscription.pattern:
+
+def find_partitions(
+    cluster: Cluster, subscription: Subscription, *, may_be_missing: bool = False
+) -> list[TopicPartition]:
+    """The partitions to read, in order. Internal topics are read only when they are named.
+
+    Topics and partitions that are named must exist, unless they `may_be_missing`.
+    """
+    if may_be_missing:
+        try:
+            return find_partitions(cluster, subscription)
+        except MissingTopicError as problem:
+            logger.warning("%s; going on with what there is", problem)
+        wanted = subscription.topics or {partition.topic for partition in subscription.partitions}
+        found = {topic: numbers for topic, numbers in cluster.describe(None).items() if topic in wanted}
+    elif subscription.pattern:
         pattern = re.compile(subscription.pattern)
         found = {
             topic: partitions
@@ -27,8 +42,10 @@ def find_partitions(cluster: Cluster, subscription: Subscription) -> list[TopicP
     if not subscription.partitions:
         return existing
     missing = sorted(set(subscription.partitions) - set(existing))
+    if missing and may_be_missing:
+        return [partition for partition in subscription.partitions if partition not in missing]
     if missing:
-        raise ConnectorError(f"assign names partitions that do not exist: {', '.join(map(str, missing))}")
+        raise MissingTopicError(f"assign names partitions that do not exist: {', '.join(map(str, missing))}")
     return list(subscription.partitions)
 
 

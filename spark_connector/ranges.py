@@ -26,7 +26,7 @@ from protocol.records import as_array, decode_batch
 from spark_connector import kernels
 from spark_connector.client import FETCH, Backoff, Cluster, Connection, Unavailable, connect, refusal
 from spark_connector.columns import BrokenRecords, ColumnBuilder
-from spark_connector.errors import ConnectorError, DataLossError
+from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
 from spark_connector.kernels import Bytes, Longs
 from spark_connector.offsets import EARLIEST, LATEST, OffsetRange
 from spark_connector.options import Options
@@ -60,7 +60,11 @@ class RangeReader:
         self._options = options
         self._settings = options.client
         self._cluster: Cluster = connect(options.client)
-        self._start, self._end = self._resolve(wanted)
+        try:
+            self._start, self._end = self._resolve(wanted)
+        except MissingTopicError as problem:
+            self._lose(str(problem))
+            self._start = self._end = 0
         self._next = self._start
         self._start_after_loss = -1
         self._fetch_bytes = self._settings.fetch_bytes
@@ -90,7 +94,11 @@ class RangeReader:
                 yield from self._read_from_leader(backoff)
             except Unavailable as problem:
                 self._cluster.forget_leaders([self.topic_partition])
-                backoff.wait(problem, f"reading {self.topic_partition} at offset {self._next}")
+                try:
+                    backoff.wait(problem, f"reading {self.topic_partition} at offset {self._next}")
+                except MissingTopicError as missing:
+                    self._lose(str(missing))
+                    self._next = self._end
         yield from self._flush()
 
     def _read_from_leader(self, backoff: Backoff) -> Iterator[pyarrow.RecordBatch]:

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_connector.client import connect
-from spark_connector.errors import ConnectorError, DataLossError
+from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
 from spark_connector.offsets import (
     LATEST,
     OffsetRange,
@@ -136,14 +136,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _look_up(self, known: Found) -> Found:
         """The log ends now; asked again when one has gone back, as a new leader may lag for a moment."""
-        cluster = connect(self._options.client)
-        found = find_partitions(cluster, self._options.subscription)
         for _ in range(LOOK_UP_TRIES):
-            latest = cluster.latest_offsets(found)
-            if all(latest[partition] >= known.get(partition, 0) for partition in found):
+            latest = self._log_ends()
+            if all(offset >= known.get(partition, 0) for partition, offset in latest.items()):
                 break
             time.sleep(LOOK_UP_PAUSE_S)
         return latest
+
+    def _log_ends(self) -> Found:
+        """Of all partitions. Topics that are deleted are lost data, which may be no reason to stop."""
+        cluster = connect(self._options.client)
+        may_be_missing = not self._options.fail_on_data_loss
+        subscription = self._options.subscription
+        try:
+            found = find_partitions(cluster, subscription, may_be_missing=may_be_missing)
+            return cluster.latest_offsets(found)
+        except MissingTopicError as problem:
+            if not may_be_missing:
+                raise DataLossError(
+                    f"{problem}. Set failOnDataLoss=false to go on without deleted topics"
+                ) from problem
+        # Deleted between the two questions.
+        return cluster.latest_offsets(find_partitions(cluster, subscription, may_be_missing=True))
 
     def _with_new_partitions(self, begin: Found, until: Found) -> Found:
         """`begin` and, for partitions that came since, the start of their log."""

@@ -7,7 +7,10 @@ kernels must answer with a fault and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import ctypes
+import mmap
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy
@@ -18,7 +21,7 @@ from hypothesis import strategies as st
 
 from protocol.compression import Codec
 from protocol.records import Record, as_array, decode_all, encode_batch
-from spark_connector import kernels, warm_up
+from spark_connector import columns, kernels, warm_up
 from spark_connector.columns import ARROW_TYPES, BrokenRecords, ColumnBuilder
 from spark_connector.offsets import TopicPartition
 
@@ -121,7 +124,81 @@ def test_broken_bytes_are_a_fault_and_nothing_else(data: bytes, drawn: st.DataOb
     except BrokenRecords as problem:
         assert problem.batch < len(possible)
     else:
-        assert rows == possible[:, kernels.RECORD_COUNT].sum()
+        assert rows <= possible[:, kernels.RECORD_COUNT].sum()
+
+
+def test_a_large_batch_becomes_several_record_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a batch holds, rows and bytes of a record batch are bounded; one record is always taken."""
+    data = encode_batch([(number, b"k", b"v" * 100, [("h", b"x")]) for number in range(25)])
+    expected = list(decode_all(data))
+    table, _, _ = scan(data)
+    for rows, size, sizes in ((10, 2**20, [10, 10, 5]), (100, 1, [1] * 25), (100, 1000, [9, 9, 7])):
+        monkeypatch.setattr(columns, "MAX_ROWS", rows)
+        monkeypatch.setattr(columns, "MAX_BYTES", size)
+        built = list(ColumnBuilder(list(ARROW_TYPES), PARTITION).build(as_array(data), table, 0, 2**62))
+        assert [made.num_rows for made in built] == sizes
+        assert rows_of(built) == expected
+
+
+def test_times_beyond_those_of_spark() -> None:
+    data = encode_batch([(2**62, None, b"v", ())])
+    table, _, _ = scan(data)
+    (made,) = ColumnBuilder(["timestamp"], PARTITION).build(as_array(data), table, 0, 1)
+    assert made.column("timestamp").cast(pyarrow.int64()).to_pylist() == [(2**63 - 1) // 1000 * 1000]
+
+
+NUMBERS = [bytes([byte]) for byte in (0, 1, 2, 127, 128, 255)]
+NUMBERS += [
+    b"\xff\xff\x03",
+    b"\xff\xff\xff\xff\x0f",
+    b"\xfe\xff\xff\xff\x0f",
+    b"\xff" * 9 + b"\x01",
+    b"\x80\x00",
+]
+
+
+@given(batches(), st.data())
+@settings(max_examples=300, deadline=None)
+def test_nothing_beyond_the_bytes_is_touched(data: bytes, drawn: st.DataObject) -> None:
+    """Broken batches end right before, or begin right behind, a page that must not be read."""
+    broken = bytearray(data)
+    for _ in range(drawn.draw(st.integers(0, 3)) if broken else 0):
+        number = drawn.draw(st.sampled_from(NUMBERS))
+        position = drawn.draw(st.integers(0, len(broken) - 1))
+        broken[position : position + len(number)] = number
+    with guarded(bytes(broken), at_end=drawn.draw(st.booleans())) as placed:
+        table = numpy.empty((16, kernels.BATCH_FIELDS), numpy.int64)
+        count, _, _ = kernels.scan_batches(placed, 0, table)
+        builder = ColumnBuilder(list(ARROW_TYPES), PARTITION)
+        try:
+            for made in builder.build(placed, table[:count], 0, 2**62):
+                assert made.num_rows
+        except BrokenRecords as problem:
+            assert problem.batch < count
+
+
+@contextlib.contextmanager
+def guarded(data: bytes, at_end: bool) -> Iterator[Any]:
+    """`data` as an array between two pages whose reading ends the process."""
+    page = mmap.PAGESIZE
+    middle = -(-max(len(data), 1) // page) * page
+    area = mmap.mmap(-1, middle + 2 * page)
+    view = numpy.frombuffer(area, numpy.uint8)
+    address = view.ctypes.data
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    forbidden = (address, address + page + middle)
+    for place in forbidden:
+        assert protect(place, page, 0) == 0
+    start = page + (middle - len(data) if at_end else 0)
+    placed = view[start : start + len(data)]
+    placed[:] = numpy.frombuffer(data, numpy.uint8)
+    placed.flags.writeable = False
+    try:
+        yield placed
+    finally:
+        for place in forbidden:
+            assert protect(place, page, mmap.PROT_READ | mmap.PROT_WRITE) == 0
 
 
 def test_a_scan_stops_at_a_full_table_and_at_a_cut_batch() -> None:

@@ -6,6 +6,8 @@ batches, aborted transactions, cut batches, codecs, retention, errors. No Spark 
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +50,34 @@ def read(broker: FakeBroker, **options: str) -> list[int]:
             assert made.column("value").to_pylist() == [str(offset).encode() for offset in offsets]
             found.extend(offsets)
     return found
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("check_crcs", ["true", "false"])
+def test_broken_batches_are_named(start_broker: Start, codec: Codec, check_crcs: str) -> None:
+    """Whatever is broken: an error that says where, or (unchecked) some other bytes. Nothing else happens."""
+    chosen = random.Random(f"{codec} {check_crcs}")
+    broker = start_broker(logs_of([]))
+    log = broker.logs[TopicPartition("t", 0)]
+    log.high_watermark = 30
+    parsed = parse_options(options_for(broker, kafka__check__crcs=check_crcs, includeHeaders="true"))
+    reader = BatchReader(parsed, parsed.columns)
+    (partition,) = reader.partitions()
+    errors = 0
+    for _ in range(150):
+        whole = bytearray(batch(0, 10, codec=codec) + batch(10, 10, codec=codec) + batch(20, 10, codec=codec))
+        for _ in range(chosen.randint(1, 3)):
+            # Not the offsets and sizes: they decide where a batch is, and waiting for one is another test.
+            position = chosen.choice([16, *range(17, 23), *range(57, 90)]) + len(whole) // 3
+            whole[position] = chosen.choice([0, 1, 2, 127, 128, 255, chosen.randrange(256)])
+        log.batches = [bytes(whole)]
+        try:
+            for made in reader.read(partition):
+                assert made.num_rows
+        except ConnectorError as problem:
+            errors += 1
+            assert re.search(r"t-0: the record batch at offset \d+ is corrupt: .", str(problem)), problem
+    assert errors > 50
 
 
 def test_all_of_a_topic(start_broker: Start) -> None:

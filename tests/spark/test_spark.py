@@ -7,6 +7,9 @@ compared record by record with what was produced.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
+from tests.spark.conftest import LOOPBACK
 from tests.waiting import wait_for
 
 pytestmark = [
@@ -196,6 +200,44 @@ def test_a_stream_goes_on_where_it_stopped(spark: Any, bootstrap: str, topic: st
     logged = (tmp_path / "checkpoint" / "offsets" / "4").read_text().splitlines()[-1]
     assert json.loads(logged) == {topic: {"0": 120, "1": 120, "2": 120}}
     assert list(json.loads(logged)[topic]) == ["0", "1", "2"]
+
+
+@pytest.mark.usefixtures("queries")
+def test_no_micro_batch_without_news(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """Nothing arrived: a query that is started again over its checkpoint writes no further batch."""
+    produce(bootstrap, topic, 30)
+    offsets = tmp_path / "checkpoint" / "offsets"
+    for _ in range(3):
+        run_stream(spark, bootstrap, topic, tmp_path)
+        assert [path.name for path in offsets.iterdir() if path.name.isdecimal()] == ["0"]
+
+
+def test_the_format_is_found_from_anywhere(kompakt_broker: Any, tmp_path: Path) -> None:
+    """A program in another directory, without PYTHONPATH and `register`: what an installed package gives."""
+    bootstrap = kompakt_broker.bootstrap
+    topic = create_topic(bootstrap)
+    produce(bootstrap, topic, 30)
+    program = tmp_path / "program.py"
+    settings = "".join(f".config({key!r}, {value!r})" for key, value in LOOPBACK.items())
+    program.write_text(
+        "from pyspark.sql import SparkSession\n"
+        f"spark = SparkSession.builder.master('local[1]'){settings}.getOrCreate()\n"
+        "source = spark.read.format('kompakt').option('kafka.bootstrap.servers', "
+        f"{bootstrap!r}).option('subscribe', {topic!r})\n"
+        "print('rows', source.load().count())\n"
+        "spark.stop()\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        env={**environment, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert "rows 30" in done.stdout.splitlines(), done.stdout + done.stderr
 
 
 @pytest.mark.usefixtures("queries")

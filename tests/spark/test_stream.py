@@ -150,6 +150,44 @@ def test_partitions_that_vanish_or_go_back_are_lost_data(start_broker: Start) ->
                 assert read(reader, start, end) == []
 
 
+@pytest.mark.parametrize("how", [{"subscribe": "t,gone"}, {"assign": '{"t":[0],"gone":[0]}'}])
+def test_a_deleted_topic_is_lost_data(start_broker: Start, how: dict[str, str]) -> None:
+    broker = start_broker(logs_of([batch(0, 5)]))
+    gone = TopicPartition("gone", 0)
+    log = broker.logs[gone] = FakeLog([batch(0, 3)])
+    strict, patient = stream(broker, **how), stream(broker, **how, failOnDataLoss="false")
+    start = patient.initialOffset()
+    del broker.logs[gone]
+    with pytest.raises(DataLossError, match="failOnDataLoss=false"):
+        strict.latestOffset(start, ALL)
+    for _ in range(2):
+        end = patient.latestOffset(start, ALL)
+        assert end == {"t": {"0": 5}}
+        assert read(patient, start, end) == []
+        start = end
+    broker.logs[gone] = log
+    end = patient.latestOffset(start, ALL)
+    assert end == {"gone": {"0": 3}, "t": {"0": 5}}
+    assert read(patient, start, end) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_topic_that_never_was_is_an_error_even_for_the_careless(start_broker: Start) -> None:
+    broker = start_broker(logs_of([]))
+    with pytest.raises(ConnectorError, match="topic misspelt: UNKNOWN_TOPIC_OR_PARTITION"):
+        stream(broker, subscribe="misspelt", failOnDataLoss="false").initialOffset()
+
+
+def test_a_topic_deleted_before_its_task_runs(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 5)]))
+    start, end = {"t": {"0": 0}}, {"t": {"0": 5}}
+    strict, patient = stream(broker), stream(broker, failOnDataLoss="false")
+    (task,) = strict.partitions(start, end)
+    broker.logs.clear()
+    with pytest.raises(DataLossError, match="t-0"):
+        list(strict.read(task))
+    assert list(patient.read(task)) == []
+
+
 def test_a_log_end_that_lags_for_a_moment_is_asked_again(start_broker: Start) -> None:
     broker = start_broker(logs_of([batch(0, 5)]))
     log = broker.logs[TopicPartition("t", 0)]
