@@ -1,7 +1,7 @@
 """Goal: a thousand segments are served by a process that may open 256 files.
 
 Method: the real process under a lower limit, a topic of tiny segments; then records are read from all of
-them, written, and compacted (S37; Kafka keeps every segment's files open and needs the limit raised).
+them, written, and compacted. (Kafka keeps the files of every segment open and needs the limit raised.)
 """
 
 from __future__ import annotations

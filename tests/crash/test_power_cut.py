@@ -4,7 +4,7 @@ Method: the data directory lies on a file system of its own (ext4, xfs; a file o
 that file system is shut down without writing its log, as when the power goes: whatever was not synced, data
 or directory entry, is lost. The broker is killed, the disk mounted again, the broker started, and everything
 that a client saw acknowledged is looked for: records of a rolling topic, last values of one being cleaned,
-committed offsets, topics made just before (S34, S36).
+committed offsets, topics made just before.
 """
 
 from __future__ import annotations
