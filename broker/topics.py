@@ -88,6 +88,7 @@ class TopicRegistry:
         self._growing: dict[str, str] = {}
         """topics whose partitions are being made, by name: their collision form"""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
         self._reconfiguring = asyncio.Lock()
 
     def get(self, name: str) -> Topic | None:
@@ -284,6 +285,8 @@ class TopicRegistry:
         try:
             self._append(TOPIC, topic.name, _value_of(topic))
             for topic_partition in topic.partitions():
+                if self._is_stopping:
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")
                 if before is None or topic_partition.partition >= before.partition_count:
                     self._make_log(topic, topic_partition)
                     await asyncio.sleep(0)
@@ -375,6 +378,10 @@ class TopicRegistry:
         waited = partition.when_flushed(partition.log.log_end_offset)
         if waited is not None:
             await waited
+
+    def begin_stop(self) -> None:
+        """Give up what is only half made: nobody was told of it yet."""
+        self._is_stopping = True
 
     async def stop(self) -> None:
         """Return when nothing is being made or deleted."""

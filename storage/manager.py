@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 META_VERSION = "1"
+CLOSING_THREADS = 16
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 CLUSTER_METADATA = TopicPartition("__cluster_metadata", 0)  # of Kafka's own quorum: not a topic
 
@@ -55,6 +56,7 @@ class DataDirectory:
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
+        self.log_count = 0
         self._disk = disk
         try:
             missing = [one for one in (path, *path.parents) if not one.exists()]
@@ -326,6 +328,7 @@ class LogManager:
             segment_recovered=self._segment_recovered,
         )
         self.logs[topic_partition] = log
+        directory.log_count += 1
         self._unopened.discard(topic_partition)
         return log
 
@@ -336,10 +339,7 @@ class LogManager:
         """A new log, in the directory that has fewest. FileExistsError when there is one."""
         if topic_partition in self.logs:
             raise FileExistsError(f"{topic_partition} exists")
-        counts = {directory.path: 0 for directory in self.directories}
-        for log in self.logs.values():
-            counts[log.directory.parent] += 1
-        directory = min(self.directories, key=lambda directory: counts[directory.path])
+        directory = min(self.directories, key=lambda directory: directory.log_count)
         path = directory.path / layout.partition_directory_name(topic_partition)
         if path.exists():
             raise FileExistsError(f"{topic_partition} exists")
@@ -357,6 +357,7 @@ class LogManager:
     def delete(self, topic_partition: TopicPartition) -> None:
         """Take a log away; its files go with `remove_deleted`."""
         log = self.logs.pop(topic_partition)
+        self.directory_of(log).log_count -= 1
         path = log.mark_deleted()
         self._deleted.append(path)
         log.abandon()
@@ -406,7 +407,10 @@ class LogManager:
 
         A directory with a log that was neither opened nor left in order by its last broker is not in order.
         """
-        unclean = {log.directory.parent for log in self.logs.values() if not self._close_log(log)}
+        logs = list(self.logs.values())
+        with ThreadPoolExecutor(CLOSING_THREADS, "close") as pool:  # they wait for the disk: together
+            closed = list(pool.map(self._close_log, logs))
+        unclean = {log.directory.parent for log, is_closed in zip(logs, closed, strict=True) if not is_closed}
         unclean |= {
             directory.path
             for directory in self.directories

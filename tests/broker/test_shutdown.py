@@ -8,10 +8,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from protocol.errors import ErrorCode
+from protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from protocol.records import encode_batch
 from storage.verify import verify_data_directory
+from tests.broker.client import until
 from tests.siege import PRODUCE_VERSION, Siege, produce_request
 from tests.survivor import TOPIC, Survivor
+from tests.waiting import wait_for
 
 
 def test_sigterm_under_load_keeps_what_was_acknowledged(tmp_path: Path) -> None:
@@ -77,5 +81,36 @@ def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
         siege.process.start()
         assert siege.process.stop() == 0
         assert "Traceback" not in siege.process.log()
+    finally:
+        siege.process.close()
+
+
+def test_sigterm_while_a_large_topic_is_made(tmp_path: Path) -> None:
+    """It is given up with all that was made of it, and who asked is told so."""
+    siege = Siege(tmp_path, {})
+    process = siege.process.process
+    assert process is not None
+
+    async def ask() -> int:
+        client = await siege.connect()
+        topic = CreateTopicsRequest.CreatableTopic(name="huge", num_partitions=10_000, replication_factor=1)
+        client.send(CreateTopicsRequest(timeout_ms=60_000, topics=[topic]), 5)
+        await until(lambda: len(list(siege.process.data.glob("huge-*"))) > 10)
+        process.terminate()
+        answer = (await client.receive(CreateTopicsResponse, 5))[1]
+        await siege.hang_up()
+        code: int = answer.topics[0].error_code
+        return code
+
+    try:
+        assert asyncio.run(ask()) == ErrorCode.NOT_CONTROLLER
+        assert process.wait(60) == 0
+        siege.process.process = None
+        siege.process.start()
+        wait_for(lambda: siege.process.log().count("kompakt is ready") == 2)
+        assert " 0 topics" in siege.process.log().splitlines()[-1]
+        wait_for(lambda: not list(siege.process.data.glob("huge-*")), "the removal of what was made")
+        assert siege.process.stop() == 0
+        assert verify_data_directory(siege.process.data) == []
     finally:
         siege.process.close()
