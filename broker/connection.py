@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES = 256 * 1024
 LARGE_BYTES = RECEIVE_BYTES // 2
 JOINED_BYTES = 16 * 1024
+MAX_PARTS = 1024
+"""as many as the system takes at once; above a million uvloop gives up"""
 MIN_FRAME_BYTES = 8
 PRODUCE = 0
 FETCH = 1
@@ -49,6 +51,19 @@ class ReceiveBuffer:
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(RECEIVE_BYTES))
+
+
+def joined(parts: Parts) -> Parts:
+    """The same bytes in few parts: small ones together, large ones as they are."""
+    fewer: Parts = []
+    small: Parts = []
+    for part in parts:
+        if len(part) < JOINED_BYTES:
+            small.append(part)
+        else:
+            fewer += (b"".join(small), part)
+            small = []
+    return [*fewer, b"".join(small)]
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -117,6 +132,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         if not self._is_closing:
             self._log_unfinished("the client ended within a frame")
+            if error is not None and not isinstance(error, ConnectionError | TimeoutError):
+                logger.warning(
+                    "lost the connection of %s (client %.100s): %s", self.peer, self.client_id, error
+                )
         self._is_closing = True
         self._large = None
         self._head = b""
@@ -374,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
         if size <= JOINED_BYTES:
             self.transport.write(b"".join(out))
         else:
-            self.transport.writelines(out)
+            self.transport.writelines(out if len(out) <= MAX_PARTS else joined(out))
 
     # the end
 

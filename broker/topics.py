@@ -298,11 +298,17 @@ class TopicRegistry:
             del self._growing[topic.name]
         self._put(topic)
 
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Who asked for it may be gone; then nobody else looks at how it ended."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) and not isinstance(error, KafkaError):
+            logger.error("%s failed", task.get_name(), exc_info=error)
+
     async def _to_the_end(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Await `work`, which goes on even if the client that asked for it goes away."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         await asyncio.shield(task)
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> Topic:

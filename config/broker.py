@@ -74,7 +74,7 @@ class BrokerConfig:
         at_least=1024,
     )  # fmt: skip
     max_request_elements: int = key(
-        Type.INT, 200_000,
+        Type.INT, 100_000,
         "How many elements all arrays of a request may have together; more close its connection "
         "(Kafka: no limit)",
         at_least=1000,

@@ -73,7 +73,7 @@ class Fetch:
         self._fetched = fetched
         self._version = context.api_version
         self._is_committed_only = request.isolation_level == READ_COMMITTED
-        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._max_bytes = max(0, min(request.max_bytes, broker.config.fetch_max_bytes))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms
         self._has_errors = False
@@ -164,7 +164,7 @@ class Fetch:
         upper_offset = self._upper_offset(log)
         if upper_offset <= offset <= log.log_end_offset and offset >= log.log_start_offset:
             return None
-        max_bytes = min(wanted.max_bytes, left)
+        max_bytes = max(0, min(wanted.max_bytes, left))
         if at_least_one:
             max_bytes = max(1, max_bytes)
         return log.read(offset, max_bytes, upper_offset=upper_offset, at_least_one=at_least_one)

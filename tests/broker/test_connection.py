@@ -207,6 +207,25 @@ async def test_a_client_that_does_not_read_is_not_read_from(world: World) -> Non
     assert handled == 200
 
 
+async def test_an_answer_of_very_many_small_parts(world: World) -> None:
+    """A cluster may have a hundred thousand partitions, and an answer a million parts."""
+    count = 500_000
+
+    def list_groups(broker: Any, context: RequestContext, request: Any) -> Any:
+        response = registry[16].response()
+        group = type(response).ListedGroup(group_id="g", protocol_type="p", group_state="s")
+        response.groups = [group] * count
+        response.groups[count // 2] = type(response).ListedGroup(group_id="x" * 20_000)
+        return response
+
+    world.handle(ListGroupsRequest, list_groups)
+    client = await world.connect()
+    client.send(ListGroupsRequest(), 4)
+    _, answer = await client.receive(registry[16].response, 4)
+    assert [len(answer.groups[index].group_id) for index in (0, count // 2, -1)] == [1, 20_000, 1]
+    assert len(answer.groups) == count
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

@@ -90,6 +90,8 @@ async def test_limits_and_at_least_one_batch(world: World) -> None:
     assert await counts(max_bytes=1) == [1, 0]
     assert await counts(partition_max_bytes=1) == [1, 0]
     assert await counts(partition_max_bytes=0) == [1, 0]
+    assert await counts(partition_max_bytes=-5) == [1, 0]
+    assert await counts(max_bytes=-5) == [1, 0]
     assert await counts(partition_max_bytes=2500) == [2, 2]
     assert await counts(max_bytes=3500) == [3, 0]
     assert await counts() == [4, 4]
