@@ -14,6 +14,7 @@ import logging
 import os
 import random
 import socket
+import ssl
 import struct
 import time
 from collections import defaultdict
@@ -29,6 +30,8 @@ from protocol.messages.metadata import (
     MetadataResponse,
 )
 from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+from protocol.messages.security import SaslAuthenticateResponse, SaslHandshakeResponse
+from spark_connector.authentication import authenticate, refused_by_tls, tls_context, wrap
 from spark_connector.errors import ConnectorError, MissingTopicError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 from spark_connector.options import ClientSettings
@@ -37,11 +40,17 @@ logger = logging.getLogger("kompakt.spark")
 T = TypeVar("T")
 
 API_VERSIONS, FETCH, LIST_OFFSETS, METADATA = 18, 1, 2, 3
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+PRODUCE, OFFSET_COMMIT, FIND_COORDINATOR, INIT_PRODUCER_ID = 0, 8, 10, 22
 # The lowest and highest version spoken of each API: fetches by topic name, isolation levels everywhere.
-SPOKEN = {FETCH: (4, 12), LIST_OFFSETS: (2, 7), METADATA: (4, 9)}
+READING = {FETCH: (4, 12), LIST_OFFSETS: (2, 7), METADATA: (4, 9)}
+WRITING = {PRODUCE: (3, 9), OFFSET_COMMIT: (2, 8), FIND_COORDINATOR: (0, 3), INIT_PRODUCER_ID: (0, 4)}
+SPOKEN = {**READING, **WRITING}  # what only writers need may be missing until one asks for it
 MAX_FRAME_BYTES = 1 << 30
 IDLE_CONNECTIONS = 8  # kept for each broker
 MISSING_TRIES = 4
+# The part of a SASL session's lifetime after which its connection is not used for another task.
+SESSION_SHARE = 0.85
 
 TRANSIENT = frozenset(
     {
@@ -69,16 +78,26 @@ class TopicMissing(Unavailable):
 
 
 class Backoff:
-    """Waits that grow from `retry_backoff_ms` to `retry_backoff_max_ms` until `api_timeout_ms` are over."""
+    """Waits that grow from `retry_backoff_ms` to `retry_backoff_max_ms` until the limit is over.
 
-    def __init__(self, settings: ClientSettings) -> None:
+    The limit is `api_timeout_ms` unless another one is given, with the name of its option.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        limit_ms: int | None = None,
+        option: str = "kafka.default.api.timeout.ms",
+    ) -> None:
         self._settings = settings
+        self._limit_s = (settings.api_timeout_ms if limit_ms is None else limit_ms) / 1000
+        self._option = option
         self._missing = 0
         self.restart()
 
     def restart(self) -> None:
         """After progress: the next trouble has all the time again."""
-        self._deadline = time.monotonic() + self._settings.api_timeout_ms / 1000
+        self._deadline = time.monotonic() + self._limit_s
         self._wait_s = self._settings.retry_backoff_ms / 1000
 
     def wait(self, reason: Exception, what: str) -> None:
@@ -89,10 +108,9 @@ class Backoff:
                 raise MissingTopicError(f"{what}: {reason}") from reason
         wait_s = self._wait_s * random.uniform(0.8, 1.2)
         if time.monotonic() + wait_s > self._deadline:
-            seconds = self._settings.api_timeout_ms / 1000
             servers = ",".join(f"{host}:{port}" for host, port in self._settings.bootstrap_servers)
             raise ConnectorError(
-                f"{what} failed for {seconds:g} s (kafka.default.api.timeout.ms) at {servers}: {reason}"
+                f"{what} failed for {self._limit_s:g} s ({self._option}) at {servers}: {reason}"
             ) from reason
         logger.info("%s: %s; trying again in %.1f s", what, reason, wait_s)
         time.sleep(wait_s)
@@ -107,14 +125,21 @@ class Connection:
         self._settings = settings
         self._correlation_id = 0
         self._awaited: list[tuple[int, type[Any], int]] = []
+        self._answers = 0
+        self._session_end = float("inf")
         self._socket = self._open()
         try:
-            self.versions = self._negotiate()
+            served = self._served_versions()
+            if settings.security.mechanism:
+                self._authenticate(served)
+            self.versions = self._choose_versions(served, SPOKEN)
         except BaseException:
             self.close()
             raise
 
     def _open(self) -> socket.socket:
+        security = self._settings.security
+        context = tls_context(security) if security.uses_tls else None
         timeout_s = self._settings.request_timeout_ms / 1000
         try:
             made = socket.create_connection(self.address, timeout_s)
@@ -124,18 +149,33 @@ class Connection:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._settings.receive_buffer_bytes > 0:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
-        return made
+        if context is None:
+            return made
+        try:
+            return wrap(made, context, self.address)
+        except OSError as problem:
+            made.close()
+            raise Unavailable(
+                f"{self._name()} ended the TLS handshake: {problem}; is it a TLS listener?"
+            ) from problem
+        except BaseException:
+            made.close()
+            raise
 
     def _name(self) -> str:
         return f"{self.address[0]}:{self.address[1]}"
 
-    def _negotiate(self) -> dict[int, int]:
+    def _served_versions(self) -> dict[int, tuple[int, int]]:
         answer = self._exchange(ApiVersionsRequest(), 0, ApiVersionsResponse)
         if answer.error_code:
             raise ConnectorError(f"{self._name()} refuses ApiVersions: {ErrorCode(answer.error_code).name}")
-        served = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def _choose_versions(
+        self, served: Mapping[int, tuple[int, int]], spoken: Mapping[int, tuple[int, int]]
+    ) -> dict[int, int]:
         versions = {}
-        for key, (lowest, highest) in SPOKEN.items():
+        for key, (lowest, highest) in spoken.items():
             broker_lowest, broker_highest = served.get(key, (0, -1))
             versions[key] = min(highest, broker_highest)
             if versions[key] < max(lowest, broker_lowest):
@@ -145,6 +185,28 @@ class Connection:
                 )
         return versions
 
+    def _authenticate(self, served: Mapping[int, tuple[int, int]]) -> None:
+        if SASL_HANDSHAKE not in served:
+            raise ConnectorError(f"{self._name()} has no SASL; set kafka.security.protocol accordingly")
+        versions = self._choose_versions(served, {SASL_HANDSHAKE: (1, 1), SASL_AUTHENTICATE: (0, 2)})
+        of_response = {
+            SaslHandshakeResponse: versions[SASL_HANDSHAKE],
+            SaslAuthenticateResponse: versions[SASL_AUTHENTICATE],
+        }
+        lifetime_ms = authenticate(
+            self._settings.security,
+            lambda request, response: self._exchange(request, of_response[response], response),
+            self._name(),
+        )
+        if lifetime_ms > 0:
+            self._session_end = time.monotonic() + lifetime_ms / 1000 * SESSION_SHARE
+        self._answers = 0
+
+    @property
+    def is_usable(self) -> bool:
+        """Its SASL session lives long enough for another task; the broker closes those that do not."""
+        return time.monotonic() < self._session_end
+
     @property
     def is_idle(self) -> bool:
         """No answer is awaited, so the next one read belongs to the next request."""
@@ -152,7 +214,12 @@ class Connection:
 
     def send(self, request: Any, api_key: int, response: type[Any]) -> None:
         """Send without waiting; answers come in the order of the requests."""
-        self._send(request, self.versions[api_key], response)
+        self._send(request, self.version_of(api_key), response)
+
+    def send_unanswered(self, request: Any, api_key: int) -> None:
+        """Send what the broker never answers: a produce request with acks=0."""
+        self._send(request, self.version_of(api_key), type(None))
+        del self._awaited[-1]
 
     def _send(self, request: Any, version: int, response: type[Any]) -> None:
         self._correlation_id += 1
@@ -160,7 +227,7 @@ class Connection:
         try:
             self._socket.sendall(b"".join(parts))
         except OSError as problem:
-            raise Unavailable(f"{self._name()} closed the connection: {problem}") from problem
+            raise self._broken(problem, "closed the connection") from problem
         self._awaited.append((self._correlation_id, response, version))
 
     def receive(self) -> Any:
@@ -170,17 +237,30 @@ class Connection:
             (size,) = struct.unpack(">i", self._read(4))
             if not 4 <= size <= MAX_FRAME_BYTES:
                 raise ConnectorError(
-                    f"{self._name()} sent a frame of {size} bytes; is it a Kafka listener without TLS?"
+                    f"{self._name()} sent a frame of {size} bytes; is it a Kafka listener "
+                    f"{'with' if self._settings.security.uses_tls else 'without'} TLS "
+                    f"(kafka.security.protocol={self._settings.security.protocol})?"
                 )
             answered, message = decode_response(response, version, cast(bytes, self._read(size)))
         except OSError as problem:
-            raise Unavailable(f"{self._name()} did not answer: {problem}") from problem
+            raise self._broken(problem, "did not answer") from problem
         except MalformedFrame as problem:
             raise Unavailable(f"{self._name()} sent a broken {response.__name__}: {problem}") from problem
         if answered != correlation_id:
             raise Unavailable(f"{self._name()} answered request {answered} in place of {correlation_id}")
         del self._awaited[0]
+        self._answers += 1
         return message
+
+    def _broken(self, problem: OSError, what: str) -> Exception:
+        """A connection that breaks is worth another try; an alert of TLS is not."""
+        if isinstance(problem, ssl.SSLError) and not isinstance(
+            problem, ssl.SSLEOFError | ssl.SSLZeroReturnError
+        ):
+            return refused_by_tls(problem, self.address)
+        protocol = self._settings.security.protocol
+        hint = f"; does the listener speak {protocol} (kafka.security.protocol)?" if self._answers < 2 else ""
+        return Unavailable(f"{self._name()} {what}: {problem}{hint}")
 
     def _read(self, size: int) -> bytearray:
         """A new buffer for each answer: the records of a fetch are used where they lie."""
@@ -196,7 +276,7 @@ class Connection:
 
     def call(self, request: Any, api_key: int, response: type[T]) -> T:
         """Send and wait for the answer."""
-        return self._exchange(request, self.versions[api_key], response)
+        return self._exchange(request, self.version_of(api_key), response)
 
     def _exchange(self, request: Any, version: int, response: type[T]) -> T:
         self._send(request, version, response)
@@ -223,10 +303,7 @@ class Cluster:
     def connection(self, address: tuple[str, int]) -> Iterator[Connection]:
         """A connection to `address` for the time of the block; given back unless the block fails."""
         idle = self._idle[address]
-        try:
-            connection = idle.pop()
-        except IndexError:
-            connection = Connection(*address, self.settings)
+        connection = _usable(idle) or Connection(*address, self.settings)
         try:
             yield connection
         except BaseException:
@@ -385,6 +462,17 @@ class Cluster:
         return ListOffsetsRequest(
             replica_id=-1, isolation_level=int(self.settings.read_committed), topics=list(topics.values())
         )
+
+
+def _usable(idle: list[Connection]) -> Connection | None:
+    """One taken off the list; those whose session has ended are closed."""
+    while idle:
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            connection = idle.pop()
+            if connection.is_usable:
+                return connection
+            connection.close()
+    return None
 
 
 def refusal(error_code: int, what: str) -> Exception:
