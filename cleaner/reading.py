@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy
 
-from cleaner.checksums import UNDAMAGED, find_damaged
 from cleaner.offset_map import Bytes, Longs
 from storage.batch_table import BASE_OFFSET, HEADER_BYTES, TABLE_ROWS, as_chunk, batch_size, walk_batches
 from storage.batch_table import BROKEN as NO_BATCH
+from storage.checksums import UNDAMAGED, find_damaged
 from storage.segment import Segment
 
 

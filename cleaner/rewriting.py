@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import numpy
 
-from cleaner.checksums import seal
 from cleaner.filter_kernels import (
     ABORTED,
     ARM,
@@ -60,6 +59,7 @@ from protocol.batch import (
 from protocol.compression import compress
 from protocol.record_kernels import MIN_RECORD_BYTES
 from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES
+from storage.checksums import seal
 from storage.segment import Segment
 from storage.types import AbortedTransaction, LastRecord
 

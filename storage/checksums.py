@@ -11,11 +11,9 @@ from typing import Any
 import crc32c
 import numpy
 
-from cleaner.map_kernels import HEADER_BYTES
-from cleaner.offset_map import Bytes, Longs
 from protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
 from protocol.kernel import kernel
-from storage.batch_table import CHECKSUM, POSITION, SIZE_BYTES
+from storage.batch_table import CHECKSUM, HEADER_BYTES, POSITION, SIZE_BYTES, Bytes, Longs
 
 SMALL_BATCH_BYTES = 512
 POLYNOMIAL = 0x82F63B78
