@@ -82,12 +82,20 @@ class Fetch:
     def start(self) -> FetchResponse | Later | Awaitable[FetchResponse]:
         answers, reads, size = self._locate()
         if size >= self._min_bytes or self._has_errors or self._max_wait_ms <= 0 or not answers:
+            if not size:
+                self._flush_for_poll()
             return self._read(answers, reads)
         waiting_for = dict(zip(filter(None, self._partitions), self._fetched.partitions, strict=True))
         delayed = self._broker.purgatory.delay(
             tuple(waiting_for), lambda moved: self._is_satisfied(moved, waiting_for[moved]), self._max_wait_ms
         )
         return Later((delayed.done,), self._resume)
+
+    def _flush_for_poll(self) -> None:
+        """A reader that polls without waiting waits all the same: what it came for shall not linger."""
+        for partition in self._partitions:
+            if partition is not None:
+                partition.flush_for_reader()
 
     def _resume(self) -> FetchResponse | Awaitable[FetchResponse]:
         answers, reads, _ = self._locate()

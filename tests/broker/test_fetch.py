@@ -116,6 +116,23 @@ async def test_nothing_beyond_the_flushed_end_is_read(world: World, monkeypatch:
     assert len(list(decode_all(answer.records or b""))) == 1
 
 
+async def test_a_reader_that_polls_ends_the_lingering(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """max_wait_ms=0 at the end of the log is a reader that waits, as Kafka's end-to-end tool does."""
+    world.topic()
+    client = await world.connect()
+    monkeypatch.setattr("broker.flusher.LINGER_SECONDS", 3600)
+    flushes = HeldFlushes(world, monkeypatch)
+    assert (await fetch(client)).high_watermark == 0
+    assert not flushes.held  # nothing is unflushed yet
+    await world.produce(client, world.batch(ONE), acks=1)
+    assert not flushes.held
+    assert (await fetch(client)).high_watermark == 0
+    assert len(flushes.held) == 1
+    flushes.end()
+    assert (await fetch(client)).high_watermark == 1
+    assert not flushes.held
+
+
 async def test_a_long_poll_wakes_for_its_partition_only(world: World) -> None:
     world.topic("a")
     world.topic("b")
