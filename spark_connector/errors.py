@@ -13,3 +13,7 @@ class DataLossError(ConnectorError):
 
 class MissingTopicError(ConnectorError):
     """No broker knows the topic or partition, although it was asked for more than once."""
+
+
+class AuthenticationError(ConnectorError):
+    """One side does not trust the other: a password, a certificate, a mechanism. Never tried again."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition, parse_assignment, parse_offsets
+from spark_connector.security import PLAINTEXT, Security, parse_security
 
 logger = logging.getLogger("kompakt.spark")
 
@@ -81,6 +82,7 @@ class ClientSettings:
     retry_backoff_max_ms: int = 1_000
     fetch_bytes: int = 2 * 1024 * 1024
     receive_buffer_bytes: int = -1
+    security: Security = PLAINTEXT
 
 
 @dataclass(frozen=True)
@@ -236,9 +238,6 @@ def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _client_settings(values: Mapping[str, str]) -> ClientSettings:
-    protocol = values.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
-    if protocol != "PLAINTEXT":
-        raise ConnectorError(f"kafka.security.protocol={protocol} is not supported; only PLAINTEXT is")
     isolation = values.get("kafka.isolation.level", "read_uncommitted").strip().lower()
     if isolation not in ("read_uncommitted", "read_committed"):
         raise ConnectorError(
@@ -257,6 +256,7 @@ def _client_settings(values: Mapping[str, str]) -> ClientSettings:
         retry_backoff_max_ms=_positive(values, "kafka.retry.backoff.max.ms") or defaults.retry_backoff_max_ms,
         fetch_bytes=min(fetch_bytes, _positive(values, "kafka.fetch.max.bytes") or fetch_bytes),
         receive_buffer_bytes=_positive(values, "kafka.receive.buffer.bytes") or defaults.receive_buffer_bytes,
+        security=parse_security(values),
     )
 
 

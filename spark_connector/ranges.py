@@ -24,8 +24,9 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.record_kernels import MIN_RECORD_BYTES
 from protocol.records import as_array, decode_batch
 from spark_connector import kernels
-from spark_connector.client import FETCH, Backoff, Cluster, Connection, Unavailable, connect, refusal
+from spark_connector.client import Backoff, Cluster, connect, refusal
 from spark_connector.columns import BrokenRecords, ColumnBuilder
+from spark_connector.connection import FETCH, Connection, Unavailable
 from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
 from spark_connector.kernels import Bytes, Longs
 from spark_connector.offsets import EARLIEST, LATEST, OffsetRange

@@ -10,6 +10,7 @@ from protocol.messages import (
     metadata,
     offsets,
     produce,
+    security,
     topics,
     transactions,
 )
@@ -24,6 +25,7 @@ ALL = (
     metadata,
     offsets,
     produce,
+    security,
     topics,
     transactions,
 )
