@@ -133,8 +133,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
     for name, reason in REJECTED.items():
         if name in values:
             raise ConnectorError(f"option {name} is not supported: {reason}")
-    minimum = _positive(values, "minoffsetspertrigger")
-    maximum = _positive(values, "maxoffsetspertrigger")
+    minimum = positive(values, "minoffsetspertrigger")
+    maximum = positive(values, "maxoffsetspertrigger")
     if minimum is not None and maximum is not None and minimum > maximum:
         raise ConnectorError(
             f"minOffsetsPerTrigger ({minimum}) must not be above maxOffsetsPerTrigger ({maximum})"
@@ -143,18 +143,18 @@ def parse_options(given: Mapping[str, str]) -> Options:
     if strategy not in ("error", "latest"):
         raise ConnectorError(f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy}")
     return Options(
-        client=_client_settings(values),
+        client=parse_client_settings(values),
         subscription=_subscription(values),
         starting=_position(values, "starting"),
         ending=_position(values, "ending"),
         fail_on_missing_time=strategy == "error",
-        fail_on_data_loss=_boolean(values, "failondataloss", True),
-        min_partitions=_positive(values, "minpartitions"),
-        max_records_per_partition=_positive(values, "maxrecordsperpartition"),
+        fail_on_data_loss=boolean(values, "failondataloss", True),
+        min_partitions=positive(values, "minpartitions"),
+        max_records_per_partition=positive(values, "maxrecordsperpartition"),
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,
         max_trigger_delay_ms=parse_duration_ms(values.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
-        poll_timeout_ms=_positive(values, "kafkaconsumer.polltimeoutms") or 120_000,
+        poll_timeout_ms=positive(values, "kafkaconsumer.polltimeoutms") or 120_000,
         columns=_columns(values),
         stream_only=tuple(NAMES[name] for name in STREAM_ONLY if name in values),
         batch_only=tuple(NAMES[name] for name in BATCH_ONLY if name in values),
@@ -224,7 +224,7 @@ def _position(values: Mapping[str, str], side: str) -> Position | None:
 
 
 def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
-    headers = ("headers",) if _boolean(values, "includeheaders", False) else ()
+    headers = ("headers",) if boolean(values, "includeheaders", False) else ()
     if "columns" not in values:
         return PLAIN_COLUMNS + headers
     known = {name.lower(): name for name in COLUMN_TYPES}
@@ -237,25 +237,25 @@ def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(known[name.lower()] for name in names)
 
 
-def _client_settings(values: Mapping[str, str]) -> ClientSettings:
+def parse_client_settings(values: Mapping[str, str]) -> ClientSettings:
     isolation = values.get("kafka.isolation.level", "read_uncommitted").strip().lower()
     if isolation not in ("read_uncommitted", "read_committed"):
         raise ConnectorError(
             f"kafka.isolation.level must be read_committed or read_uncommitted, not {isolation}"
         )
     defaults = ClientSettings(())
-    fetch_bytes = _positive(values, "kafka.max.partition.fetch.bytes") or defaults.fetch_bytes
+    fetch_bytes = positive(values, "kafka.max.partition.fetch.bytes") or defaults.fetch_bytes
     return ClientSettings(
         bootstrap_servers=parse_servers(values.get("kafka.bootstrap.servers", "")),
         client_id=values.get("kafka.client.id", values.get("kafka.group.id", defaults.client_id)),
         read_committed=isolation == "read_committed",
-        check_crcs=_boolean(values, "kafka.check.crcs", True),
-        request_timeout_ms=_positive(values, "kafka.request.timeout.ms") or defaults.request_timeout_ms,
-        api_timeout_ms=_positive(values, "kafka.default.api.timeout.ms") or defaults.api_timeout_ms,
-        retry_backoff_ms=_positive(values, "kafka.retry.backoff.ms") or defaults.retry_backoff_ms,
-        retry_backoff_max_ms=_positive(values, "kafka.retry.backoff.max.ms") or defaults.retry_backoff_max_ms,
-        fetch_bytes=min(fetch_bytes, _positive(values, "kafka.fetch.max.bytes") or fetch_bytes),
-        receive_buffer_bytes=_positive(values, "kafka.receive.buffer.bytes") or defaults.receive_buffer_bytes,
+        check_crcs=boolean(values, "kafka.check.crcs", True),
+        request_timeout_ms=positive(values, "kafka.request.timeout.ms") or defaults.request_timeout_ms,
+        api_timeout_ms=positive(values, "kafka.default.api.timeout.ms") or defaults.api_timeout_ms,
+        retry_backoff_ms=positive(values, "kafka.retry.backoff.ms") or defaults.retry_backoff_ms,
+        retry_backoff_max_ms=positive(values, "kafka.retry.backoff.max.ms") or defaults.retry_backoff_max_ms,
+        fetch_bytes=min(fetch_bytes, positive(values, "kafka.fetch.max.bytes") or fetch_bytes),
+        receive_buffer_bytes=positive(values, "kafka.receive.buffer.bytes") or defaults.receive_buffer_bytes,
         security=parse_security(values),
     )
 
@@ -275,7 +275,7 @@ def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-def _boolean(values: Mapping[str, str], name: str, default: bool) -> bool:
+def boolean(values: Mapping[str, str], name: str, default: bool) -> bool:
     text = values.get(name, str(default)).strip().lower()
     if text not in ("true", "false"):
         raise ConnectorError(f"{NAMES.get(name, name)} must be true or false, not {values[name]}")
@@ -289,7 +289,7 @@ def _not_negative(values: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _positive(values: Mapping[str, str], name: str) -> int | None:
+def positive(values: Mapping[str, str], name: str) -> int | None:
     if name not in values:
         return None
     number = _not_negative(values, name)
