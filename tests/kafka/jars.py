@@ -62,29 +62,33 @@ def libraries() -> Path:
         if not any(Path(given).glob("kafka-clients-*.jar")):
             raise NoKafkaError(f"{LIBRARIES_VARIABLE}={given} has no kafka-clients jar")
         return Path(given)
-    target = ROOT / ".cache" / "kafka" / kafka_version() / "libs"
+    return resolved(POM, ROOT / ".cache" / "kafka" / kafka_version() / "libs")
+
+
+def resolved(pom: Path, target: Path) -> Path:
+    """`target` with the jars that `pom` pins; NoKafkaError when they cannot be had."""
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
-            _resolve(target)
+            _resolve(pom, target)
     return target
 
 
-def _resolve(target: Path) -> None:
+def _resolve(pom: Path, target: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise NoKafkaError(f"Apache Kafka's jars are not in {target} and there is no `mvn` to fetch them")
+        raise NoKafkaError(f"the jars of {pom.name} are not in {target} and there is no `mvn` to fetch them")
     unfinished = target.with_name("libs.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     command += [f"-DoutputDirectory={unfinished}", "-DincludeScope=runtime"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         raise NoKafkaError(f"`mvn` did not finish in {RESOLVE_LIMIT_SECONDS} s") from None
     if done.returncode != 0:
-        raise NoKafkaError("`mvn` could not resolve Apache Kafka: " + (done.stdout + done.stderr)[-500:])
+        raise NoKafkaError("`mvn` could not resolve the jars: " + (done.stdout + done.stderr)[-500:])
     unfinished.rename(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -14,8 +15,10 @@ import pytest
 from spark_connector import client
 from spark_connector.offsets import TopicPartition
 from tests.kafka.fixtures import REQUIRE_VARIABLE, kafka_broker, kafka_tools, start_kafka
+from tests.kafka.jars import NoKafkaError
 from tests.process import BrokerProcess
 from tests.spark.fake_broker import FakeBroker, FakeLog
+from tests.spark.peer.jars import peer_jars
 
 __all__ = ["kafka_broker", "kafka_tools", "start_kafka"]
 
@@ -73,12 +76,17 @@ def options_for(broker: Any, **options: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One Spark session for all tests: starting it takes longer than they do."""
+def spark_needs_java() -> None:
+    """Skip, or fail where a skip counts as one, without a JVM."""
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         if os.environ.get(REQUIRE_VARIABLE) == "1":
             pytest.fail(f"{REQUIRE_VARIABLE}=1, but there is no Java for Spark", pytrace=False)
         pytest.skip("Spark needs Java 17 or newer, and there is none")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_needs_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One Spark session for all tests: starting it takes longer than they do."""
     from pyspark.sql import SparkSession
 
     # Spark starts its workers with the first python3 on the path, and looks for sources on theirs.
@@ -88,10 +96,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     builder = SparkSession.builder.master("local[2]").config("spark.sql.warehouse.dir", str(directory))
     for key, value in LOOPBACK.items():
         builder = builder.config(key, value)
+    with contextlib.suppress(NoKafkaError):  # tests that compare ask for `peer`, which says why there is none
+        builder = builder.config("spark.jars", ",".join(map(str, peer_jars())))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def peer(spark: Any) -> str:
+    """The name of Spark's own source, which the session has; skips with the reason when it has not."""
+    try:
+        peer_jars()
+    except NoKafkaError as problem:
+        if os.environ.get(REQUIRE_VARIABLE) == "1":
+            pytest.fail(f"{REQUIRE_VARIABLE}=1, but {problem}", pytrace=False)
+        pytest.skip(str(problem))
+    return "kafka"
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,1 @@
+"""Spark's own Kafka source, to stand beside ours in tests and benchmarks."""
