@@ -14,11 +14,13 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
+STATISTICS_SUFFIX = ".stats"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
+TEMPORARY_SUFFIX = ".tmp"
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -46,7 +48,8 @@ DATA_DIRECTORY_FILES = frozenset(
 
 _OFFSET_DIGITS = 20
 _SEGMENT_FILE = re.compile(
-    r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.cleaned|\.swap|\.deleted)?"
+    r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.stats)"
+    r"(\.cleaned|\.swap|\.deleted|\.tmp)?"
 )
 _PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,10})")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")

@@ -141,7 +141,8 @@ def finish_swaps(disk: Disk, directory: Path) -> None:
     cleaned = [file for file in found if file.state == layout.CLEANED_SUFFIX]
     swaps = [file for file in found if file.state == layout.SWAP_SUFFIX]
     for file in found:
-        if file.state == layout.DELETED_SUFFIX:
+        is_torn = file[1:] == (layout.STATISTICS_SUFFIX, layout.TEMPORARY_SUFFIX)
+        if file.state == layout.DELETED_SUFFIX or is_torn:
             disk.unlink(_path(directory, file))
     smallest_cleaned = min((file.base_offset for file in cleaned), default=None)
     if smallest_cleaned is not None:

@@ -110,9 +110,10 @@ class SegmentList:
         for segment in gone:
             segment.rename(layout.DELETED_SUFFIX)
         stale = [
-            layout.segment_file_name(segment.base_offset, layout.SNAPSHOT_SUFFIX)
+            layout.segment_file_name(segment.base_offset, kind)
             for segment in gone
             if segment.base_offset not in kept
+            for kind in (layout.SNAPSHOT_SUFFIX, layout.STATISTICS_SUFFIX)
         ]
 
         def work() -> None:

@@ -8,6 +8,7 @@ nothing to repair. A log in use may lack its newest index entries, never have wr
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,12 +19,12 @@ import numpy
 from protocol.batch import checksum, parse_header
 from protocol.errors import KafkaError
 from protocol.records import OFFSET_DELTA, locate, payload
-from storage import batch_table, layout
+from storage import batch_table, layout, statistics
 from storage.batch_table import CUT, read_table
 from storage.file import SYSTEM_DISK, DataFile, read_whole
-from storage.index import OFFSET_ENTRY, TIME_ENTRY
+from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
 from storage.producer_state import decode_snapshot
-from storage.segment import MAX_RELATIVE_OFFSET, SCAN_BYTES
+from storage.segment import MAX_RELATIVE_OFFSET, SCAN_BYTES, Segment
 from storage.txn_index import parse as parse_transactions
 
 MAX_VIOLATIONS = 100
@@ -118,6 +119,8 @@ def verify_log(directory: Path) -> list[str]:
         facts = _walk(directory, base, complain)
         expected = facts.next_offset
         _verify_indexes(directory, facts, base == bases[-1], complain)
+        if (base, layout.STATISTICS_SUFFIX) in present:
+            _verify_statistics(directory, facts, complain)
     for base, kind in sorted(present):
         if kind == layout.SNAPSHOT_SUFFIX:
             _verify_snapshot(directory, base, expected, complain)
@@ -258,6 +261,34 @@ def _verify_time_index(
     last = int(times[-1]) if len(times) else NO_TIMESTAMP
     if not is_active and last != facts.largest_timestamp:
         complain(f"{name} ends with {last}, the largest timestamp is {facts.largest_timestamp}")
+
+
+def _verify_statistics(directory: Path, facts: SegmentFacts, complain: Complain) -> None:
+    """Those of other batches count as missing: a cleaning, or Kafka, has changed the segment since."""
+    segment = Segment.open(SYSTEM_DISK, directory, facts.base_offset)
+    path = statistics.path_of(segment)
+    try:
+        found, blocks = statistics.read_file(SYSTEM_DISK, path)
+    except statistics.DamagedStatistics as problem:
+        complain(f"{path.name}: {problem}")
+        return
+    try:
+        if not statistics.describes(found, segment):
+            return
+        right, right_blocks = statistics.build(segment)
+    except (KafkaError, BrokenIndex):  # a damaged segment has its own lines
+        return
+    finally:
+        segment.file.close()
+    for field in dataclasses.fields(right):
+        told, real = getattr(found, field.name), getattr(right, field.name)
+        if field.name == "packed_sketch":
+            if not numpy.array_equal(found.sketch, right.sketch):
+                complain(f"{path.name}: the sketch is not that of the keys in the segment")
+        elif told != real:
+            complain(f"{path.name}: {field.name} is {real}, not {told}")
+    if blocks != right_blocks:
+        complain(f"{path.name}: the key filter is not that of the keys in the segment")
 
 
 def _verify_transactions(path: Path, facts: SegmentFacts, complain: Complain) -> None:
