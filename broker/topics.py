@@ -116,7 +116,7 @@ class TopicRegistry:
     def load(self) -> None:
         """Blocking: open or make `__kompakt_metadata` and read it."""
         broker = self._broker
-        config = TopicConfig.resolve(METADATA_OVERRIDES, broker.config)
+        config = TopicConfig.resolve(METADATA_OVERRIDES, broker.config, is_internal=True)
         try:
             log = broker.logs.open_log(METADATA_PARTITION, config)
             state = read_state(log)
@@ -162,8 +162,9 @@ class TopicRegistry:
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""
+        is_internal = name in INTERNAL_TOPICS
         try:
-            return TopicConfig.resolve(overrides, self._broker.config)
+            return TopicConfig.resolve(overrides, self._broker.config, is_internal=is_internal)
         except ConfigError:
             good: dict[str, str] = {}
             for key, text in overrides.items():
@@ -173,7 +174,7 @@ class TopicRegistry:
                     logger.error("a setting of topic %s is left out: %s", name, error.message)
                 else:
                     good[key] = text
-            return TopicConfig.resolve(good, self._broker.config)
+            return TopicConfig.resolve(good, self._broker.config, is_internal=is_internal)
 
     def reconcile(self) -> None:
         """Serve every log; make the partitions that miss one, adopt logs nobody knows, end deletions."""
@@ -315,7 +316,7 @@ class TopicRegistry:
         """Replace a topic's own settings; its logs follow at once."""
         topic = self._existing(name)
         try:
-            config = TopicConfig.resolve(overrides, self._broker.config)
+            config = TopicConfig.resolve(overrides, self._broker.config, is_internal=topic.is_internal)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
         changed = replace(topic, overrides=dict(overrides), config=config)
@@ -407,10 +408,11 @@ class TopicRegistry:
         """A topic as it will be; KafkaError when it cannot be made."""
         self.check_new_name(name)
         try:
-            config = TopicConfig.resolve(overrides, self._broker.config)
+            is_internal = name in INTERNAL_TOPICS
+            config = TopicConfig.resolve(overrides, self._broker.config, is_internal=is_internal)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
-        return Topic(name, uuid.uuid4(), partitions, dict(overrides), config, name in INTERNAL_TOPICS)
+        return Topic(name, uuid.uuid4(), partitions, dict(overrides), config, is_internal)
 
     def _make_log(self, topic: Topic, topic_partition: TopicPartition) -> None:
         broker = self._broker

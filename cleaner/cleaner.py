@@ -19,6 +19,7 @@ from cleaner.offset_map import OffsetMap
 from cleaner.reading import ChunkReader
 from cleaner.results import CleanResult, Range
 from cleaner.rewriting import Rewriter, Sink
+from cleaner.versions import VersionMap, VersionMapper, goes_by_version
 from storage import layout
 from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, SIZE_BYTES, read_table
 from storage.cleaned_segment import CleanedSegment
@@ -135,6 +136,8 @@ class Cleaner:
         account: Callable[[int], None] = lambda size: None,
         read_bytes: int = DEFAULT_READ_BYTES,
     ) -> None:
+        self._map_bytes = map_bytes
+        self._load_factor = load_factor
         self._map = OffsetMap(map_bytes, load_factor)
         self._run_on_owner = run_on_owner
         self._account = account
@@ -164,9 +167,9 @@ class Cleaner:
         )
         reader = ChunkReader(self._read_bytes, self._account)
         try:
-            keyless = self._map_dirty_part(snapshot, wanted, reader, result)
+            filled, start, keyless = self._map_dirty_part(snapshot, wanted, reader, result)
             groups = group_for_rewriting(snapshot, min(result.end_offset, wanted.end), wanted.end)
-            rewriter = self._rewriter(snapshot, wanted, reader, now_ms)
+            rewriter = self._rewriter(snapshot, wanted, filled, start, reader, now_ms)
             for group in groups:
                 began = time.perf_counter()
                 cleaned = rewrite_group(rewriter, snapshot, group, is_dry=is_dry)
@@ -182,30 +185,47 @@ class Cleaner:
 
     def _map_dirty_part(
         self, snapshot: LogSnapshot, wanted: Range, reader: ChunkReader, result: CleanResult
-    ) -> int:
-        """Fill the map; how many records without a key were seen."""
+    ) -> tuple[OffsetMap, int, int]:
+        """Fill a map: (it, where its part of the log begins, how many records without a key were seen)."""
         began = time.perf_counter()
-        mapper = Mapper(self._map, reader)
-        dirty = segments_between(snapshot.segments, wanted.first_dirty_offset, wanted.end)
-        mapper.run(
-            dirty,
-            wanted.first_dirty_offset,
-            wanted.end,
-            aborted_from(snapshot.segments, wanted.first_dirty_offset),
-        )
-        result.end_offset = max(wanted.first_dirty_offset, self._map.latest_offset + 1)
+        segments, start = snapshot.segments, wanted.first_dirty_offset
+        filled = self._map
+        mapper: Mapper | VersionMapper
+        if goes_by_version(snapshot.config):
+            filled = versions = VersionMap(self._map_bytes, self._load_factor)
+            mapper = VersionMapper(versions, reader, snapshot.config)
+            start = mapper.start_of(start, max(snapshot.log_start_offset, segments[0].base_offset))
+        else:
+            mapper = Mapper(filled, reader)
+        dirty = segments_between(segments, start, wanted.end)
+        mapper.run(dirty, start, wanted.end, aborted_from(segments, start))
+        if isinstance(mapper, VersionMapper):
+            mapper.challenge(segments, start, aborted_from(segments, 0))
+        result.end_offset = max(wanted.first_dirty_offset, filled.latest_offset + 1)
         result.map_records = mapper.records_read
         result.map_bytes = mapper.bytes_read
-        result.map_keys = len(self._map)
-        result.map_utilization = self._map.utilization
+        result.map_keys = len(filled)
+        result.map_utilization = filled.utilization
         result.map_seconds = time.perf_counter() - began
-        return mapper.keyless
+        return filled, start, mapper.keyless
 
-    def _rewriter(self, snapshot: LogSnapshot, wanted: Range, reader: ChunkReader, now_ms: int) -> Rewriter:
-        bits = self._map.last_offset_bits(wanted.first_dirty_offset, LAST_OFFSET_BITS_BYTES)
+    def _rewriter(
+        self,
+        snapshot: LogSnapshot,
+        wanted: Range,
+        filled: OffsetMap,
+        start: int,
+        reader: ChunkReader,
+        now_ms: int,
+    ) -> Rewriter:
+        is_versioned = goes_by_version(snapshot.config)
+        latest_offset = filled.latest_offset
+        if is_versioned:  # the log's last record stays, whatever its version
+            latest_offset = min(latest_offset, snapshot.log_end_offset - 2)
+        bits = filled.last_offset_bits(start, LAST_OFFSET_BITS_BYTES)
         known = Knowledge(
-            self._map.table, self._map.secret, bits, wanted.first_dirty_offset, self._map.latest_offset,
-            now_ms, min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms),
+            filled.table, filled.secret, bits, start, latest_offset, now_ms,
+            min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms), is_versioned,
         )  # fmt: skip
         return Rewriter(
             reader,

@@ -79,7 +79,10 @@ GROWTH_BYTES = 12  # by which a record may grow when its timestamp delta is writ
 
 
 class Knowledge(NamedTuple):
-    """What one rewriting knows; times in ms."""
+    """What one rewriting knows; times in ms.
+
+    With `is_versioned` the map holds the winner of each key, which need not be its last record.
+    """
 
     table: Any
     secret: Any
@@ -88,6 +91,7 @@ class Knowledge(NamedTuple):
     latest_offset: int
     now_ms: int
     new_horizon_ms: int
+    is_versioned: bool
 
 
 @unchecked
@@ -179,7 +183,9 @@ def list_records(data: Bytes, position: int, end: int, count: int, rows: Longs) 
 def look_up_all(
     data: Bytes, rows: Longs, count: int, base_offset: int, hashes: Any, known: Knowledge
 ) -> None:
-    """KEEP of every record by key alone: 1 unless a later record of the key is known. Hashes come first."""
+    """KEEP of every record by key alone: 1 unless a later record of the key is known, or one of a higher
+    version. Hashes come first.
+    """
     limit = known.bits_start if known.bits.size else known.latest_offset + 1
     for index in range(count):
         if rows[KEY_BYTES, index] >= 0 and base_offset + rows[OFFSET_DELTA, index] < limit:
@@ -196,7 +202,8 @@ def look_up_all(
             rows[KEEP, index] = 1 if keep else 0
         elif rows[KEY_BYTES, index] >= 0:
             found = find_hashed(known.table, hashes[0, index], hashes[1, index])
-            rows[KEEP, index] = 1 if offset >= found else 0
+            loses = offset < found or (known.is_versioned and offset > found >= 0)
+            rows[KEEP, index] = 0 if loses else 1
         else:
             rows[KEEP, index] = 0
 

@@ -78,17 +78,19 @@ def keeps_record(
     latest_offset: int,
     delete_horizon_ms: int | None,
     now_ms: int,
+    is_versioned: bool = False,
 ) -> bool:
     """Whether a record of a data batch survives (T36, T44, T46, T73-T76).
 
     Behind the mapped part nobody may judge. Before it, a record stays as the last of its key, and a
-    tombstone only until the horizon of its batch, which the first cleaning that meets it sets.
+    tombstone only until the horizon of its batch, which the first cleaning that meets it sets. Where versions
+    decide, the mapped record is its key's winner, and earlier and later ones go.
     """
     if offset > latest_offset:
         return True
     if not has_key:
         return False
-    if mapped_offset != NOT_FOUND and offset < mapped_offset:
+    if mapped_offset != NOT_FOUND and (offset != mapped_offset if is_versioned else offset < mapped_offset):
         return False
     return has_value or delete_horizon_ms is None or now_ms < delete_horizon_ms
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from cleaner.cleaner import Cleaner
 from cleaner.offset_map import GROWTH_STEPS, OffsetMap
 from cleaner.results import Range
-from config.topic import TopicConfig
+from config.topic import TIMESTAMP, TopicConfig
 from protocol.compression import Codec
 from protocol.records import encode_batch
 from storage.layout import TopicPartition
@@ -29,6 +29,7 @@ def compile_kernels() -> None:
     growing.reserve(GROWTH_STEPS[0])
     with tempfile.TemporaryDirectory() as directory:
         config = dataclasses.replace(TopicConfig(), cleanup_policy=frozenset({"compact"}))
+        versioned = dataclasses.replace(config, compaction_strategy=TIMESTAMP)
         log = Log.open(Path(directory) / "warm-up-0", TopicPartition("warm-up", 0), config)
         cleaner = Cleaner(map_bytes=1 << 16, load_factor=0.9, run_on_owner=lambda function: function())
         for clean_end in (0, 2):
@@ -36,5 +37,6 @@ def compile_kernels() -> None:
             log.append(encode_batch([(1, b"a", large, ()), (2, b"b", None, ())]), now_ms=1)
             log.append(encode_batch([(1, b"a", b"", ()), (2, b"c", b"", ())], codec=Codec.GZIP), now_ms=1)
             log.roll(1)
+            cleaner.clean(log, Range(clean_end, log.log_end_offset), LATER_MS, is_dry=True, config=versioned)
             cleaner.clean(log, Range(clean_end, log.log_end_offset), LATER_MS)
         log.close()

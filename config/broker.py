@@ -26,7 +26,7 @@ from config.definition import (
 )
 from config.harmless import is_harmless, unknown
 from config.listeners import Endpoint, endpoints
-from config.topic import HOUR_MS, MIB, MINUTE_MS, topic_rows
+from config.topic import HEADER, HOUR_MS, MIB, MINUTE_MS, topic_rows
 
 _topic = topic_rows()
 
@@ -145,6 +145,9 @@ class BrokerConfig:
 
     # Defaults of topics
     log_cleanup_policy: frozenset[str] = like(_topic["cleanup.policy"])
+    log_cleaner_expired_tombstones_enable: bool = like(_topic["compaction.expired.tombstones.enable"])
+    log_cleaner_compaction_strategy: str = like(_topic["compaction.strategy"])
+    log_cleaner_compaction_strategy_header: str = like(_topic["compaction.strategy.header"])
     compression_type: str = like(_topic["compression.type"])
     compression_gzip_level: int = like(_topic["compression.gzip.level"])
     compression_lz4_level: int = like(_topic["compression.lz4.level"])
@@ -183,6 +186,7 @@ class BrokerConfig:
     log_retention_hours: int = key(Type.INT, 168, "As log.retention.minutes, which comes first", at_least=-1)
     log_segment_bytes: int = like(_topic["segment.bytes"])
     log_index_size_max_bytes: int = like(_topic["segment.index.bytes"])
+    log_roll_idle_ms: int = like(_topic["segment.idle.ms"])
     log_roll_jitter_ms: int | None = key(
         Type.LONG, None, "Up to so much is taken off log.roll.ms by chance (default of topics)",
         at_least=0, dynamic=True,
@@ -360,6 +364,11 @@ def _problems_together(config: BrokerConfig) -> list[str]:
             f"Invalid value {config.log_cleaner_max_compaction_lag_ms} for configuration "
             "log.cleaner.max.compaction.lag.ms: It must not be below log.cleaner.min.compaction.lag.ms "
             f"({config.log_cleaner_min_compaction_lag_ms})"
+        )
+    if config.log_cleaner_compaction_strategy == HEADER and not config.log_cleaner_compaction_strategy_header:
+        problems.append(
+            "Invalid value header for configuration log.cleaner.compaction.strategy: "
+            "It needs the name of a header in log.cleaner.compaction.strategy.header"
         )
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         problems.append(

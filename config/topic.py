@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 COMPACT = "compact"
 DELETE = "delete"
+OFFSET = "offset"
+TIMESTAMP = "timestamp"
+HEADER = "header"
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 MIB = 1 << 20
@@ -60,6 +63,25 @@ class TopicConfig:
         "What becomes of old segments: delete removes them by time and size, compact keeps the last value of "
         "every key; both may be given",
         one_of=(COMPACT, DELETE), dynamic=True, synonyms=("log.cleanup.policy",),
+    )  # fmt: skip
+    compaction_expired_tombstones_enable: bool = key(
+        Type.BOOLEAN, False,
+        "Whether a compacted log is cleaned when its tombstones are past delete.retention.ms, although "
+        "nothing else asks for it (Kafka: they wait for the next cleaning)",
+        dynamic=True, synonyms=("log.cleaner.expired.tombstones.enable",),
+    )  # fmt: skip
+    compaction_strategy: str = key(
+        Type.STRING, OFFSET,
+        "Which record of a key compaction keeps: the last (offset), the one with the highest timestamp, or "
+        "the one with the highest version in the header compaction.strategy.header; among equals the last. "
+        "Experimental (KIP-280; Kafka: offset only)",
+        one_of=(OFFSET, TIMESTAMP, HEADER), dynamic=True, synonyms=("log.cleaner.compaction.strategy",),
+    )  # fmt: skip
+    compaction_strategy_header: str = key(
+        Type.STRING, "",
+        "The header with a record's version, a big-endian number of 8 bytes, for compaction.strategy header; "
+        "a record without it, or with a negative one, gives way to any that has one",
+        dynamic=True, synonyms=("log.cleaner.compaction.strategy.header",),
     )  # fmt: skip
     compression_type: str = key(
         Type.STRING, "producer",
@@ -182,6 +204,12 @@ class TopicConfig:
         Type.INT, 1 << 30, "The size at which a segment is closed and a new one begun",
         at_least=1, client_at_least=MIB, dynamic=True, synonyms=("log.segment.bytes",),
     )  # fmt: skip
+    segment_idle_ms: int = key(
+        Type.LONG, -1,
+        "An active segment to which nothing was written for so long is closed, so that compaction and "
+        "retention reach it; -1 never (Kafka: only an append closes a segment)",
+        at_least=-1, dynamic=True, synonyms=("log.roll.idle.ms",),
+    )  # fmt: skip
     segment_index_bytes: int = key(
         Type.INT, 10 * MIB, "The largest size of a segment's index files",
         at_least=4, dynamic=True, synonyms=("log.index.size.max.bytes",),
@@ -217,8 +245,13 @@ class TopicConfig:
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @staticmethod
-    def resolve(overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
-        """The values of a topic with these overrides; ConfigError when they cannot hold together."""
+    def resolve(
+        overrides: Mapping[str, str], broker: BrokerConfig, *, is_internal: bool = False
+    ) -> TopicConfig:
+        """The values of a topic with these overrides; ConfigError when they cannot hold together.
+
+        The broker reads its internal topics by offset, so that nothing else may decide which record stays.
+        """
         rows = topic_rows()
         values: dict[str, Any] = {}
         for name, row in rows.items():
@@ -235,6 +268,13 @@ class TopicConfig:
                 f"Invalid value {values['max_compaction_lag_ms']} for configuration max.compaction.lag.ms: "
                 f"It must not be below min.compaction.lag.ms ({values['min_compaction_lag_ms']})"
             )
+        if values["compaction_strategy"] == HEADER and not values["compaction_strategy_header"]:
+            raise ConfigError(
+                "Invalid value header for configuration compaction.strategy: "
+                "It needs the name of a header in compaction.strategy.header"
+            )
+        if is_internal:
+            values["compaction_strategy"] = OFFSET
         return TopicConfig(**values)
 
 

@@ -155,7 +155,14 @@ def test_t44_the_kernel_decides_as_the_rule_says(
     assert kernels.list_records(payload, 0, payload.size, len(records), rows) == kernels.DONE
     bits = offset_map.last_offset_bits(first_dirty, 1000 if has_bits else 0)
     known = Knowledge(
-        offset_map.table, offset_map.secret, bits, first_dirty, offset_map.latest_offset, NOW_MS, NOW_MS + 9
+        offset_map.table,
+        offset_map.secret,
+        bits,
+        first_dirty,
+        offset_map.latest_offset,
+        NOW_MS,
+        NOW_MS + 9,
+        False,
     )
     tally = numpy.zeros(kernels.TALLY_NUMBERS, numpy.int64)
     hashes = numpy.empty((2, len(records)), numpy.uint64)
