@@ -11,9 +11,12 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from spark_connector.errors import ConnectorError
+from spark_connector.formats import AS_THEY_ARE, Formats, parse_formats
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition, parse_assignment, parse_offsets
+from spark_connector.option_table import NAMES
 from spark_connector.security import PLAINTEXT, Security, parse_security
 
 logger = logging.getLogger("kompakt.spark")
@@ -30,31 +33,9 @@ COLUMN_TYPES = {
 }
 PLAIN_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
 
-SUBSCRIPTIONS = {"assign": "assign", "subscribe": "subscribe", "subscribepattern": "subscribePattern"}
-NAMES = {
-    **SUBSCRIPTIONS,
-    "startingoffsets": "startingOffsets",
-    "endingoffsets": "endingOffsets",
-    "startingtimestamp": "startingTimestamp",
-    "endingtimestamp": "endingTimestamp",
-    "startingoffsetsbytimestamp": "startingOffsetsByTimestamp",
-    "endingoffsetsbytimestamp": "endingOffsetsByTimestamp",
-    "startingoffsetsbytimestampstrategy": "startingOffsetsByTimestampStrategy",
-    "failondataloss": "failOnDataLoss",
-    "minpartitions": "minPartitions",
-    "maxrecordsperpartition": "maxRecordsPerPartition",
-    "maxoffsetspertrigger": "maxOffsetsPerTrigger",
-    "minoffsetspertrigger": "minOffsetsPerTrigger",
-    "maxtriggerdelay": "maxTriggerDelay",
-    "includeheaders": "includeHeaders",
-    "columns": "columns",
-    "kafkaconsumer.polltimeoutms": "kafkaConsumer.pollTimeoutMs",
-    "groupidprefix": "groupIdPrefix",
-    "fetchoffset.numretries": "fetchOffset.numRetries",
-    "fetchoffset.retryintervalms": "fetchOffset.retryIntervalMs",
-}
-STREAM_ONLY = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay")
-BATCH_ONLY = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
+SUBSCRIPTIONS = {name.lower(): name for name in ("assign", "subscribe", "subscribePattern")}
+STREAM_ONLY = ("maxoffsetspertrigger", "maxbytespertrigger", "minoffsetspertrigger", "maxtriggerdelay")
+BATCH_ONLY = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "asof", "view")
 
 REJECTED = {
     "kafka.auto.offset.reset": "use startingOffsets: where a query begins is the query's own business",
@@ -63,6 +44,9 @@ REJECTED = {
     "kafka.enable.auto.commit": "the source commits no offsets",
     "kafka.interceptor.classes": "interceptors are Java classes, and no Java consumer runs here",
 }
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
 
 _SIZES = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)")
@@ -122,6 +106,14 @@ class Options:
     max_trigger_delay_ms: int = 15 * 60_000
     poll_timeout_ms: int = 120_000
     columns: tuple[str, ...] = PLAIN_COLUMNS
+    are_columns_given: bool = False
+    formats: Formats = AS_THEY_ARE
+    max_bytes_per_trigger: int | None = None
+    pack_offsets: int = 50_000
+    is_view: bool = False
+    view_memory_bytes: int = 32 * 1024 * 1024
+    fail_on_keyless: bool = True
+    is_pushdown: bool = False
     stream_only: tuple[str, ...] = ()
     batch_only: tuple[str, ...] = ()
 
@@ -139,14 +131,16 @@ def parse_options(given: Mapping[str, str]) -> Options:
         raise ConnectorError(
             f"minOffsetsPerTrigger ({minimum}) must not be above maxOffsetsPerTrigger ({maximum})"
         )
-    strategy = values.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
-    if strategy not in ("error", "latest"):
-        raise ConnectorError(f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy}")
+    strategy = _word(values, "startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
+    starting = _position(values, "starting")
+    is_view = _word(values, "view", "", ("", "latest")) == "latest"
+    if is_view and starting is not None and starting != Position("startingOffsets", EARLIEST):
+        raise ConnectorError(f"view=latest is made of whole logs; {starting.option} cannot go with it")
     return Options(
         client=parse_client_settings(values),
         subscription=_subscription(values),
-        starting=_position(values, "starting"),
-        ending=_position(values, "ending"),
+        starting=starting,
+        ending=_as_of(values) or _position(values, "ending"),
         fail_on_missing_time=strategy == "error",
         fail_on_data_loss=boolean(values, "failondataloss", True),
         min_partitions=positive(values, "minpartitions"),
@@ -156,6 +150,14 @@ def parse_options(given: Mapping[str, str]) -> Options:
         max_trigger_delay_ms=parse_duration_ms(values.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
         poll_timeout_ms=positive(values, "kafkaconsumer.polltimeoutms") or 120_000,
         columns=_columns(values),
+        are_columns_given="columns" in values,
+        formats=parse_formats(values),
+        max_bytes_per_trigger=positive(values, "maxbytespertrigger"),
+        pack_offsets=_not_negative(values, "packoffsets") if "packoffsets" in values else 50_000,
+        is_view=is_view,
+        view_memory_bytes=positive(values, "viewmemorybytes") or 32 * 1024 * 1024,
+        fail_on_keyless=_word(values, "keylessRecords", "error", ("error", "absent")) == "error",
+        is_pushdown=boolean(values, "pushdown", False),
         stream_only=tuple(NAMES[name] for name in STREAM_ONLY if name in values),
         batch_only=tuple(NAMES[name] for name in BATCH_ONLY if name in values),
     )
@@ -223,6 +225,25 @@ def _position(values: Mapping[str, str], side: str) -> Position | None:
     return Position(name, offsets=tuple(sorted(offsets.items())))
 
 
+def _as_of(values: Mapping[str, str]) -> Position | None:
+    """The first record younger than the time ends the read, so all that is read is as old or older."""
+    if "asof" not in values:
+        return None
+    both = [NAMES[name] for name in BATCH_ONLY if name.startswith("ending") and name in values]
+    if both:
+        raise ConnectorError(f"asOf and {both[0]} both say where to end; give one of them")
+    text = values["asof"].strip()
+    if text.isdecimal():
+        return Position("asOf", timestamp_ms=int(text) + 1)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConnectorError(f"asOf must be ms or a time such as 2026-02-01T12:00:00Z, not {text}") from None
+    if moment.tzinfo is None:
+        raise ConnectorError(f"asOf needs a time zone: {text}Z, or {text}+01:00")
+    return Position("asOf", timestamp_ms=(moment - EPOCH) // MILLISECOND + 1)
+
+
 def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
     headers = ("headers",) if boolean(values, "includeheaders", False) else ()
     if "columns" not in values:
@@ -280,6 +301,13 @@ def boolean(values: Mapping[str, str], name: str, default: bool) -> bool:
     if text not in ("true", "false"):
         raise ConnectorError(f"{NAMES.get(name, name)} must be true or false, not {values[name]}")
     return text == "true"
+
+
+def _word(values: Mapping[str, str], name: str, default: str, known: tuple[str, ...]) -> str:
+    text = values.get(name.lower(), default).strip().lower()
+    if text not in known:
+        raise ConnectorError(f"{name} must be {' or '.join(filter(None, known))}, not {text}")
+    return text
 
 
 def _not_negative(values: Mapping[str, str], name: str) -> int:

@@ -1,0 +1,55 @@
+"""What keys and values are made into: the options `valueFormat`, `keyFormat`, `avroSchema`, `valuePrefix`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_connector.errors import ConnectorError
+
+FIELD_FORMATS = ("json", "avro")
+
+
+@dataclass(frozen=True)
+class Formats:
+    """`prefix` says which values begin with Confluent's five bytes: none, all, or those with a zero byte."""
+
+    key: str = "binary"
+    value: str = "binary"
+    avro_schema: str = ""
+    prefix: str = "none"
+
+    @property
+    def are_fields(self) -> bool:
+        """Whether values become several columns."""
+        return self.value in FIELD_FORMATS
+
+
+AS_THEY_ARE = Formats()
+
+
+def parse_formats(values: Mapping[str, str]) -> Formats:
+    """From options in lower case; ConnectorError names the one that is wrong."""
+    value = _one_of(values, "valueFormat", "binary", ("binary", "string", *FIELD_FORMATS))
+    prefix = _one_of(values, "valuePrefix", "auto", ("auto", "confluent", "none"))
+    if prefix == "auto":
+        prefix = {"avro": "confluent", "json": "auto"}.get(value, "none")
+    if value == "binary" and prefix != "none":
+        raise ConnectorError("valuePrefix needs a valueFormat: binary values are given as they are")
+    schema = values.get("avroschema", "")
+    if (value == "avro") != bool(schema.strip()):
+        raise ConnectorError("valueFormat=avro and avroSchema need each other")
+    if schema:
+        try:
+            json.loads(schema)
+        except ValueError as problem:
+            raise ConnectorError(f"avroSchema is not JSON: {problem}") from None
+    return Formats(_one_of(values, "keyFormat", "binary", ("binary", "string")), value, schema, prefix)
+
+
+def _one_of(values: Mapping[str, str], name: str, default: str, known: tuple[str, ...]) -> str:
+    text = values.get(name.lower(), default).strip().lower()
+    if text not in known:
+        raise ConnectorError(f"{name} must be one of {', '.join(known)}, not {text}")
+    return text

@@ -1,0 +1,140 @@
+"""Every option of a read: its name, default, whom it concerns and what it does, in words for the reference.
+
+`options.py` reads them, REFERENCE.md lists them; one table, so that nothing can be accepted undocumented.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BATCH, STREAM, BOTH = "batch", "stream", "both"
+
+
+@dataclass(frozen=True)
+class OptionRow:
+    """One option; Spark hands its name over in lower case."""
+
+    name: str
+    default: str
+    where: str
+    words: str
+
+
+ROWS = (
+    OptionRow("assign", "", BOTH, 'The partitions to read: `{"topic":[0,1]}`.'),
+    OptionRow("subscribe", "", BOTH, "The topics to read, with commas."),
+    OptionRow("subscribePattern", "", BOTH, "A regular expression (Python's) of topic names."),
+    OptionRow(
+        "startingOffsets",
+        "earliest; latest in a stream",
+        BOTH,
+        '`earliest`, `latest`, or `{"topic":{"0":23,"1":-2}}` (-1 latest, -2 earliest).',
+    ),
+    OptionRow("endingOffsets", "latest", BATCH, "As `startingOffsets`; the offset itself is not read."),
+    OptionRow(
+        "startingTimestamp", "", BOTH, "Begin at the first record at or after these ms; beats offsets."
+    ),
+    OptionRow(
+        "endingTimestamp", "", BATCH, "End before the first record at or after these ms; beats offsets."
+    ),
+    OptionRow("startingOffsetsByTimestamp", "", BOTH, "As `startingTimestamp`, by partition, in JSON."),
+    OptionRow("endingOffsetsByTimestamp", "", BATCH, "As `endingTimestamp`, by partition, in JSON."),
+    OptionRow(
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        BOTH,
+        "`error` or `latest`: where to begin when no record is that young.",
+    ),
+    OptionRow(
+        "asOf",
+        "",
+        BATCH,
+        "A time, ISO 8601 with a zone or ms: read each log up to its first record that is younger. With "
+        "`view=latest` the table as of then, as far as compaction has left it.",
+    ),
+    OptionRow(
+        "view",
+        "",
+        BATCH,
+        "`latest`: the topic as a table. One row a key, its last record; keys whose last record is a "
+        "tombstone are absent. The ends are taken once, when the query is planned.",
+    ),
+    OptionRow(
+        "keylessRecords",
+        "error",
+        BATCH,
+        "`error` or `absent`: what `view=latest` makes of records without key.",
+    ),
+    OptionRow(
+        "viewMemoryBytes",
+        "33554432",
+        BATCH,
+        "Memory for the keys of `view=latest` in a task, 16 bytes a key; a partition with more keys is read "
+        "in several passes.",
+    ),
+    OptionRow("failOnDataLoss", "true", BOTH, "Whether offsets that are gone end the query, or are skipped."),
+    OptionRow(
+        "minPartitions", "", BOTH, "About how many tasks there should be at least; splits large ranges."
+    ),
+    OptionRow("maxRecordsPerPartition", "", BOTH, "Splits ranges of more offsets than this."),
+    OptionRow(
+        "packOffsets",
+        "50000",
+        BOTH,
+        "Topic partitions with little to read share a task, up to so many offsets (and about 16 MiB) in all; "
+        "0: a task each. `minPartitions` goes before.",
+    ),
+    OptionRow(
+        "maxOffsetsPerTrigger", "", STREAM, "At most so many offsets a micro-batch, shared by backlog."
+    ),
+    OptionRow(
+        "maxBytesPerTrigger",
+        "",
+        STREAM,
+        "About so many bytes a micro-batch, as stored (compressed), by the sizes of a few batches looked at; "
+        "never less than one batch of each partition.",
+    ),
+    OptionRow("minOffsetsPerTrigger", "", STREAM, "Wait for so many offsets, at most `maxTriggerDelay`."),
+    OptionRow(
+        "maxTriggerDelay", "15m", STREAM, "How long `minOffsetsPerTrigger` may hold a micro-batch back."
+    ),
+    OptionRow("includeHeaders", "false", BOTH, "Adds the column `headers`."),
+    OptionRow("columns", "", BOTH, "The columns to build, with commas; a schema of the user does the same."),
+    OptionRow(
+        "valueFormat",
+        "binary",
+        BOTH,
+        "`binary`, `string`, `json` or `avro`. With the last two the schema's columns are fields of the value, "
+        "but for those with name and type of a column of the record (or, if given, those in `columns`). A row "
+        "that does not parse has null fields, and its value in `_corrupt_record` if that is a column.",
+    ),
+    OptionRow("keyFormat", "binary", BOTH, "`binary` or `string`."),
+    OptionRow(
+        "avroSchema", "", BOTH, "For `valueFormat=avro`: the schema the values were written with, as JSON."
+    ),
+    OptionRow(
+        "valuePrefix",
+        "auto",
+        BOTH,
+        "`confluent`: values begin with a zero byte and four of a schema id (column `_schema_id int`); "
+        "`none`; `auto`: `confluent` for avro, in JSON where the zero byte is there, `none` else.",
+    ),
+    OptionRow(
+        "pushdown",
+        "false",
+        BATCH,
+        "Apply filters on topic, partition, offset, timestamp, and with `view=latest` on key, while reading; "
+        "needs `spark.sql.python.filterPushdown.enabled=true`.",
+    ),
+    OptionRow(
+        "kafkaConsumer.pollTimeoutMs", "120000", BOTH, "How long to wait for records that should be there."
+    ),
+    OptionRow("groupIdPrefix", "", BOTH, "Taken, and without meaning: no group is joined."),
+    OptionRow(
+        "fetchOffset.numRetries", "", BOTH, "Taken, and without meaning: see `kafka.default.api.timeout.ms`."
+    ),
+    OptionRow(
+        "fetchOffset.retryIntervalMs", "", BOTH, "Taken, and without meaning: see `kafka.retry.backoff.ms`."
+    ),
+)
+NAMES = {row.name.lower(): row.name for row in ROWS}
