@@ -59,6 +59,9 @@ demo: setup ## the main job on 336,776 real flights: clients, groups, compaction
 bench: setup ## kompakt beside Apache Kafka in one run, as ratios (under 3 minutes)
 	$(BIN)/python -m benchmarks --quick
 
+wheel: setup ## dist/pyspark_kompakt-*.whl: the Spark connector by itself
+	$(BIN)/python -m spark_connector.packaging dist
+
 docs: setup ## REFERENCE.md and the table of tests, from the code
 	$(BIN)/python -m tests.reference
 	$(BIN)/python -m tests.promises
@@ -76,4 +79,4 @@ clean: ## remove what was built here; data and .venv stay
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print | xargs rm -rf
 	rm -f .venv/.ready
 
-.PHONY: help setup run test test-slow crash fuzz check format demo bench docs lock clean
+.PHONY: help setup run test test-slow crash fuzz check format demo bench wheel docs lock clean

@@ -11,7 +11,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Any, NamedTuple
 
-import protocol.messages
+from protocol import messages
 from protocol.codegen import decode, encoder_of
 from protocol.decoding import skip_tags
 from protocol.errors import MalformedFrame
@@ -28,7 +28,7 @@ _CORRELATION = Struct(">i")
 _PLACEHOLDER = b""
 _new_header = tuple.__new__  # what `RequestHeader(...)` does, without its Python
 
-assert protocol.messages.ALL, "the registry is empty unless the messages are imported"
+assert messages.ALL, "the registry is empty unless the messages are imported"
 
 
 class RequestHeader(NamedTuple):
