@@ -17,8 +17,9 @@ from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table, layout
 from storage.batch_table import COMPLETE, read_table
 from storage.file import SYSTEM_DISK, DataFile, Disk
-from storage.index import NO_TIMESTAMP, OFFSET_ENTRY_BYTES, OffsetIndex, TimeIndex
-from storage.segment import MAX_RELATIVE_OFFSET, RollLimits, Segment, add_entries
+from storage.index import NO_TIMESTAMP, OFFSET_ENTRY_BYTES, OffsetIndex, TimeIndex, add_entries
+from storage.roll import RollLimits
+from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.txn_index import TransactionIndex
 from storage.types import AbortedTransaction
 

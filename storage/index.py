@@ -23,6 +23,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy
 
+from storage import batch_table
+from storage.batch_table import choose_entries
 from storage.file import Buffer, Disk, read_whole
 
 OFFSET_ENTRY = numpy.dtype([("offset", ">i4"), ("position", ">i4")])
@@ -209,6 +211,13 @@ class IndexFile(Generic[Column]):
             self.disk.close(descriptor)
         self._saved_entries = count
 
+    def take(self, other: IndexFile[Column]) -> None:
+        """Have the entries of `other`, none of which are in the file. An entry that is appended meanwhile is
+        lost, which a sparse index can bear.
+        """
+        self._saved_entries = 0
+        self._columns = other._columns
+
     def rename(self, target: Path) -> None:
         self.disk.rename(self.path, target)
         self.path = target
@@ -307,3 +316,18 @@ class TimeIndex(IndexFile["array[int]"]):
     def entries(self) -> list[tuple[int, int]]:
         timestamps, offsets = self.columns()
         return [(time, self.base_offset + offset) for time, offset in zip(timestamps, offsets, strict=False)]
+
+
+def add_entries(
+    offset_index: OffsetIndex,
+    time_index: TimeIndex,
+    table: batch_table.Table,
+    state: batch_table.Longs,
+    interval_bytes: int,
+) -> None:
+    """Append to both indexes what the batches of `table` call for."""
+    entries = numpy.empty((4, table.shape[1]), numpy.int64)
+    count = choose_entries(table, state, interval_bytes, entries)
+    for last_offset, position, timestamp, timestamp_offset in entries[:, :count].T.tolist():
+        offset_index.append(last_offset, position)
+        time_index.maybe_append(timestamp, timestamp_offset)

@@ -27,7 +27,8 @@ from storage.file import SYSTEM_DISK, Buffer, Disk, sync_file
 from storage.layout import TopicPartition
 from storage.removal import Removals
 from storage.retention import RetentionRules, SegmentFacts, expired_segments
-from storage.segment import RollLimits, Segment
+from storage.roll import RollLimits
+from storage.segment import Segment
 from storage.segments import SegmentList, SegmentTuple, floor_segment
 from storage.slice import Slice
 from storage.types import (
@@ -109,7 +110,7 @@ class Log:
         recovery_point: int = 0,
         is_clean: bool = False,
         limits: LogLimits | None = None,
-        segment_recovered: Callable[[], None] = lambda: None,
+        segments_left: Callable[[int], None] = lambda change: None,
     ) -> Log:
         """The log of `directory`, made if missing, repaired unless shut down cleanly. May take long."""
         limits = limits or LogLimits()
@@ -130,7 +131,7 @@ class Log:
                 is_clean=is_clean or is_new,
                 now_ms=now_ms,
                 limits=limits,
-                segment_recovered=segment_recovered,
+                segments_left=segments_left,
             )
         )
         removals = Removals() if removals is None else removals  # an empty one is false

@@ -25,10 +25,11 @@ from storage.batch_table import BROKEN, read_table
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
 from storage.cleaned_segment import CleanedSegment
 from storage.file import Disk, read_whole, room_or_none, sync_file, write_whole
-from storage.index import NO_TIMESTAMP
+from storage.index import NO_TIMESTAMP, add_entries
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import ProducerStateManager, decode_snapshot
-from storage.segment import MAX_RELATIVE_OFFSET, SCAN_BYTES, Segment, add_entries
+from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.stored_batches import SCAN_BYTES
 from storage.types import AbortedTransaction, LogLimits
 
 if TYPE_CHECKING:

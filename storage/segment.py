@@ -9,27 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy
-
 from protocol.batch import HEADER_BYTES, parse_header
-from protocol.errors import ErrorCode, KafkaError
-from storage import batch_table, layout
-from storage.batch_table import COMPLETE, CUT, NOT_FOUND, as_chunk, choose_entries, find_batch, read_table
-from storage.file import NO_ROOM, DataFile, Disk
-from storage.index import (
-    NO_TIMESTAMP,
-    OFFSET_ENTRY_BYTES,
-    TIME_ENTRY_BYTES,
-    BrokenIndex,
-    OffsetIndex,
-    TimeIndex,
-    WouldBlock,
-)
+from storage import layout
+from storage.file import DataFile, Disk
+from storage.index import NO_TIMESTAMP, BrokenIndex, OffsetIndex, TimeIndex
+from storage.roll import RollLimits
+from storage.stored_batches import StoredBatches
 from storage.txn_index import TransactionIndex
 from storage.types import AbortedTransaction
 
@@ -37,16 +25,9 @@ if TYPE_CHECKING:
     from config.topic import TopicConfig
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
-SCAN_BYTES = 1 << 20
-LOCATE_BYTES = 8192
-MAX_HINTS = 64
-
-Buffer = bytes | bytearray | memoryview
-
-_rebuilding = threading.Lock()  # several readers may find the same index damaged
 
 
-class Segment:
+class Segment(StoredBatches):
     """Batches from `base_offset` on, in one file.
 
     Owned by: event loop for appending, closing and renaming; any thread for reading.
@@ -54,21 +35,10 @@ class Segment:
 
     __slots__ = (
         "_first_batch_timestamp",
-        "_largest",
-        "_next_offset",
-        "base_offset",
-        "bytes_since_entry",
         "created_ms",
-        "directory",
-        "file",
-        "hints",
         "index_entries",
-        "is_active",
         "last_modified_ms",
-        "offset_index",
         "roll_jitter_ms",
-        "size_bytes",
-        "time_index",
         "txn_index",
     )
 
@@ -81,23 +51,13 @@ class Segment:
         time_index: TimeIndex,
         txn_index: TransactionIndex,
     ) -> None:
-        self.directory = directory
-        self.base_offset = base_offset
-        self.file = file
-        self.offset_index = offset_index
-        self.time_index = time_index
+        super().__init__(directory, base_offset, file, offset_index, time_index)
         self.txn_index = txn_index
-        self.size_bytes = 0
-        self.bytes_since_entry = 0
         self.index_entries = 0
-        self.is_active = False
         self.created_ms = 0
         self.last_modified_ms = 0
         self.roll_jitter_ms = 0
-        self.hints: dict[int, int] = {}  # offset -> where the first batch at or behind it begins
         self._first_batch_timestamp: int | None = None
-        self._largest: tuple[int, int] | None = None
-        self._next_offset: int | None = None
 
     @classmethod
     def _at(cls, disk: Disk, directory: Path, base_offset: int, file: DataFile | None = None) -> Segment:
@@ -213,25 +173,6 @@ class Segment:
             self._first_batch_timestamp = timestamp
         return timestamp
 
-    @property
-    def next_offset(self) -> int:
-        """One behind its last record; its base offset when it is empty. May read the file the first time."""
-        if self._next_offset is None:
-            self._next_offset = self._find_next_offset()
-        return self._next_offset
-
-    def _find_next_offset(self) -> int:
-        try:
-            _, position = self.offset_index.last()
-        except (BrokenIndex, FileNotFoundError):
-            self.rebuild_indexes()
-            _, position = self.offset_index.last()
-        next_offset = self.base_offset
-        for table in self.tables(position):
-            if table.shape[1]:
-                next_offset = int(table[batch_table.LAST_OFFSET, -1]) + 1
-        return next_offset
-
     # Appending: called by the log for the active segment only
 
     def must_roll(
@@ -324,109 +265,10 @@ class Segment:
 
     # Reading
 
-    def read_at(self, position: int, size: int) -> bytes:
-        """Bytes of the file; may wait for the disk."""
-        return self.file.read(size, position)
-
-    def tables(self, position: int = 0, end: int | None = None) -> Iterable[batch_table.Table]:
-        """Tables of all batches from `position` (a batch start) on, positions in the file.
-
-        KafkaError(CORRUPT_MESSAGE) where no batch can begin or the last one is cut off.
-        """
-        limit = self.size_bytes if end is None else end
-        wanted = SCAN_BYTES
-        while position < limit:
-            data = self.file.read(min(wanted, limit - position), position)
-            table, stopped, reason = read_table(data)
-            if not table.shape[1]:
-                if reason == CUT and len(data) == wanted < limit - position:
-                    wanted *= 2
-                    continue
-                raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE, f"no batch at {position} of {self.file.path.name}"
-                )
-            wanted = SCAN_BYTES
-            table[batch_table.POSITION] += position
-            yield table
-            position += stopped
-
-    def locate(self, offset: int, may_wait: bool = True) -> int | None:
-        """Where the first batch begins whose last offset is at least `offset`; None when there is none.
-
-        WouldBlock instead of waiting; KafkaError(CORRUPT_MESSAGE) when the file is damaged there.
-        """
-        hint = self.hints.get(offset)
-        if hint is not None:
-            return hint if hint < self.size_bytes else None
-        try:
-            position = self.offset_index.floor(offset, may_wait)[1]
-        except (BrokenIndex, FileNotFoundError):
-            if not may_wait:
-                raise WouldBlock from None
-            self.rebuild_indexes()
-            position = self.offset_index.floor(offset)[1]
-        limit = self.size_bytes
-        read = self.file.read if may_wait else self.file.read_cached
-        while position < limit:
-            wanted = min(LOCATE_BYTES, limit - position)
-            data = read(wanted, position)
-            if data is None or (len(data) < wanted and not may_wait):
-                raise WouldBlock
-            found, size, reason = find_batch(as_chunk(data), offset)
-            if found != NOT_FOUND:
-                self.remember(offset, position + found)
-                return position + int(found)
-            if (reason != COMPLETE and reason != CUT) or (size == 0 and reason == CUT):
-                raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE, f"no batch at {position + size} of {self.file.path.name}"
-                )
-            position += int(size)
-        return None
-
-    def remember(self, offset: int, position: int) -> None:
-        """Where to go on for a reader that asks for `offset` next."""
-        hints = self.hints
-        if len(hints) >= MAX_HINTS:
-            hints.clear()
-        hints[offset] = position
-
-    def position_of(self, offset: int) -> int:
-        """As `locate`, the end of the file when there is no such batch."""
-        position = self.locate(offset)
-        return self.size_bytes if position is None else position
-
     def aborted_transactions(self) -> tuple[AbortedTransaction, ...]:
         return self.txn_index.entries()
 
-    # Repair, removal
-
-    def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
-        """Write both indexes anew from the batches; what cannot be read of a damaged file has no entries."""
-        with _rebuilding:
-            self.offset_index.reset()
-            self.time_index.reset()
-            state = numpy.array([0, NO_TIMESTAMP, self.base_offset, 0], numpy.int64)
-            with contextlib.suppress(KafkaError):
-                for table in self.tables():
-                    add_entries(self.offset_index, self.time_index, table, state, interval_bytes)
-            self.note_recovered(state)
-
-    def note_recovered(self, state: batch_table.Longs) -> None:
-        """The indexes were filled anew, with `state` of `choose_entries` at the end: write them."""
-        self._largest = (int(state[1]), int(state[2]))
-        self.bytes_since_entry = int(state[0])
-        if self.size_bytes:
-            self.time_index.maybe_append(*self._largest)
-        try:
-            self.offset_index.save(is_final=True)
-            self.time_index.save(is_final=True)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            return  # a full disk: they stay in memory, and what the files have of them is right
-        if not self.is_active:
-            self.offset_index.make_read_only()
-            self.time_index.make_read_only()
+    # Removal
 
     def truncate(self, size: int, next_offset: int) -> None:
         """Cut the file; the caller sees to the indexes."""
@@ -468,31 +310,3 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}, {self.size_bytes} bytes{', active' if self.is_active else ''})"
-
-
-class RollLimits:
-    """When a segment is full, worked out once from the topic's settings."""
-
-    __slots__ = ("index_entries", "jitter_ms", "segment_bytes", "segment_ms")
-
-    def __init__(self, config: TopicConfig) -> None:
-        self.segment_bytes = config.segment_bytes
-        self.segment_ms = config.max_segment_ms
-        # A jitter as large as the age itself would roll a segment for every batch.
-        self.jitter_ms = max(0, min(config.segment_jitter_ms, self.segment_ms - 1))
-        self.index_entries = max(1, config.segment_index_bytes // max(OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES))
-
-
-def add_entries(
-    offset_index: OffsetIndex,
-    time_index: TimeIndex,
-    table: batch_table.Table,
-    state: batch_table.Longs,
-    interval_bytes: int,
-) -> None:
-    """Append to both indexes what the batches of `table` call for."""
-    entries = numpy.empty((4, table.shape[1]), numpy.int64)
-    count = choose_entries(table, state, interval_bytes, entries)
-    for last_offset, position, timestamp, timestamp_offset in entries[:, :count].T.tolist():
-        offset_index.append(last_offset, position)
-        time_index.maybe_append(timestamp, timestamp_offset)

@@ -24,7 +24,8 @@ from storage.batch_table import CUT, read_table
 from storage.file import SYSTEM_DISK, DataFile, read_whole
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
 from storage.producer_state import decode_snapshot
-from storage.segment import MAX_RELATIVE_OFFSET, SCAN_BYTES, Segment
+from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.stored_batches import SCAN_BYTES
 from storage.txn_index import parse as parse_transactions
 
 MAX_VIOLATIONS = 100

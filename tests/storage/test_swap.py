@@ -17,7 +17,8 @@ import pytest
 from storage import layout
 from storage.cleaned_segment import CleanedSegment
 from storage.file import SYSTEM_DISK, Disk
-from storage.segment import MAX_RELATIVE_OFFSET, RollLimits, Segment
+from storage.roll import RollLimits
+from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.verify import verify_log
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog

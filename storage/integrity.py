@@ -1,0 +1,363 @@
+"""Whether the bytes of a segment are the batches that were written, and what to do where they are not.
+
+A batch's checksum does not cover its first 17 bytes: base offset, length, leader epoch and magic. A flip
+there is found by what stands around it: batches follow each other in bytes and in offsets, begin where the
+index says, end before the next segment, and carry the leader epoch of their place. Where that does not
+hold, `survey` walks the whole segment, finds the next good batch behind each damaged place, and says which
+offsets are lost. Everything here reads; nothing repairs.
+
+Batches that are good by their checksum but contradict each other are both taken for damaged unless the
+offsets before or behind them leave no gap, which tells the good one: nothing that may be wrong is served.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+
+from protocol.batch import checksum, parse_header
+from protocol.kernel import kernel
+from storage import batch_table
+from storage.batch_table import (
+    BASE_OFFSET,
+    CHECKSUM,
+    CUT,
+    HEADER_BYTES,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    MAGIC,
+    NOT_FOUND,
+    POSITION,
+    SIZE_BYTES,
+    Bytes,
+    Longs,
+    Table,
+    as_chunk,
+    batch_size,
+    read_table,
+    read_unsigned,
+)
+from storage.checksums import UNDAMAGED, find_damaged
+
+if TYPE_CHECKING:
+    from storage.leader_epochs import LeaderEpochs
+
+WINDOW_BYTES = 1 << 20
+LARGEST_BATCH_BYTES = 1 << 28
+"""a batch that claims more is taken for damaged: no request could have brought it"""
+
+MAX_SPAN = 2**31
+
+Read = Callable[[int, int], bytes]  # (position, size)
+
+
+class Damage(NamedTuple):
+    """Bytes [position, end) are no good batches; they may have held the offsets [first, next)."""
+
+    position: int
+    end: int
+    first_offset: int
+    next_offset: int
+
+
+class Survey(NamedTuple):
+    """All that is wrong with a segment, and where its last good batch ends."""
+
+    damages: tuple[Damage, ...]
+    end: int
+    next_offset: int
+
+
+class Place(NamedTuple):
+    """What is known of a segment besides its bytes."""
+
+    base_offset: int
+    size_bytes: int
+    limit_offset: int | None  # all its offsets are below; None: not known, it is the log's end
+    epochs: LeaderEpochs | None
+
+
+class Anchors(NamedTuple):
+    """What an offset index says of a stretch of a file: batches that begin at `positions` end with `offsets`,
+    which are relative, as in the index. The stretch lies between two of its entries.
+    """
+
+    start: int
+    stop: int | None  # None: at the end of the file
+    stop_offset: int  # what the batch at `stop` ends with
+    positions: Longs
+    offsets: Longs
+
+    @classmethod
+    def around(cls, offsets: Any, positions: Any, start: int, end: int) -> Anchors:
+        """The smallest stretch between index entries that holds [start, end)."""
+        first = bisect_right(positions, start) - 1
+        behind = bisect_left(positions, end)
+        has_end = behind < len(positions)
+        inside = slice(max(first, 0), behind)
+        return cls(
+            positions[first] if first >= 0 else 0,
+            positions[behind] if has_end else None,
+            offsets[behind] if has_end else 0,
+            numpy.array(positions[inside], numpy.int64),
+            numpy.array(offsets[inside], numpy.int64),
+        )
+
+    def agree(self, table: Table, position: int, base_offset: int) -> bool:
+        """Whether the entries are of batches of `table`, which begins at `position` of the file."""
+        starts = table[POSITION] + position
+        end = int(starts[-1] + table[SIZE_BYTES, -1])
+        inside = slice(*numpy.searchsorted(self.positions, (position, end)))
+        columns = numpy.searchsorted(starts, self.positions[inside], "right") - 1
+        return bool(
+            (starts[columns] == self.positions[inside]).all()
+            and (table[LAST_OFFSET, columns] - base_offset == self.offsets[inside]).all()
+        )
+
+
+NO_ANCHORS = Anchors(0, None, 0, numpy.empty(0, numpy.int64), numpy.empty(0, numpy.int64))
+
+
+# A stretch, quickly
+
+
+def stretch_is_intact(
+    read: Read, place: Place, start: int, end: int, behind: int | None, anchors: Anchors
+) -> bool:
+    """Whether [start, end) is nothing but good batches in order, all below the offset `behind`, and those
+    that the index says.
+    """
+    expected = place.base_offset
+    position, wanted = start, WINDOW_BYTES
+    while position < end:
+        data = read(position, min(wanted, end - position))
+        table, stopped, reason = read_table(data)
+        if not table.shape[1]:
+            if reason == CUT and len(data) == wanted < end - position and wanted < LARGEST_BATCH_BYTES:
+                wanted *= 2
+                continue
+            return False
+        if not _chunk_is_good(data, table, expected, place.epochs):
+            return False
+        if not anchors.agree(table, position, place.base_offset):
+            return False
+        expected = int(table[LAST_OFFSET, -1]) + 1
+        position += stopped
+        wanted = WINDOW_BYTES
+    return position == end and (behind is None or expected <= behind)
+
+
+def _chunk_is_good(data: bytes, table: Table, expected: int, epochs: LeaderEpochs | None) -> bool:
+    bases, lasts = table[BASE_OFFSET], table[LAST_OFFSET]
+    if bases[0] < expected or (bases[1:] <= lasts[:-1]).any():
+        return False
+    if epochs is not None and (table[LEADER_EPOCH] != _epochs_at(epochs, bases)).any():
+        return False
+    return _count_intact(data, table) == table.shape[1]
+
+
+def _epochs_at(epochs: LeaderEpochs, offsets: Longs) -> Longs:
+    """The leader epoch at each of these offsets; -1 where none is known."""
+    entries = epochs.entries
+    starts = numpy.array([start for _, start in entries], numpy.int64)
+    values = numpy.array([-1, *(epoch for epoch, _ in entries)], numpy.int64)
+    at: Longs = values[numpy.searchsorted(starts, offsets, "right")]
+    return at
+
+
+def _count_intact(data: bytes, table: Table) -> int:
+    """How many batches from the front have their checksum."""
+    count = table.shape[1]
+    damaged = find_damaged(data, as_chunk(data), table, numpy.arange(count))
+    if damaged == UNDAMAGED:
+        return int(count)
+    # Small batches are looked at before large ones: the first of all is in front of it or it.
+    return _first_wrong(data, table, damaged)
+
+
+def _first_wrong(data: bytes, table: Table, known: int) -> int:
+    columns = table[[POSITION, SIZE_BYTES, CHECKSUM], :known].T.tolist()
+    for number, (position, size, expected) in enumerate(columns):
+        if checksum(data, position, size) != expected:
+            return number
+    return known
+
+
+# A whole segment, thoroughly
+
+
+def survey(read: Read, place: Place) -> Survey:
+    """Find every good batch of a segment, and the damaged places between them."""
+    batches = _intact_batches(read, place)
+    batches = batches[:, _in_order(batches, place)]
+    batches = batches[:, _of_right_epoch(batches, place.epochs)]
+    damages: list[Damage] = []
+    position, next_offset = 0, place.base_offset
+    ends = batches[POSITION] + batches[SIZE_BYTES]
+    gaps = numpy.flatnonzero(batches[POSITION] != numpy.concatenate(([0], ends))[:-1])
+    for column in gaps.tolist():
+        if column:
+            position, next_offset = int(ends[column - 1]), int(batches[LAST_OFFSET, column - 1]) + 1
+        begin, base = int(batches[POSITION, column]), int(batches[BASE_OFFSET, column])
+        damages.append(Damage(position, begin, next_offset, base))
+    position, next_offset = 0, place.base_offset
+    if batches.shape[1]:
+        position, next_offset = int(ends[-1]), int(batches[LAST_OFFSET, -1]) + 1
+    if position < place.size_bytes:
+        limit = next_offset if place.limit_offset is None else max(next_offset, place.limit_offset)
+        damages.append(Damage(position, place.size_bytes, next_offset, limit))
+    return Survey(tuple(damages), position, next_offset)
+
+
+def _intact_batches(read: Read, place: Place) -> Table:
+    """Columns of all batches that have their checksum, whatever their offsets are."""
+    tables = [numpy.empty((batch_table.TABLE_ROWS, 0), numpy.int64)]
+    position, wanted, size = 0, WINDOW_BYTES, place.size_bytes
+    while position < size:
+        data = read(position, min(wanted, size - position))
+        table, stopped, reason = read_table(data)
+        count = table.shape[1]
+        if not count and reason == CUT and len(data) == wanted < size - position:
+            claimed = int(batch_size(as_chunk(data), 0))
+            if claimed <= min(size - position, LARGEST_BATCH_BYTES):
+                wanted = claimed
+                continue
+        wanted = WINDOW_BYTES
+        good = _count_intact(data, table) if count else 0
+        if good:
+            found = table[:, :good].copy()
+            found[POSITION] += position
+            tables.append(found)
+        if count and good == count:
+            position += stopped
+        else:
+            broken = position + (int(table[POSITION, good]) if count else 0)
+            position = _next_good(read, place, broken)
+    return numpy.concatenate(tables, axis=1)
+
+
+def _next_good(read: Read, place: Place, broken: int) -> int:
+    """Where the first good batch behind the one at `broken` begins; the end of the file when none does."""
+    size = place.size_bytes
+    claimed = _claimed_end(read, broken, size)
+    if claimed is not None and claimed != size and _good_end(read, claimed, size) is None:
+        claimed = None
+    upper = place.base_offset + MAX_SPAN if place.limit_offset is None else place.limit_offset
+    position = broken + 1
+    stop = size if claimed is None else claimed
+    while position < stop:
+        chunk = as_chunk(read(position, min(WINDOW_BYTES, stop - position)))
+        found = int(find_candidate(chunk, 0, place.base_offset, upper))
+        if found == NOT_FOUND:
+            if len(chunk) < WINDOW_BYTES:
+                break
+            position += len(chunk) - HEADER_BYTES + 1
+            continue
+        position += found
+        if _leads_on(read, position, claimed, size):
+            return position
+        position += 1
+    return stop
+
+
+def _leads_on(read: Read, position: int, claimed: int | None, size: int) -> bool:
+    """Whether a good batch is at `position` and others follow, up to `claimed`: else it is one that a record
+    holds.
+    """
+    end = _good_end(read, position, size)
+    if end is None:
+        return False
+    if claimed is None:
+        return end == size or _claimed_end(read, end, size) is not None
+    while end is not None and end < claimed:
+        end = _claimed_end(read, end, size)
+    return end == claimed
+
+
+def _claimed_end(read: Read, position: int, size: int) -> int | None:
+    """Where the batch at `position` says that it ends; None when no batch can be there."""
+    head = read(position, min(HEADER_BYTES, size - position))
+    claimed = int(batch_size(as_chunk(head), 0)) if len(head) == HEADER_BYTES else 0
+    end = position + claimed
+    return end if claimed and end <= size and claimed <= LARGEST_BATCH_BYTES else None
+
+
+def _good_end(read: Read, position: int, size: int) -> int | None:
+    """Where the batch at `position` ends; None unless it has its checksum."""
+    end = _claimed_end(read, position, size)
+    if end is None:
+        return None
+    data = read(position, end - position)
+    return end if checksum(data, 0, len(data)) == parse_header(data).crc else None
+
+
+@kernel
+def find_candidate(chunk: Bytes, start: int, lower: int, upper: int) -> int:
+    """The first place where a batch with a base offset of [lower, upper) may begin, or NOT_FOUND."""
+    for position in range(start, chunk.size - HEADER_BYTES + 1):
+        if chunk[position + 16] == MAGIC and batch_size(chunk, position) > 0:
+            base_offset = read_unsigned(chunk, position, 8)
+            if lower <= base_offset < upper:
+                return position
+    return NOT_FOUND
+
+
+def _in_order(batches: Table, place: Place) -> Any:
+    """Which columns are left when those are taken away whose base offset cannot be right."""
+    bases, nexts = batches[BASE_OFFSET], batches[LAST_OFFSET] + 1
+    limit = place.base_offset + MAX_SPAN if place.limit_offset is None else place.limit_offset
+    good = (bases >= place.base_offset) & (nexts <= limit)
+    columns = numpy.flatnonzero(good)
+    while True:
+        clashes = numpy.flatnonzero(bases[columns][1:] < nexts[columns][:-1])
+        if not len(clashes):
+            break
+        good[_blamed(bases, nexts, columns, int(clashes[0]), place)] = False
+        columns = numpy.flatnonzero(good)
+    if place.limit_offset is None and _only_last_is_apart(bases[columns], nexts[columns], place):
+        good[columns[-1]] = False
+    return good
+
+
+def _blamed(bases: Longs, nexts: Longs, columns: Longs, at: int, place: Place) -> list[int]:
+    """Of the two batches at `at` and behind it, whose offsets overlap, those that do not fit in without a
+    gap; both when that decides nothing.
+    """
+    first, second = int(columns[at]), int(columns[at + 1])
+    before = nexts[columns[at - 1]] if at else place.base_offset
+    behind = bases[columns[at + 2]] if at + 2 < len(columns) else place.limit_offset
+    first_fits, second_fits = bases[first] == before, nexts[second] == behind
+    if first_fits == second_fits:
+        return [first, second]
+    return [second] if first_fits else [first]
+
+
+def _only_last_is_apart(bases: Longs, nexts: Longs, place: Place) -> bool:
+    """The one gap of the segment is before its last batch, and nothing behind it says that it is right."""
+    if not len(bases):
+        return False
+    before = numpy.concatenate(([place.base_offset], nexts[:-1]))
+    return bool(bases[-1] != before[-1] and (bases[:-1] == before[:-1]).all())
+
+
+def _of_right_epoch(batches: Table, epochs: LeaderEpochs | None) -> Any:
+    """Which columns have the epoch that is known for their offset, or that of a neighbour: then not they are
+    wrong, but what is known.
+    """
+    values = batches[LEADER_EPOCH]
+    good = numpy.ones(len(values), bool)
+    if epochs is None or not epochs.entries or not len(values):
+        return good
+    good = values == _epochs_at(epochs, batches[BASE_OFFSET])
+    same = values[1:] == values[:-1]
+    good[1:] |= same
+    good[:-1] |= same
+    return good
+
+
+def compile_kernels() -> None:
+    """Call each kernel once, so that its compiled form lies in the cache."""
+    find_candidate(as_chunk(bytes(HEADER_BYTES)), 0, 0, 1)
