@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from spark_connector.errors import ConnectorError
-from spark_connector.options import COLUMN_TYPES, parse_options
+from spark_connector.options import COLUMN_TYPES, Options, parse_options
 
 _LOWER_CASE = {name.lower(): name for name in COLUMN_TYPES}
 
@@ -26,7 +32,12 @@ class KompaktDataSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.parsed = parse_options(options)
+        self._given = {str(name): str(value) for name, value in options.items()}
+
+    @property
+    def parsed(self) -> Options:
+        """The options of a reader; a writer has its own."""
+        return parse_options(self._given)
 
     def schema(self) -> str:
         """The columns of Spark's own Kafka source, or those that the option `columns` names."""
@@ -41,6 +52,16 @@ class KompaktDataSource(DataSource):  # type: ignore[misc]
         from spark_connector.stream import StreamReader
 
         return StreamReader(self.parsed, column_names(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from spark_connector.writer import BatchWriter
+
+        return BatchWriter(self._given, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from spark_connector.stream_writer import StreamWriter
+
+        return StreamWriter(self._given, schema)
 
 
 def column_names(schema: StructType) -> list[str]:

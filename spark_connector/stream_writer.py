@@ -1,0 +1,39 @@
+"""Streaming writes: each micro-batch is written as a batch is.
+
+At least once: a micro-batch that Spark runs again is written again. Output modes append, update and complete
+all append their rows, as with Spark's own sink.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_connector.write_options import check_columns, parse_write_options
+from spark_connector.writer import summary, write_rows
+
+logger = logging.getLogger("kompakt.spark")
+
+
+class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """Owned by: the driver's planning process, and a pickled copy by each task."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._options = parse_write_options(given)
+        check_columns(schema, self._options.topic)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """The rows of one task of a micro-batch."""
+        return write_rows(self._options, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The micro-batch is written."""
+        logger.info("micro-batch %d written: %s", batchId, summary(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A task failed; what others wrote stays and will be written again."""
+        logger.warning("micro-batch %d failed; written nevertheless: %s", batchId, summary(messages))

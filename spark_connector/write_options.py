@@ -1,0 +1,157 @@
+"""The options and columns of a writer as one frozen value: the names and rules of Spark's own sink.
+
+What cannot be honoured is refused with a message when the query is planned, before a row is sent.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructType
+
+from protocol.compression import CODEC_NAMES
+from spark_connector import options
+from spark_connector.errors import ConnectorError
+from spark_connector.options import ClientSettings
+
+logger = logging.getLogger("kompakt.spark")
+
+WRITABLE = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+}
+NAMES = {"topic": "topic", "partitioner": "partitioner", "includeheaders": "includeHeaders"}
+REJECTED = {
+    "kafka.key.serializer": "keys are binary or string columns; cast them in the query",
+    "kafka.value.serializer": "values are binary or string columns; cast them in the query",
+    "kafka.interceptor.classes": "interceptors are Java classes, and no Java producer runs here",
+    "kafka.partitioner.class": "partitioners are Java classes; use the option partitioner (murmur2 or crc32)",
+    "kafka.transactional.id": "the sink writes no transactions; it is idempotent within a task",
+}
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+PARTITIONERS = ("murmur2", "crc32")
+MAX_IN_FLIGHT = 5  # a broker remembers as many batches of an idempotent producer
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """All that a writer is told. Picklable: it travels to the executors; equal ones share producer ids."""
+
+    client: ClientSettings
+    topic: str | None = None
+    partitioner: str = "murmur2"
+    codec: int = 0
+    compression_level: int | None = None
+    acks: int = -1
+    is_idempotent: bool = True
+    batch_bytes: int = 512 * 1024
+    max_request_bytes: int = 1024 * 1024
+    buffer_bytes: int = 32 * 1024 * 1024
+    max_in_flight: int = MAX_IN_FLIGHT
+    delivery_timeout_ms: int = 120_000
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """`given` in any case of its names; ConnectorError names the option that is wrong."""
+    values = {name.lower(): value for name, value in given.items()}
+    _refuse_typing_mistakes(values)
+    for name, reason in REJECTED.items():
+        if name in values:
+            raise ConnectorError(f"option {name} is not supported: {reason}")
+    defaults = WriteOptions(options.parse_client_settings(values))
+    codec = values.get("kafka.compression.type", "none").strip().lower()
+    if codec not in CODEC_NAMES:
+        raise ConnectorError(f"kafka.compression.type must be none, gzip, snappy, lz4 or zstd, not {codec}")
+    acks = values.get("kafka.acks", "all").strip().lower()
+    if acks not in ACKS:
+        raise ConnectorError(f"kafka.acks must be all, 1 or 0, not {acks}")
+    max_request_bytes = options.positive(values, "kafka.max.request.size") or defaults.max_request_bytes
+    batch_bytes = options.positive(values, "kafka.batch.size") or defaults.batch_bytes
+    return WriteOptions(
+        client=defaults.client,
+        topic=values.get("topic"),
+        partitioner=_partitioner(values),
+        codec=int(CODEC_NAMES[codec]),
+        compression_level=_level(values, codec),
+        acks=ACKS[acks],
+        is_idempotent=_idempotence(values, ACKS[acks]),
+        batch_bytes=min(batch_bytes, max_request_bytes),
+        max_request_bytes=max_request_bytes,
+        buffer_bytes=options.positive(values, "kafka.buffer.memory") or defaults.buffer_bytes,
+        max_in_flight=_in_flight(values),
+        delivery_timeout_ms=options.positive(values, "kafka.delivery.timeout.ms")
+        or defaults.delivery_timeout_ms,
+    )
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """Refuse columns that are not written, of another type, or missing."""
+    names = [field.name.lower() for field in schema.fields]
+    unknown = [field.name for field in schema.fields if field.name.lower() not in WRITABLE]
+    if unknown:
+        raise ConnectorError(
+            f"there is no place in a record for {', '.join(unknown)}; columns are {', '.join(WRITABLE)}. "
+            f"Leave others out: df.drop({', '.join(map(repr, unknown))})"
+        )
+    for name in names:
+        if names.count(name) > 1:
+            raise ConnectorError(f"column {name} is there {names.count(name)} times")
+    for field in schema.fields:
+        expected = WRITABLE[field.name.lower()]
+        found = field.dataType.simpleString()
+        if field.name.lower() == "headers":
+            found = found.lower()
+        if found not in expected:
+            raise ConnectorError(f"column {field.name} must be {' or '.join(expected)}, not {found}")
+    if "value" not in names:
+        raise ConnectorError("column value is needed: binary or string, null for a tombstone")
+    if topic is None and "topic" not in names:
+        raise ConnectorError("there is neither a column topic nor an option topic to say where records go")
+
+
+def _refuse_typing_mistakes(values: Mapping[str, str]) -> None:
+    for name in values:
+        if name in NAMES or name.startswith("kafka."):
+            continue
+        close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.8)
+        if close:
+            raise ConnectorError(f"unknown option {name}; did you mean {NAMES[close[0]]}?")
+
+
+def _partitioner(values: Mapping[str, str]) -> str:
+    name = values.get("partitioner", "murmur2").strip().lower()
+    if name not in PARTITIONERS:
+        raise ConnectorError(f"partitioner must be {' or '.join(PARTITIONERS)}, not {name}")
+    return name
+
+
+def _level(values: Mapping[str, str], codec: str) -> int | None:
+    text = values.get(f"kafka.compression.{codec}.level")
+    if text is None:
+        return None
+    if not text.strip().removeprefix("-").isdecimal():
+        raise ConnectorError(f"kafka.compression.{codec}.level must be a number, not {text}")
+    return int(text)
+
+
+def _idempotence(values: Mapping[str, str], acks: int) -> bool:
+    """On unless switched off, or ruled out by acks; asked for together with such acks it is a mistake."""
+    wanted = options.boolean(values, "kafka.enable.idempotence", acks == -1)
+    if wanted and acks != -1:
+        raise ConnectorError("kafka.enable.idempotence=true needs kafka.acks=all")
+    return wanted
+
+
+def _in_flight(values: Mapping[str, str]) -> int:
+    name = "kafka.max.in.flight.requests.per.connection"
+    number = options.positive(values, name) or MAX_IN_FLIGHT
+    if number > MAX_IN_FLIGHT and options.boolean(values, "kafka.enable.idempotence", True):
+        raise ConnectorError(f"{name} must be at most {MAX_IN_FLIGHT} for an idempotent producer")
+    return number
