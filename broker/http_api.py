@@ -1,9 +1,10 @@
 """`/api/`: the questions about topics as JSON over HTTP, and the one thing that changes something, compact.
 
-A web page that a person has open is an attacker: it can reach 127.0.0.1. What changes something or costs
-much is therefore POST, takes only `application/json` (which a page may not send elsewhere without being
-asked first), and refuses an `Origin` that is not this very server under a name that is surely its own
-(else an attacker's name that resolves to 127.0.0.1 would do). Anything that reads files runs on I/O threads.
+A web page that a person has open is an attacker: it can reach 127.0.0.1. Every request must therefore name
+this server by an address or a name that is surely its own (else an attacker's name that resolves to 127.0.0.1
+would do), and must not come from another site's page. What changes something or costs much is POST and takes
+only `application/json`, which a page may not send elsewhere without being asked first. Anything that reads
+files runs on I/O threads.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import dataclasses
 import ipaddress
 import json
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from broker.questions.compactions import Compactions, Progress, Wish
+from broker.questions.keys import ENCODINGS, PARTITIONERS, BadKey, decode_key, key_answer, partitions_for
 from broker.questions.partitions import Moment, explained, moment_of
 from broker.questions.seek import TimeNotThere, explain_offset, explain_time
 from broker.questions.segments import segment_rows
@@ -65,6 +67,7 @@ class HttpApi:
         router.add_get("/api/topics/{topic}/history", self._answering(self.history))
         router.add_get("/api/topics/{topic}/segments", self._answering(self.segments))
         router.add_get("/api/topics/{topic}/partitions/{partition}/seek", self._answering(self.seek))
+        router.add_get("/api/topics/{topic}/get", self._answering(self.get))
 
     async def stop(self) -> None:
         """Abort what somebody asked for and still runs."""
@@ -75,8 +78,7 @@ class HttpApi:
             try:
                 if not self._broker.is_ready:
                     raise Refused(503, "the broker is starting or stopping")
-                if request.method != "GET":
-                    self._guard(request)
+                self._guard(request)
                 return await handler(request)
             except Refused as refused:
                 return web.json_response({"error": str(refused)}, status=refused.status)
@@ -86,10 +88,12 @@ class HttpApi:
         return answer
 
     def _guard(self, request: web.Request) -> None:
-        if request.content_type != "application/json":
+        if request.method != "GET" and request.content_type != "application/json":
             raise Refused(415, "the content type must be application/json")
+        if not self._is_own(request.host):
+            raise Refused(403, f"this is not {request.host}: ask by an address or a configured name")
         origin = request.headers.get("Origin")
-        if origin is not None and not (origin == f"http://{request.host}" and self._is_own(request.host)):
+        if origin is not None and origin != f"http://{request.host}":
             raise Refused(403, "requests from other origins are refused")
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             raise Refused(403, "requests from other sites are refused")
@@ -183,7 +187,8 @@ class HttpApi:
         moments = self._moments(topic, self._indexes(topic, request.query.get("partition")))
 
         def read() -> list[dict[str, Any]]:
-            return [_segments(self._broker, index, at) for index, at in moments]
+            now_ms = self._broker.clock.now_ms()
+            return [_segments(self._broker, index, at, now_ms) for index, at in moments]
 
         async with self._readers:
             return await self._respond(topic, await self._broker.run_blocking(read))
@@ -207,6 +212,27 @@ class HttpApi:
         except (OffsetNotThere, TimeNotThere) as error:
             raise Refused(404, str(error)) from error
         return web.json_response({"topic": topic.name, "partition": index, **answer})
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        """The latest value of a key, or with `history=1` every version that is left."""
+        topic, query = self._topic(request), request.query
+        encoding = _one_of(query.get("encoding", "text"), "encoding", ENCODINGS)
+        partitioner = _one_of(query.get("partitioner", "all"), "partitioner", PARTITIONERS)
+        history = _one_of(query.get("history", "0"), "history", ("0", "1")) == "1"
+        if "key" not in query:
+            raise Refused(400, "ask for one: ?key=KEY")
+        try:
+            key = decode_key(query["key"], encoding)
+        except BadKey as error:
+            raise Refused(400, str(error)) from error
+        indexes = partitions_for(key, partitioner, topic.partition_count)
+        logs = [at.log for _, at in self._moments(topic, indexes)]
+
+        def read() -> list[dict[str, Any]]:
+            return [key_answer(log, key, history) for log in logs]
+
+        async with self._readers:
+            return await self._respond(topic, await self._broker.run_blocking(read))
 
     async def compact(self, request: web.Request) -> web.StreamResponse:
         """Clean now, or count in a dry run. With `Accept: application/x-ndjson` progress comes as lines; the
@@ -260,6 +286,12 @@ class HttpApi:
         return {"partition": index, **answer, "now": now}
 
 
+def _one_of(value: str, name: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise Refused(400, f"{value!r} is no {name}; there are {', '.join(choices)}")
+    return value
+
+
 def _line(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
@@ -281,7 +313,7 @@ async def _body(request: web.Request, fields: Mapping[str, type]) -> dict[str, A
     return body
 
 
-def _segments(broker: Broker, index: int, at: Moment) -> dict[str, Any]:
+def _segments(broker: Broker, index: int, at: Moment, now_ms: int) -> dict[str, Any]:
     """On an I/O thread."""
     if at.log.offline_reason is not None:
         return {"partition": index, "error": f"the log is offline: {at.log.offline_reason}", "segments": []}
@@ -289,5 +321,5 @@ def _segments(broker: Broker, index: int, at: Moment) -> dict[str, Any]:
     return {
         "partition": index,
         "first_dirty_offset": found.first_dirty_offset,
-        "segments": [dataclasses.asdict(row) for row in segment_rows(at.log, found)],
+        "segments": [dataclasses.asdict(row) for row in segment_rows(at.log, found, now_ms)],
     }

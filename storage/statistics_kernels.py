@@ -131,8 +131,8 @@ def add_to_sketch(sketch: Any, value: Any) -> None:
 @kernel
 def block_of(value: Any, level: int) -> int:
     """The number of the hash's block among 2 ** `level`: its first bits."""
-    number: int = numpy.int64(value >> U64(64 - level)) if level else numpy.int64(0)
-    return number
+    number: Any = numpy.int64(value >> U64(64 - level)) if level else numpy.int64(0)
+    return number  # type: ignore[no-any-return]
 
 
 @kernel

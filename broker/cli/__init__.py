@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from broker.cli.dump import dump
 from broker.cli.explain import explain_read
+from broker.cli.get import get
 from broker.cli.kernels import kernels
 from broker.cli.read import read
 from broker.cli.serve import serve
@@ -21,7 +23,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(serve)
+app.command()(get)
 app.command()(verify)
+app.command()(dump)
 app.command("explain-read")(explain_read)
 app.command()(kernels)
 app.command()(version)

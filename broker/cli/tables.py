@@ -63,6 +63,18 @@ def pair(before: int, after: int) -> str:
     return f"{cell(before)} → {cell(after)}"
 
 
+def tombstone_words(tombstones: dict[str, Any] | None) -> str:
+    """4 fresh, 10 armed until 2026-11-22 14:09:31 UTC, 3 expired."""
+    if tombstones is None:
+        return "–"
+    told = [f"{cell(tombstones['fresh'])} fresh"] if tombstones["fresh"] else []
+    if tombstones["armed"]:
+        told.append(f"{cell(tombstones['armed'])} armed until {time_cell(tombstones['armed_until_ms'])}")
+    if tombstones["expired"]:
+        told.append(f"{cell(tombstones['expired'])} expired")
+    return ", ".join(told) or "0"
+
+
 def removed_words(removed: dict[str, int]) -> str:
     """3 superseded, 1 tombstone."""
     told = [f"{cell(removed[reason])} {reason}" for reason in REASONS if removed.get(reason)]

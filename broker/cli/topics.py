@@ -197,22 +197,21 @@ def history(
 def segments(
     topic: Topic, partition: OnePartition = None, http: Http = DEFAULT_HTTP, as_json: AsJson = False
 ) -> None:
-    """List the segments: offsets, bytes, records, times, and clean, dirty, lagging, unstable or active."""
+    """List the segments: what each holds, and whether it is clean, dirty, lagging, unstable or active."""
     answer = ask(http, topic_path(topic, "segments", partition=partition))
     if as_json:
         print_json(answer)
         return
-    from broker.cli.tables import console, table, time_cell
+    from broker.cli.tables import console, table, time_cell, tombstone_words
 
     out = console()
-    headings = ("partition", "base offset", "end offset", "bytes", "batches", "records", "holes")
+    names = ("base_offset", "end_offset", "size_bytes", "records", "live_keys", "holes")
+    headings = ("partition", "base offset", "end offset", "bytes", "records", "live keys ≈", "holes")
     rows = [
         (
             f"{topic}-{one['partition']}",
-            *(
-                row[name]
-                for name in ("base_offset", "end_offset", "size_bytes", "batches", "records", "holes")
-            ),
+            *(row[name] if row["problem"] is None or "size" in name else None for name in names),
+            tombstone_words(row["tombstones"]),
             time_cell(row["min_timestamp"]),
             time_cell(row["max_timestamp"]),
             row["state"] if row["problem"] is None else f"{row['state']}: {row['problem']}",
@@ -220,7 +219,7 @@ def segments(
         for one in answer["partitions"]
         for row in one["segments"]
     ]
-    out.print(table((*headings, "first time", "last time", "state"), rows))
+    out.print(table((*headings, "tombstones", "first time", "last time", "state"), rows))
     for one in answer["partitions"]:
         if "error" in one:
             out.print(f"{topic}-{one['partition']}: {one['error']}", soft_wrap=True)

@@ -1,7 +1,8 @@
-"""The segments of a partition: what each holds, counted from its batch headers, and what the cleaner makes
-of it.
+"""The segments of a partition: what each holds, from the statistics beside it, and what the cleaner makes of
+it.
 
-Blocking: every batch header is read, by a kernel, and no record is decoded.
+Of closed segments no record is read, but for those whose statistics are missing and made now; the active one
+is counted. Blocking.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ import numpy
 
 from cleaner.manager import view_of
 from cleaner.selection import Assessment, Reason, segments_from
-from protocol.batch import DELETE_HORIZON, NO_TIMESTAMP
 from protocol.errors import KafkaError
-from storage.batch_table import ATTRIBUTES, MAX_TIMESTAMP, POSITION, RECORD_COUNT, SIZE_BYTES, Longs, Table
+from storage import statistics
+from storage.statistics import SegmentStatistics
+from storage.statistics_kernels import SKETCH_REGISTERS
 
 if TYPE_CHECKING:
     from storage.log import Log
     from storage.segment import Segment
-
-BASE_TIMESTAMP_AT = numpy.arange(27, 35)
 
 ACTIVE = "active"
 CLEAN = "clean"
@@ -32,30 +32,61 @@ CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
+class Tombstones:
+    """By what holds them: not cleaned yet, until their delete horizon, nothing. `armed_until_ms` is when the
+    last of the armed may go.
+    """
+
+    fresh: int
+    armed: int
+    armed_until_ms: int | None
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentRow:
     """One segment. `end_offset` is the offset behind its last record, `holes` how many offsets in it are
-    gone. `min_timestamp` is the least first timestamp of its batches; None where no batch has one.
-    `problem` says why its batches could not be counted.
+    gone, `live_keys` an estimate of how many keys have their latest record here. Times are None where no
+    record has one. `problem` says why it could not be counted.
     """
 
     file: str
     base_offset: int
     end_offset: int
     size_bytes: int
-    batches: int
-    records: int
-    holes: int
-    min_timestamp: int | None
-    max_timestamp: int | None
     state: str
+    batches: int = 0
+    records: int = 0
+    keyed_records: int = 0
+    keys: int = 0
+    live_keys: int = 0
+    holes: int = 0
+    tombstones: Tombstones | None = None
+    min_timestamp: int | None = None
+    max_timestamp: int | None = None
     problem: str | None = None
 
 
-def segment_rows(log: Log, found: Assessment) -> list[SegmentRow]:
+def segment_rows(log: Log, found: Assessment, now_ms: int) -> list[SegmentRow]:
     """The segments of a log at this moment, ascending; `found` is the cleaner's view of it."""
     segments = log.segments
     dirty = {one.base_offset for one in segments_from(view_of(log), found.first_dirty_offset)}
-    return [_row(one, _state(one, one is segments[-1], found, dirty)) for one in segments]
+    rows = []
+    later = numpy.zeros(SKETCH_REGISTERS, numpy.uint8)
+    keys_later = 0
+    for segment in reversed(segments):
+        state = _state(segment, segment is segments[-1], found, dirty)
+        try:
+            counted = statistics.ensure(segment)
+        except (KafkaError, OSError) as error:
+            rows.append(_uncounted(segment, state, error))
+            continue
+        later = numpy.maximum(later, counted.sketch)
+        keys_now = statistics.estimate(later)
+        live = min(counted.distinct_keys, max(0, keys_now - keys_later))
+        keys_later = keys_now
+        rows.append(_row(segment, state, counted, live, now_ms))
+    return rows[::-1]
 
 
 def _state(segment: Segment, is_active: bool, found: Assessment, dirty: set[int]) -> str:
@@ -70,45 +101,32 @@ def _state(segment: Segment, is_active: bool, found: Assessment, dirty: set[int]
     return LAGGING if found.uncleanable_bytes[Reason.COMPACTION_LAG] else UNSTABLE
 
 
-def _row(segment: Segment, state: str) -> SegmentRow:
-    size_bytes, batches, records = segment.size_bytes, 0, 0
-    earliest: list[int] = []
-    latest = NO_TIMESTAMP
-    problem = None
-    try:
-        for table in segment.tables(0, size_bytes):
-            batches += table.shape[1]
-            records += int(table[RECORD_COUNT].sum())
-            latest = max(latest, int(table[MAX_TIMESTAMP].max()))
-            firsts = _first_timestamps(segment, table)
-            earliest += [int(firsts.min())] if firsts.size else []
-        end_offset = segment.next_offset
-    except (KafkaError, OSError) as error:
-        problem, end_offset = str(error), segment.base_offset
+def _uncounted(segment: Segment, state: str, error: Exception) -> SegmentRow:
     return SegmentRow(
         file=segment.file.path.name,
         base_offset=segment.base_offset,
-        end_offset=end_offset,
-        size_bytes=size_bytes,
-        batches=batches,
-        records=records,
-        holes=max(0, end_offset - segment.base_offset - records) if problem is None else 0,
-        min_timestamp=min(earliest, default=None),
-        max_timestamp=latest if latest >= 0 else None,
+        end_offset=segment.base_offset,
+        size_bytes=segment.size_bytes,
         state=state,
-        problem=problem,
+        problem=error.message if isinstance(error, KafkaError) else str(error),
     )
 
 
-def _first_timestamps(segment: Segment, table: Table) -> Longs:
-    """The first timestamp of each batch that has one; the cleaner has put a delete horizon in the place of
-    some.
-    """
-    begin = int(table[POSITION, 0])
-    data = segment.read_at(begin, int(table[POSITION, -1] + table[SIZE_BYTES, -1]) - begin)
-    chunk = numpy.frombuffer(data, numpy.uint8)
-    places = (table[POSITION] - begin)[:, None] + BASE_TIMESTAMP_AT
-    firsts = numpy.ascontiguousarray(chunk[places]).view(">i8")[:, 0].astype(numpy.int64)
-    is_horizon = table[ATTRIBUTES] & DELETE_HORIZON != 0
-    firsts = numpy.where(is_horizon, table[MAX_TIMESTAMP], firsts)
-    return firsts[firsts >= 0]
+def _row(segment: Segment, state: str, counted: SegmentStatistics, live: int, now_ms: int) -> SegmentRow:
+    fresh, armed, expired = counted.tombstones_at(now_ms)
+    return SegmentRow(
+        file=segment.file.path.name,
+        base_offset=segment.base_offset,
+        end_offset=counted.next_offset,
+        size_bytes=counted.size_bytes,
+        state=state,
+        batches=counted.batches,
+        records=counted.records,
+        keyed_records=counted.keyed_records,
+        keys=counted.distinct_keys,
+        live_keys=live,
+        holes=counted.holes,
+        tombstones=Tombstones(fresh, armed, counted.horizons[-1][0] if armed else None, expired),
+        min_timestamp=counted.min_timestamp if counted.min_timestamp >= 0 else None,
+        max_timestamp=counted.max_timestamp if counted.max_timestamp >= 0 else None,
+    )

@@ -1,0 +1,91 @@
+"""`kompakt dump FILE`: what is in a file of a data directory, a line an entry; with or without a broker."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+BAD_USAGE = 2
+LAST_MS = 253_402_300_799_999
+
+
+def dump(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A .log, .index, .timeindex, .txnindex, .snapshot or .stats file, a checkpoint, "
+            "partition.metadata or meta.properties."
+        ),
+    ],
+    records: Annotated[
+        bool, typer.Option("--records", help="The records of each batch: offset, time, key, size.")
+    ] = False,
+    values: Annotated[
+        bool, typer.Option("--values", help="The records with their values and headers.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+) -> None:
+    """Print what a file of a data directory holds; exit status 1 when something in it cannot be right."""
+    from storage.dump import PROBLEM, UnknownFile
+    from storage.dump import dump as rows_of
+
+    problems = 0
+    try:
+        for row in rows_of(file, with_records=records, with_values=values):
+            problems += row["kind"] == PROBLEM
+            print(json.dumps(row) if as_json else line_of(row))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough
+        sys.stdout = None
+        raise typer.Exit(0) from None
+    except UnknownFile as error:
+        print(f"kompakt: {error}", file=sys.stderr)
+        raise typer.Exit(BAD_USAGE) from None
+    except OSError as error:
+        print(f"kompakt: {file}: {error.strerror}", file=sys.stderr)
+        raise typer.Exit(BAD_USAGE) from None
+    if problems:
+        raise typer.Exit(1)
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """batch position 0, base offset 0, …: what is nothing is left out, but a null key or value."""
+    kind = row["kind"]
+    if kind == "problem":
+        return f"problem: {row['problem']}"
+    if kind == "property":
+        return f"{row['name']}: {row['value']}"
+    parts = []
+    for name, value in row.items():
+        if (
+            name == "kind"
+            or value is False
+            or (value is None and name not in ("key", "value", "value_bytes"))
+        ):
+            continue
+        words = name.replace("_", " ")
+        if value is True:
+            parts.append(words.removeprefix("is "))
+        elif name in ("timestamp", "base_timestamp", "max_timestamp", "min_timestamp", "last_timestamp"):
+            parts.append(f"{words} {_time(value)}")
+        elif name == "delete_horizon_ms":
+            parts.append(f"delete horizon {_time(value)}")
+        elif name in ("key", "value", "headers"):
+            parts.append(f"{words} {'null' if value is None else json.dumps(value, ensure_ascii=False)}")
+        else:
+            parts.append(f"{words} {'null' if value is None else value}")
+    indent = "  " if kind in ("record", "marker") else ""
+    return f"{indent}{kind}: {', '.join(parts)}"
+
+
+def _time(time_ms: int) -> str:
+    """To the millisecond: a file is looked into for such things."""
+    if not 0 <= time_ms <= LAST_MS:
+        return str(time_ms)
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    return f"{time_ms} ({moment:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d} UTC)"

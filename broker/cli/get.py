@@ -1,0 +1,147 @@
+"""`kompakt get TOPIC KEY`: the latest value of a key, or all versions that survive, from a running broker.
+
+The value alone goes to standard output, byte for byte, so that it can be piped; where it was found goes to
+standard error. Exit status 1 when the key was never seen or is gone altogether.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from broker.cli.asking import (
+    BAD_USAGE,
+    DEFAULT_HTTP,
+    REFUSED,
+    AsJson,
+    Http,
+    Topic,
+    ask,
+    fail,
+    print_json,
+    topic_path,
+)
+
+PARTITIONERS = ("murmur2", "crc32", "fnv1a", "all")
+SHOWN_BYTES = 60
+
+
+def get(
+    topic: Topic,
+    key: Annotated[str, typer.Argument(help="The key, as text unless --hex or --base64 is given.")],
+    history: Annotated[
+        bool, typer.Option("--history", help="Every version that is still there, newest first.")
+    ] = False,
+    partitioner: Annotated[
+        str,
+        typer.Option(
+            "--partitioner",
+            help="Which partition to look into: as clients with murmur2 (Java), crc32 (librdkafka) or "
+            "fnv1a (sarama) choose it, or all.",
+            metavar="|".join(PARTITIONERS),
+        ),
+    ] = "all",
+    is_hex: Annotated[bool, typer.Option("--hex", help="The key is written in hex digits.")] = False,
+    is_base64: Annotated[bool, typer.Option("--base64", help="The key is written in base 64.")] = False,
+    http: Http = DEFAULT_HTTP,
+    as_json: AsJson = False,
+) -> None:
+    """Print the latest value of a key, or every version that compaction has left."""
+    if partitioner not in PARTITIONERS:
+        raise fail(f"{partitioner} is no partitioner; there are {', '.join(PARTITIONERS)}", BAD_USAGE)
+    if is_hex and is_base64:
+        raise fail("say either --hex or --base64", BAD_USAGE)
+    encoding = "hex" if is_hex else "base64" if is_base64 else "text"
+    path = topic_path(
+        topic, "get", key=key, encoding=encoding, partitioner=partitioner, history=1 if history else None
+    )
+    answer = ask(http, path)
+    for one in answer["partitions"]:
+        for problem in one["problems"]:
+            print(f"kompakt: {topic}-{one['partition']} could not be read whole: {problem}", file=sys.stderr)
+    found = [one for one in answer["partitions"] if one["versions"]]
+    if as_json:
+        print_json(answer)
+    elif history:
+        _show_history(topic, found)
+    elif found:
+        _show_latest(topic, found)
+    if not found:
+        looked = sum(one["segments"] - one["segments_ruled_out"] for one in answer["partitions"])
+        segments = sum(one["segments"] for one in answer["partitions"])
+        where = f"{topic}-{answer['partitions'][0]['partition']}" if partitioner != "all" else topic
+        raise fail(
+            f"no record of {where} has the key {key}; read {looked} of {segments} segments, the key filters "
+            f"rule out the others",
+            REFUSED,
+        )
+
+
+def _show_latest(topic: str, found: list[dict[str, Any]]) -> None:
+    """The newest by time where several partitions have the key; the others are named."""
+    found.sort(key=lambda one: (one["versions"][0]["timestamp"], one["partition"]))
+    *others, newest = found
+    for one in others:
+        print(f"{_place(topic, one)}: an older value is here as well", file=sys.stderr)
+    version = newest["versions"][0]
+    if version["is_tombstone"]:
+        print(f"{_place(topic, newest)}: deleted, by a tombstone", file=sys.stderr)
+        return
+    print(_place(topic, newest), file=sys.stderr)
+    sys.stdout.flush()
+    value = base64.b64decode(version["value_base64"])
+    if sys.stdout.isatty():
+        print(_readable(version["value"], value))
+        return
+    sys.stdout.buffer.write(value)
+    sys.stdout.flush()
+
+
+def _place(topic: str, one: dict[str, Any]) -> str:
+    from broker.cli.tables import time_cell
+
+    version = one["versions"][0]
+    words = f"{topic}-{one['partition']} offset {version['offset']}, {time_cell(version['timestamp'])}"
+    headers = ", ".join(_header(header) for header in version["headers"])
+    return f"{words}, {headers}" if headers else words
+
+
+def _header(header: dict[str, Any]) -> str:
+    data = None if header["value_base64"] is None else base64.b64decode(header["value_base64"])
+    return f"{header['key']}={'null' if data is None else _readable(header['value'], data)}"
+
+
+def _readable(text: str | None, data: bytes) -> str:
+    """On a terminal nothing may move the cursor."""
+    if text is None:
+        return f"0x{data.hex()}"
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1] for letter in text
+    )
+
+
+def _show_history(topic: str, found: list[dict[str, Any]]) -> None:
+    from broker.cli.tables import console, table, time_cell
+
+    if not found:
+        return
+    rows = []
+    for one in found:
+        for version in one["versions"]:
+            value = "deleted (a tombstone)" if version["is_tombstone"] else _short(version)
+            headers = ", ".join(_header(header) for header in version["headers"])
+            time = time_cell(version["timestamp"])
+            rows.append((f"{topic}-{one['partition']}", version["offset"], time, value, headers or "–"))
+    out = console()
+    out.print(table(("partition", "offset", "time", "value", "headers"), rows))
+    for one in found:
+        if one["is_cut"]:
+            out.print(f"{topic}-{one['partition']} has more: only the newest are shown.", soft_wrap=True)
+
+
+def _short(version: dict[str, Any]) -> str:
+    text = _readable(version["value"], base64.b64decode(version["value_base64"])).replace("\n", "\\n")
+    return text if len(text) <= SHOWN_BYTES else f"{text[: SHOWN_BYTES - 1]}…"

@@ -1,0 +1,111 @@
+"""Where a key is and what it holds: the partitions that clients would choose for it, and the answer as JSON.
+
+Clients differ: Java's and most others hash with murmur2, librdkafka with CRC-32, sarama with FNV-1a. Who
+writes one topic with two of them has a key in two partitions, which the answer shows.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from storage.key_search import KeySearch, find_key
+
+if TYPE_CHECKING:
+    from protocol.records import Record
+    from storage.log import Log
+
+PARTITIONERS = ("all", "murmur2", "crc32", "fnv1a")
+ENCODINGS = ("text", "hex", "base64")
+MASK = 0xFFFFFFFF
+
+
+class BadKey(ValueError):
+    """The key is not written as it is said to be."""
+
+
+def decode_key(text: str, encoding: str) -> bytes:
+    """The bytes of a key that was written as text, hex or base64; BadKey."""
+    try:
+        if encoding == "hex":
+            return bytes.fromhex(text)
+        if encoding == "base64":
+            return base64.b64decode(text, validate=True)
+        return text.encode()
+    except (binascii.Error, ValueError) as error:
+        raise BadKey(f"{text!r} is no {encoding}: {error}") from error
+
+
+def murmur2(key: bytes) -> int:
+    """The hash of Java's `DefaultPartitioner`, without its sign bit."""
+    multiplier = 0x5BD1E995
+    value = 0x9747B28C ^ len(key)
+    whole = len(key) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * multiplier & MASK
+        word = (word ^ word >> 24) * multiplier & MASK
+        value = (value * multiplier & MASK) ^ word
+    if len(key) > whole:
+        value = (value ^ int.from_bytes(key[whole:], "little")) * multiplier & MASK
+    value = (value ^ value >> 13) * multiplier & MASK
+    return (value ^ value >> 15) & 0x7FFFFFFF
+
+
+def fnv1a(key: bytes) -> int:
+    """The hash of sarama's hash partitioner: the absolute value of FNV-1a's 32 bits."""
+    value = 0x811C9DC5
+    for byte in key:
+        value = (value ^ byte) * 0x01000193 & MASK
+    return min(value, -value & MASK)
+
+
+def partitions_for(key: bytes, partitioner: str, count: int) -> list[int]:
+    """The partitions to look into."""
+    if partitioner == "murmur2":
+        return [murmur2(key) % count]
+    if partitioner == "crc32":
+        return [zlib.crc32(key) % count]
+    if partitioner == "fnv1a":
+        return [fnv1a(key) % count]
+    return list(range(count))
+
+
+def key_answer(log: Log, key: bytes, history: bool) -> dict[str, Any]:
+    """On an I/O thread: what one partition has of the key."""
+    partition = log.topic_partition.partition
+    if log.offline_reason is not None:
+        found = KeySearch(problems=[f"the log is offline: {log.offline_reason}"])
+    else:
+        found = find_key(log, key, history=history)
+    return {
+        "partition": partition,
+        "versions": [_version(record) for record in found.versions],
+        "is_cut": found.is_cut,
+        "segments": found.segments,
+        "segments_ruled_out": found.ruled_out,
+        "bytes_read": found.bytes_read,
+        "problems": found.problems,
+    }
+
+
+def _version(record: Record) -> dict[str, Any]:
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "is_tombstone": record.value is None,
+        **_bytes("value", record.value),
+        "headers": [{"key": name, **_bytes("value", value)} for name, value in record.headers],
+    }
+
+
+def _bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Text where it is text; base64 always, since JSON has no bytes."""
+    if data is None:
+        return {name: None, f"{name}_base64": None}
+    try:
+        text = bytes(data).decode()
+    except UnicodeDecodeError:
+        text = None
+    return {name: text, f"{name}_base64": base64.b64encode(data).decode()}

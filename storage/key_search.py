@@ -1,0 +1,153 @@
+"""Find a key: its latest value, or every version that survives, newest first, reading only segments that can
+hold it.
+
+A closed segment is asked through the key filter of its statistics (made now if they are missing), the active
+one is scanned: a kernel compares keys faster than a filter could be kept up to date by every append. Within a
+segment the search goes backwards, from one known batch start to the one before. What a read_committed reader
+would not see (aborted transactions, what is not stable yet) is not there. Blocking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy
+
+from protocol.batch import BatchHeader, parse_header
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import Record, decode_batch, payload
+from storage import statistics
+from storage.batch_table import COMPLETE, POSITION, Bytes, as_chunk, read_table
+from storage.index import BrokenIndex
+from storage.statistics_kernels import batches_with_key, holds_key
+
+if TYPE_CHECKING:
+    from storage.log import Log
+    from storage.segment import Segment
+
+STRIDE_BYTES = 4 << 20
+ATTEMPTS = 3
+MOST_VERSIONS = 10_000
+
+
+@dataclass(slots=True)
+class KeySearch:
+    """What was found, newest first, and what that took. `problems` are segments that could not be read."""
+
+    versions: list[Record] = field(default_factory=list)
+    is_cut: bool = False
+    segments: int = 0
+    ruled_out: int = 0
+    bytes_read: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def find_key(log: Log, key: bytes, *, history: bool = False, most: int = MOST_VERSIONS) -> KeySearch:
+    """The versions of `key` in `log`: the latest, or with `history` up to `most` of all that are left."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _search(log, key, most if history else 1)
+        except FileNotFoundError:  # a cleaning or retention took a segment away meanwhile
+            if attempt == ATTEMPTS:
+                raise
+    raise AssertionError("not reached")
+
+
+def _search(log: Log, key: bytes, most: int) -> KeySearch:
+    found = KeySearch()
+    wanted, value = as_chunk(key or bytes(1))[: len(key)], statistics.hash_of(key)
+    for segment in reversed(log.segments):
+        found.segments += 1
+        try:
+            if not segment.is_active and not _may_hold(segment, value):
+                found.ruled_out += 1
+                continue
+            for record in _versions(log, segment, wanted, found):
+                if len(found.versions) == most:
+                    found.is_cut = most > 1
+                    return found
+                found.versions.append(record)
+        except KafkaError as error:
+            found.problems.append(error.message)
+        if len(found.versions) == most == 1:
+            break
+    return found
+
+
+def _may_hold(segment: Segment, value: int) -> bool:
+    statistics.ensure(segment)
+    sidecar = statistics.open_sidecar(segment)
+    if sidecar is None:  # it could not be written: a full disk, or the segment has just left the log
+        return True
+    try:
+        return sidecar.may_hold(value)
+    except statistics.DamagedStatistics:
+        statistics.remake(segment)
+        return True
+    finally:
+        sidecar.close()
+
+
+def _versions(log: Log, segment: Segment, key: Bytes, found: KeySearch) -> Iterator[Record]:
+    """The records with the key in one segment, the last first."""
+    end = segment.size_bytes
+    while end > 0:
+        begin = _batch_start(segment, end - STRIDE_BYTES)
+        data = segment.read_at(begin, end - begin)
+        found.bytes_read += len(data)
+        yield from _in_chunk(log, segment, data, begin, key)
+        end = begin
+
+
+def _batch_start(segment: Segment, position: int) -> int:
+    if position <= 0:
+        return 0
+    try:
+        return segment.offset_index.floor_position(position)
+    except (BrokenIndex, FileNotFoundError):
+        segment.rebuild_indexes()
+        return segment.offset_index.floor_position(position)
+
+
+def _in_chunk(log: Log, segment: Segment, data: bytes, begin: int, key: Bytes) -> Iterator[Record]:
+    chunk = as_chunk(data)
+    table, stopped, reason = read_table(data)
+    marks = numpy.zeros(table.shape[1], numpy.uint8)
+    batches_with_key(chunk, table, key, marks)
+    wanted = key.tobytes()
+    for column in numpy.flatnonzero(marks)[::-1]:
+        position = int(table[POSITION, column])
+        header = parse_header(data, position)
+        if not _holds(data, position, header, key):
+            continue
+        try:
+            records = decode_batch(data, position)
+        except KafkaError as error:
+            raise _corrupt(segment, begin + position) from error
+        for record in reversed(records):
+            if record.key == wanted and _is_visible(log, header, record.offset):
+                yield record
+    if reason != COMPLETE:
+        raise _corrupt(segment, begin + stopped)
+
+
+def _holds(data: bytes, position: int, header: BatchHeader, key: Bytes) -> bool:
+    records = payload(data, position, header)
+    return holds_key(records, 0, records.size, header.record_count, key) != 0
+
+
+def _is_visible(log: Log, header: BatchHeader, offset: int) -> bool:
+    if not log.log_start_offset <= offset < log.last_stable_offset:
+        return False
+    return not header.is_transactional or not any(
+        one.producer_id == header.producer_id and one.first_offset <= offset <= one.last_offset
+        for one in log.aborted_transactions(offset, offset + 1)
+    )
+
+
+def _corrupt(segment: Segment, position: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path.name} is damaged at position {position}"
+    )
