@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.questions.keeping import StatisticsKeeper
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FLUSH_CHECK_MS = 1_000
+STATISTICS_CHECK_MS = 1_000
 MAX_SLEEP_MS = 2**31 - 1
 
 
@@ -31,6 +33,7 @@ class Background:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._statistics = StatisticsKeeper(broker)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -40,6 +43,7 @@ class Background:
         self._every("flushes by time", FLUSH_CHECK_MS, self.flush_by_time)
         self._every("offset expiry", config.offsets_retention_check_interval_ms, self.expire_offsets)
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
+        self._every("segment statistics", STATISTICS_CHECK_MS, self._statistics.run)
         self._every("removal of deleted files", config.log_segment_delete_delay_ms, self.remove_deleted)
 
     async def stop(self) -> None:
