@@ -61,15 +61,19 @@ class BrokerProcess:
             command += ["--set", f"{key}={value}"]
         return command
 
-    def start(self) -> BrokerProcess:
+    def launch(self) -> subprocess.Popen[bytes]:
+        """Begin to start, and wait for nothing."""
         with self.output.open("ab") as output:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 self.command(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env=dict(os.environ),
             )
+
+    def start(self) -> BrokerProcess:
+        self.process = self.launch()
         wait_for(self._answers, f"the broker on {self.bootstrap}", READY_LIMIT_SECONDS)
         return self
 

@@ -2,8 +2,8 @@
 
 Method: a client produces with acks=all as fast as it can, numbers in the values; the broker is killed at a
 random moment and started again on the same directory; then the log is read back and compared with what was
-acknowledged. The second test does it on a compacted topic whose cleaner never rests. A failure names
-its moment; every few rounds the broker is stopped cleanly and the directory must pass `storage.verify`.
+acknowledged. A failure names its moment; every few rounds the broker is stopped cleanly and the directory
+must pass `storage.verify`. `test_kill_cleaning.py` does it on a compacted topic whose cleaner never rests.
 """
 
 from __future__ import annotations
@@ -125,37 +125,3 @@ def test_kill_during_produce_loses_and_reorders_nothing_acknowledged(tmp_path: P
             stop_and_verify(broker)
     broker.close()
     print(f"{ROUNDS} kills, {acknowledged} acknowledged records, none lost")
-
-
-@pytest.mark.crash
-def test_kill_during_cleaning_loses_no_last_value(tmp_path: Path) -> None:
-    settings = {
-        "log.cleaner.backoff.ms": "1",
-        "log.cleaner.min.cleanable.ratio": "0.01",
-        "log.segment.bytes": "65536",
-        "log.segment.delete.delay.ms": "50",
-    }
-    broker = BrokerProcess(tmp_path / "data", settings).start()
-    Confluent(broker.bootstrap).create_topic(TOPIC, 1, {"cleanup.policy": "compact"})
-    dice = random.Random(20261122)
-    last: dict[int, tuple[int, int]] = {}
-    number = 0
-    for round_number in range(ROUNDS):
-        moment_s = dice.uniform(0, 0.6)
-        writer = killed_while_writing(broker, moment_s, number)
-        for offset, value in sorted(writer.acknowledged.items()):
-            last[value % KEYS] = (offset, value)
-        records = read_from(broker, 0)
-        assert in_order(records), f"round {round_number}: reordered"
-        table = {int(record.key or b""): (record.offset, int(record.value or b"")) for record in records}
-        lost = {key: kept for key, kept in last.items() if table.get(key, (-1, -1)) < kept}
-        assert not lost, f"round {round_number}, killed after {moment_s:.3f} s: {lost}"
-        last.update(table)
-        number = writer.next_number
-        if round_number % VERIFY_EVERY == 0:
-            stop_and_verify(broker)
-    first, end = Confluent(broker.bootstrap).offsets(TOPIC, 0)
-    records = read_from(broker, 0)
-    broker.close()
-    assert first == 0 and len(records) < end, "the cleaner never cleaned"
-    print(f"{ROUNDS} kills while cleaning, {end} offsets, {len(records)} records left, no last value lost")
