@@ -1,8 +1,7 @@
 """Offsets as values: JSON forms, ranges, splits and rate limits. Pure; asks no broker.
 
-The JSON is that of Spark's own Kafka source, `{"topic":{"0":5}}`, always with topics sorted and partitions in
-numeric order: Spark compares offsets as strings, and the same offsets in another order would be an empty
-extra micro-batch.
+The JSON is that of Spark's own Kafka source, `{"topic":{"0":5}}`, in its order (see `canonical.py`): Spark
+compares offsets as strings, and the same offsets in another order would be an empty extra micro-batch.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from spark_connector.canonical import in_order_of_scala, java_hash
 from spark_connector.errors import ConnectorError
 
 LATEST = -1
@@ -54,13 +54,19 @@ class OffsetRange:
 
 
 def to_json_object(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """The canonical form, as Spark stores it in a checkpoint."""
-    result: dict[str, dict[str, int]] = {}
+    """The canonical form, as Spark's own source stores it in a checkpoint."""
+    topics: dict[str, list[int]] = {}
     for topic_partition in sorted(offsets):
-        result.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offsets[
-            topic_partition
-        ]
-    return result
+        topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
+    # The map of topics is put to again for each further partition, and looks at its size each time.
+    checks = len(topics) + (bool(topics) and len(list(topics.values())[-1]) > 1)
+    return {
+        topic: {
+            str(number): offsets[TopicPartition(topic, number)]
+            for number in in_order_of_scala(topics[topic], int, len(topics[topic]))
+        }
+        for topic in in_order_of_scala(list(topics), java_hash, checks)
+    }
 
 
 def from_json_object(value: Any, what: str = "offset") -> dict[TopicPartition, int]:

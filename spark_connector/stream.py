@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from spark_connector.canonical import write_offsets_compactly
 from spark_connector.client import connect
 from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
 from spark_connector.offsets import (
@@ -53,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             raise ConnectorError(
                 f"{', '.join(options.batch_only)}: a stream has no end; the option is for batch reads"
             )
+        write_offsets_compactly()
         self._options = options
         self._columns = tuple(columns)
         self._latest: Found | None = None
@@ -86,6 +88,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         begin = from_json_object(start)
         latest = self._look_up(begin) if self._fixed_end is None else dict(self._fixed_end)
         self._latest = latest
+        if latest == begin:
+            return start
         if isinstance(limit, ReadAllAvailable):
             return to_json_object(latest)
         begin = self._with_new_partitions(begin, latest)
