@@ -1,5 +1,5 @@
-"""What the broker does on its own: retention, checkpoints, flushes by time, removal of deleted files,
-offset expiry.
+"""What the broker does on its own: retention, checkpoints, flushes by time, rolls of idle segments,
+removal of deleted files, offset expiry.
 
 Every job is a task that sleeps by the broker's clock; a job that fails is logged, counted and tried again
 at its next turn. Mirrors the scheduled tasks of Kafka's `LogManager` and `GroupCoordinatorService`.
@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.idle_segments import IdleSegments
 from broker.questions.keeping import StatisticsKeeper
 from protocol.errors import KafkaError
 
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_CHECK_MS = 1_000
 STATISTICS_CHECK_MS = 1_000
+IDLE_CHECK_MS = 1_000
 MAX_SLEEP_MS = 2**31 - 1
 
 
@@ -35,12 +37,14 @@ class Background:
         self._broker = broker
         self._statistics = StatisticsKeeper(broker)
         self._tasks: list[asyncio.Task[None]] = []
+        self.idle_segments = IdleSegments()
 
     def start(self) -> None:
         config = self._broker.config
         self._every("retention", config.log_retention_check_interval_ms, self.expire_segments)
         self._every("checkpoints", config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
         self._every("flushes by time", FLUSH_CHECK_MS, self.flush_by_time)
+        self._every("rolls of idle segments", IDLE_CHECK_MS, self.roll_idle)
         self._every("offset expiry", config.offsets_retention_check_interval_ms, self.expire_offsets)
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
         self._every("segment statistics", STATISTICS_CHECK_MS, self._statistics.run)
@@ -104,6 +108,21 @@ class Background:
         now_ms = self._broker.clock.now_ms()
         for partition in tuple(self._broker.partitions.values()):
             partition.flush_when_older(now_ms)
+
+    async def roll_idle(self) -> None:
+        """segment.idle.ms: close segments that nobody writes to any more (W12)."""
+        now_ms = self._broker.clock.now_ms()
+        self.idle_segments.forget_others(set(self._broker.partitions))
+        for partition in tuple(self._broker.partitions.values()):
+            if not self.idle_segments.look(partition, now_ms):
+                continue
+            try:
+                partition.log.roll(now_ms)
+            except KafkaError as error:
+                logger.error("%s keeps its idle segment open: %s", partition.topic_partition, error)
+            else:
+                logger.info("%s: nobody writes: its segment was closed", partition.topic_partition)
+                partition.flush()
 
     async def expire_offsets(self) -> None:
         self._broker.groups.expire_offsets(self._broker.clock.now_ms())

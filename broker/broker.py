@@ -149,6 +149,7 @@ class Broker:
         )
         self._has_opened_logs = True
         self.topics.reconcile()
+        self.cleanings.recall()
         self.producer_ids = ProducerIds(self.partitions[METADATA_PARTITION], self.clock)
         self.producer_ids.load(
             producer_id

@@ -11,9 +11,12 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from broker.policy_lint import policy_warning
+
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.counters import Counters, TopicCounters
+    from cleaner.distribution import Distribution
     from cleaner.manager import CleanerManager
     from cleaner.statistics import PartitionCleanStats
     from storage.file import DescriptorPool
@@ -24,25 +27,24 @@ Number = int | float
 
 
 class Kind(Enum):
-    """COUNTER only grows while the process lives, its exposed name ends in `_total`; SUMMARY is a count and a
-    sum, HISTOGRAM a count by size.
+    """COUNTER only grows while the process lives, its exposed name ends in `_total`; HISTOGRAM is a count by
+    size.
     """
 
     GAUGE = "gauge"
     COUNTER = "counter"
     HISTOGRAM = "histogram"
-    SUMMARY = "summary"
 
 
 class Metric(NamedTuple, Generic[S]):
     """One metric read from a subject S. `read` gives a number, None for no sample, with `label` a mapping
-    of label values to numbers, for a SUMMARY count and sum.
+    of label values to numbers, for a HISTOGRAM its `Distribution`.
     """
 
     name: str
     kind: Kind
     words: str
-    read: Callable[[S], Number | Mapping[str, Number] | tuple[int, float] | None]
+    read: Callable[[S], Number | Mapping[str, Number] | Distribution | None]
     label: str = ""
 
 
@@ -76,8 +78,17 @@ def logs_to_recover(broker: Broker) -> int:
     return broker.logs.logs_to_recover
 
 
+def segments_to_recover(broker: Broker) -> int:
+    return broker.logs.segments_to_recover
+
+
 def segments_recovered(broker: Broker) -> int:
     return broker.logs.segments_recovered
+
+
+def policy_warnings(broker: Broker) -> dict[str, int]:
+    """For each topic whose policy loses data of a known system, 1."""
+    return {topic.name: 1 for topic in broker.topics.all() if policy_warning(topic.name, topic.config)}
 
 
 TOPIC: tuple[Metric[TopicCounters], ...] = (
@@ -159,6 +170,9 @@ LOG: tuple[Metric[Log], ...] = (
         "The offset up to which the log is flushed", lambda log: log.recovery_point,
     ),
     Metric(
+        "kompakt_segments", Kind.GAUGE, "Segments, the active one among them", lambda log: len(log.segments)
+    ),
+    Metric(
         "kompakt_log_offline", Kind.GAUGE,
         "1 where a failure of the disk took the partition offline",
         lambda log: int(log.offline_reason is not None),
@@ -209,6 +223,16 @@ BROKER: tuple[Metric[Broker], ...] = (
     Metric(
         "kafka_log_logmanager_remaininglogstorecover", Kind.GAUGE,
         "Logs that the start still has to open", logs_to_recover,
+    ),
+    Metric(
+        "kafka_log_logmanager_remainingsegmentstorecover", Kind.GAUGE,
+        "Segments that the start still has to read through, of the logs that are being opened",
+        segments_to_recover,
+    ),
+    Metric(
+        "kompakt_topic_policy_warning", Kind.GAUGE,
+        "1 for a topic that looks like the table of a known system (_schemas, connect-*, *-changelog) and "
+        "has a policy that loses data", policy_warnings, "topic",
     ),
     Metric(
         "kompakt_segments_recovered", Kind.COUNTER,
@@ -375,7 +399,8 @@ PARTITION: tuple[Metric[PartitionCleanStats], ...] = (
     ),
     Metric(
         "kompakt_tombstones", Kind.GAUGE,
-        "Tombstones kept by the last cleaning: armed until their delete horizon, expired after it",
+        "Tombstones in closed segments: fresh until a cleaning meets them, armed until their delete horizon, "
+        "expired after it",
         lambda one: one.tombstones, "state",
     ),
     Metric(
@@ -395,8 +420,20 @@ PARTITION: tuple[Metric[PartitionCleanStats], ...] = (
         "Bytes that cleanings wrote anew", lambda one: one.recopied_bytes,
     ),
     Metric(
-        "kompakt_clean_seconds", Kind.SUMMARY,
-        "Cleanings, and the time they took", lambda one: (one.runs, one.clean_seconds),
+        "kompakt_clean_seconds", Kind.HISTOGRAM,
+        "How long cleanings took", lambda one: one.seconds,
+    ),
+    Metric(
+        "kompakt_cleaning_bytes", Kind.HISTOGRAM,
+        "Bytes of the segments that a cleaning rewrote", lambda one: one.bytes_read,
+    ),
+    Metric(
+        "kompakt_cleaning_records", Kind.HISTOGRAM,
+        "Records of the segments that a cleaning rewrote", lambda one: one.records_read,
+    ),
+    Metric(
+        "kompakt_cleaning_kept_ratio", Kind.HISTOGRAM,
+        "Bytes that a cleaning left of those that it rewrote, 0 to 1", lambda one: one.kept_ratio,
     ),
     Metric(
         "kompakt_last_clean_timestamp", Kind.GAUGE,

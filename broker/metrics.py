@@ -18,7 +18,6 @@ from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
-    SummaryMetricFamily,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric as Family
@@ -28,6 +27,7 @@ from broker import metric_tables as tables
 from broker.api import api_name
 from broker.counters import Counters, Latencies
 from broker.metric_tables import Kind, Metric
+from cleaner.distribution import Distribution
 from storage.file import POOL
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def _rows(
     """One family a row, one sample a subject (or several, where the row has a label of its own)."""
     for metric in metrics:
         names = (*labels, metric.label) if metric.label else tuple(labels)
-        if metric.kind is Kind.SUMMARY:
-            yield _summary(metric, names, subjects)
+        if metric.kind is Kind.HISTOGRAM:
+            yield _histogram(metric, names, subjects)
             continue
         family = _family(metric, names)
         for values, subject in subjects:
@@ -132,15 +132,16 @@ def _rows(
         yield family
 
 
-def _summary(
+def _histogram(
     metric: Metric[Any], labels: Sequence[str], subjects: Sequence[tuple[Sequence[str], Any]]
-) -> SummaryMetricFamily:
-    summary = SummaryMetricFamily(metric.name, metric.words, labels=labels)
+) -> HistogramMetricFamily:
+    histogram = HistogramMetricFamily(metric.name, metric.words, labels=labels)
     for values, subject in subjects:
         found = metric.read(subject)
-        assert isinstance(found, tuple)
-        summary.add_metric(values, found[0], found[1])
-    return summary
+        assert isinstance(found, Distribution)
+        if found.count:
+            histogram.add_metric(values, found.buckets(), found.sum)
+    return histogram
 
 
 def _family(metric: Metric[Any], labels: Sequence[str]) -> GaugeMetricFamily | CounterMetricFamily:

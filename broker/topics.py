@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from broker.partition import INTERNAL_TOPICS
+from broker.policy_lint import warn
 from config.definition import ConfigError
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
@@ -443,6 +444,9 @@ class TopicRegistry:
         self._put(topic)
 
     def _put(self, topic: Topic) -> None:
+        before = self._topics.get(topic.name)
+        if before is None or before.config != topic.config:
+            warn(topic.name, topic.config)
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self._forms[collision_form(topic.name)] = topic.name

@@ -18,10 +18,26 @@ from cleaner.cleaner import Cleaner, CleaningAborted, RunOnOwner
 from cleaner.offset_map import OffsetMap
 from cleaner.quarantine import Quarantine, Uncleanable
 from cleaner.results import CleanResult, Range
-from cleaner.selection import Assessment, LogView, Reason, Rules, SegmentView, assess, dirtiest
+from cleaner.selection import (
+    Assessment,
+    LogView,
+    Reason,
+    Rules,
+    SegmentView,
+    Trigger,
+    assess,
+    dirtiest,
+)
 from cleaner.states import IDLE, CleaningState, Move, Phase, after
-from cleaner.statistics import CleanerStatistics, PartitionCleanStats, PartitionTotals, partition_clean_stats
+from cleaner.statistics import (
+    CleanerStatistics,
+    PartitionCleanStats,
+    PartitionTotals,
+    Remembered,
+    partition_clean_stats,
+)
 from cleaner.throttle import Throttle
+from cleaner.tombstones import TombstoneCounts
 from protocol.errors import KafkaError
 from storage.layout import TopicPartition
 
@@ -55,9 +71,11 @@ def work_on(log: Log, assessment: Assessment, cause: str) -> Work:
 
 def cause_of(assessment: Assessment) -> str:
     """Why a log that may be cleaned is."""
-    if assessment.dirty_ratio > assessment.threshold:
+    if assessment.trigger is Trigger.RATIO:
         return f"dirty ratio {assessment.dirty_ratio:.2f} above {assessment.threshold:g}"
-    return "max.compaction.lag.ms"
+    return (
+        "expired tombstones" if assessment.trigger is Trigger.EXPIRED_TOMBSTONES else "max.compaction.lag.ms"
+    )
 
 
 BY_HAND = "asked for"
@@ -88,6 +106,7 @@ def rules_of(config: TopicConfig) -> Rules:
         config.min_cleanable_dirty_ratio,
         config.min_compaction_lag_ms,
         config.max_compaction_lag_ms,
+        config.compaction_expired_tombstones_enable,
     )
 
 
@@ -113,6 +132,7 @@ class CleanerManager:
         self._states: dict[TopicPartition, CleaningState] = {}
         self._quarantine = Quarantine()
         self._totals: dict[TopicPartition, PartitionTotals] = {}
+        self._tombstones = TombstoneCounts()
         self._next_retention_ms = 0
         self.on_cleaned: Callable[[CleanResult], None] = lambda result: None
         """told of every cleaning that was finished, on the thread that did it"""
@@ -164,6 +184,7 @@ class CleanerManager:
             self._states.pop(topic_partition, None)
             self._quarantine.release(topic_partition)
             self._totals.pop(topic_partition, None)
+        self._tombstones.forget(topic_partition)
         self.checkpoints.forget([topic_partition])
 
     def check(self, topic_partition: TopicPartition) -> None:
@@ -178,6 +199,11 @@ class CleanerManager:
         with self._changed:
             self._quarantine.release(topic_partition)
 
+    def remember(self, topic_partition: TopicPartition, run: Remembered) -> None:
+        """What the last cleaning before the start left behind."""
+        with self._changed:
+            self._totals.setdefault(topic_partition, PartitionTotals()).remember(run)
+
     # Choosing
 
     def assess(self, log: Log, config: TopicConfig | None = None) -> Assessment:
@@ -185,7 +211,9 @@ class CleanerManager:
         now_ms = self.now_ms()
         checkpoint = self.checkpoints.offset_of(log.directory.parent, log.topic_partition)
         rules = rules_of(config or log.config)
-        return assess(view_of(log), rules, checkpoint, now_ms, self._held(log, now_ms))
+        totals = self._totals.get(log.topic_partition)
+        expire_ms = totals.newest_horizon_ms if totals and totals.tombstones_kept else None
+        return assess(view_of(log), rules, checkpoint, now_ms, self._held(log, now_ms), expire_ms)
 
     def _held(self, log: Log, now_ms: int) -> Reason | None:
         if log.offline_reason is not None:
@@ -429,6 +457,7 @@ class CleanerManager:
                 state=self.state_of(topic_partition).phase.value,
                 error=held.error if held else None,
                 now_ms=now_ms,
+                tombstones=self._tombstones.of(log, now_ms),
             )
             path = str(log.directory.parent)
             damaged.setdefault(path, 0)

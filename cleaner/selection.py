@@ -30,6 +30,24 @@ class Reason(Enum):
     RATIO = "the dirty ratio is not above min.cleanable.dirty.ratio"
 
 
+WAITS_FOR_MORE = (
+    Reason.ACTIVE_SEGMENT,
+    Reason.LAST_STABLE_OFFSET,
+    Reason.COMPACTION_LAG,
+    Reason.NOTHING_DIRTY,
+    Reason.RATIO,
+)
+"""reasons for which expired tombstones do not have to wait"""
+
+
+class Trigger(Enum):
+    """What makes a log due for a cleaning."""
+
+    RATIO = "the dirty ratio is above min.cleanable.dirty.ratio"
+    MAX_LAG = "max.compaction.lag.ms is over"
+    EXPIRED_TOMBSTONES = "its tombstones are past delete.retention.ms"
+
+
 class CheckpointReset(Enum):
     """Why a checkpoint cannot be right, so that the log counts as dirty from its start (T3, T4)."""
 
@@ -68,6 +86,7 @@ class Rules:
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
+    cleans_expired_tombstones: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +109,9 @@ class Assessment:
     checkpoint_reset: CheckpointReset | None
     next_eligible_ms: int | None
     reason: Reason | None
+    tombstones_expire_ms: int | None = None
+    """when all tombstones that earlier cleanings kept may go, if the topic wants to be cleaned for that"""
+    now_ms: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -104,6 +126,17 @@ class Assessment:
     def must_clean_now(self) -> bool:
         """Whether max.compaction.lag.ms asks for it, whatever the ratio (T18)."""
         return self.compaction_delay_ms > 0 and self.cleanable_bytes > 0
+
+    @property
+    def trigger(self) -> Trigger | None:
+        """What makes it due, whether or not something keeps it; None when nothing does."""
+        if self.cleanable_bytes and self.dirty_ratio > self.threshold:
+            return Trigger.RATIO
+        if self.must_clean_now:
+            return Trigger.MAX_LAG
+        if self.tombstones_expire_ms is not None and self.tombstones_expire_ms <= self.now_ms:
+            return Trigger.EXPIRED_TOMBSTONES
+        return None
 
     @property
     def is_cleanable(self) -> bool:
@@ -166,9 +199,17 @@ def compaction_delay(dirty: Sequence[SegmentView], rules: Rules, now_ms: int) ->
 
 
 def assess(
-    view: LogView, rules: Rules, checkpoint: int | None, now_ms: int, held: Reason | None = None
+    view: LogView,
+    rules: Rules,
+    checkpoint: int | None,
+    now_ms: int,
+    held: Reason | None = None,
+    tombstones_expire_ms: int | None = None,
 ) -> Assessment:
-    """Weigh one log; `held` is a reason that lies outside of it (paused, in progress, uncleanable)."""
+    """Weigh one log; `held` is a reason that lies outside of it (paused, in progress, uncleanable).
+
+    `tombstones_expire_ms` is when the last tombstone that cleanings have kept may go; None: there is none.
+    """
     dirty_offset, reset = first_dirty(view, checkpoint)
     dirty = segments_from(view, dirty_offset)
     bound, kept_by = uncleanable_from(view, rules, dirty, now_ms)
@@ -191,12 +232,16 @@ def assess(
         checkpoint_reset=reset,
         next_eligible_ms=None,
         reason=None,
+        tombstones_expire_ms=tombstones_expire_ms if rules.cleans_expired_tombstones else None,
+        now_ms=now_ms,
     )
     reason = held or _why_not(view, rules, weighed, kept_by, beyond)
     if reason is Reason.COMPACTION_LAG and beyond:
         due_ms = beyond[0].largest_timestamp + rules.min_compaction_lag_ms + 1
     elif reason is not Reason.RATIO:
         due_ms = now_ms if reason is None else None
+    if reason in WAITS_FOR_MORE and weighed.tombstones_expire_ms is not None:
+        due_ms = min(due_ms or MAX_TIME_MS, weighed.tombstones_expire_ms)
     return replace(weighed, next_eligible_ms=due_ms, reason=reason)
 
 
@@ -216,14 +261,14 @@ def _why_not(
         return Reason.NOT_COMPACTED
     if view.log_end_offset == view.log_start_offset:
         return Reason.EMPTY
+    if weighed.trigger is Trigger.EXPIRED_TOMBSTONES:
+        return None
     if weighed.cleanable_bytes == 0:
         if kept_by is not Reason.ACTIVE_SEGMENT and beyond:
             return kept_by
         is_active_dirty = view.active_bytes and weighed.first_dirty_offset < view.log_end_offset
         return Reason.ACTIVE_SEGMENT if is_active_dirty else Reason.NOTHING_DIRTY
-    if weighed.must_clean_now or weighed.dirty_ratio > weighed.threshold:
-        return None
-    return Reason.RATIO
+    return Reason.RATIO if weighed.trigger is None else None
 
 
 def dirtiest(assessments: Sequence[Assessment]) -> int | None:

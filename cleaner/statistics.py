@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from cleaner.distribution import BYTES, RATIOS, RECORDS, SECONDS, Distribution
 from cleaner.results import REASONS, CleanResult
 from cleaner.selection import Assessment, Reason
+from cleaner.tombstones import ARMED, EXPIRED, FRESH
 
 HISTORY_RUNS = 64
 
@@ -22,6 +25,15 @@ LEFT_OUT_NAMES = {
 }
 
 
+class Remembered(NamedTuple):
+    """What of a cleaning still holds after a restart."""
+
+    finished_ms: int
+    live_keys: int
+    tombstones_kept: int
+    newest_horizon_ms: int
+
+
 @dataclass(slots=True)
 class PartitionTotals:
     """What cleanings of one partition have done since the broker started. Owned by: any thread, under the
@@ -29,7 +41,10 @@ class PartitionTotals:
     """
 
     runs: int = 0
-    seconds: float = 0.0
+    seconds: Distribution = field(default_factory=lambda: Distribution(SECONDS))
+    bytes_read: Distribution = field(default_factory=lambda: Distribution(BYTES))
+    records_read: Distribution = field(default_factory=lambda: Distribution(RECORDS))
+    kept_ratio: Distribution = field(default_factory=lambda: Distribution(RATIOS))
     bytes_reclaimed: int = 0
     bytes_recopied: int = 0
     last_clean_ms: int = 0
@@ -39,9 +54,21 @@ class PartitionTotals:
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
     history: deque[CleanResult] = field(default_factory=lambda: deque(maxlen=HISTORY_RUNS))
 
+    def remember(self, run: Remembered) -> None:
+        """A cleaning of before the start; what this process cleaned itself is newer."""
+        if not self.runs:
+            self.last_clean_ms = run.finished_ms
+            self.live_keys = run.live_keys
+            self.tombstones_kept = run.tombstones_kept
+            self.newest_horizon_ms = run.newest_horizon_ms
+
     def add(self, result: CleanResult, finished_ms: int) -> None:
         self.runs += 1
-        self.seconds += result.seconds
+        self.seconds.add(result.seconds)
+        self.bytes_read.add(result.bytes_read)
+        self.records_read.add(result.records_read)
+        if result.bytes_read:
+            self.kept_ratio.add(result.bytes_written / result.bytes_read)
         self.bytes_reclaimed += result.bytes_reclaimed
         self.bytes_recopied += result.bytes_written
         self.last_clean_ms = finished_ms
@@ -75,18 +102,35 @@ class PartitionCleanStats:
     tombstones: Mapping[str, int]
     live_keys: int
     runs: int
-    clean_seconds: float
+    seconds: Distribution
+    bytes_read: Distribution
+    records_read: Distribution
+    kept_ratio: Distribution
     last_clean_ms: int
     uncleanable_error: str | None
 
 
 def partition_clean_stats(
-    found: Assessment, totals: PartitionTotals, *, state: str, error: str | None, now_ms: int
+    found: Assessment,
+    totals: PartitionTotals,
+    *,
+    state: str,
+    error: str | None,
+    now_ms: int,
+    tombstones: tuple[Mapping[str, int], bool],
 ) -> PartitionCleanStats:
-    """The figures of one partition. Tombstones that a cleaning has met are *armed* until their horizon and
-    *expired* after it; the newest horizon speaks for all, so that none is called expired too early.
+    """The figures of one partition. `tombstones` are those counted in the segments' statistics, and whether
+    all were asked; where some were not, what the last cleaning kept speaks for armed and expired ones. Then
+    the newest horizon speaks for all, so that none is called expired too early.
     """
-    is_expired = totals.newest_horizon_ms <= now_ms
+    counted, is_complete = tombstones
+    if not is_complete:
+        is_expired = totals.newest_horizon_ms <= now_ms
+        counted = {
+            FRESH: counted[FRESH],
+            ARMED: 0 if is_expired else totals.tombstones_kept,
+            EXPIRED: totals.tombstones_kept if is_expired else 0,
+        }
     return PartitionCleanStats(
         clean_bytes=found.clean_bytes,
         cleanable_bytes=found.cleanable_bytes,
@@ -101,13 +145,13 @@ def partition_clean_stats(
         records_removed=dict(totals.removed),
         bytes_reclaimed=totals.bytes_reclaimed,
         recopied_bytes=totals.bytes_recopied,
-        tombstones={
-            "armed": 0 if is_expired else totals.tombstones_kept,
-            "expired": totals.tombstones_kept if is_expired else 0,
-        },
+        tombstones=counted,
         live_keys=totals.live_keys,
         runs=totals.runs,
-        clean_seconds=totals.seconds,
+        seconds=totals.seconds,
+        bytes_read=totals.bytes_read,
+        records_read=totals.records_read,
+        kept_ratio=totals.kept_ratio,
         last_clean_ms=totals.last_clean_ms,
         uncleanable_error=error,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.questions.words import duration, moment, size
 from cleaner.quarantine import Uncleanable
-from cleaner.selection import Assessment, Reason
+from cleaner.selection import Assessment, Reason, Trigger
 from cleaner.statistics import LEFT_OUT_NAMES
 
 ELIGIBLE = "eligible"
@@ -59,6 +59,10 @@ class Facts:
     is_cleaner_running: bool
     gain: int | None = None
     last_gain: int | None = None
+    closes_idle_ms: int | None = None
+    """when the active segment is closed if nobody writes (segment.idle.ms)"""
+    warning: str | None = None
+    """what is wrong with the topic's policy (W15)"""
 
 
 def bytes_until_eligible(assessment: Assessment) -> int | None:
@@ -75,13 +79,22 @@ def code(facts: Facts) -> str:
     found = facts.assessment
     if found is None:
         return Reason.OFFLINE.name.lower()
-    if facts.gain == 0 and found.reason in (None, Reason.RATIO):
+    if facts.gain == 0 and found.reason in (None, Reason.RATIO) and not _is_for_tombstones(found):
         return NOTHING_TO_GAIN
     return ELIGIBLE if found.reason is None else found.reason.name.lower()
 
 
+def _is_for_tombstones(found: Assessment) -> bool:
+    return found.trigger is Trigger.EXPIRED_TOMBSTONES
+
+
 def sentence(facts: Facts) -> str:
-    """The verdict for a person."""
+    """The verdict for a person, and what is wrong with the policy."""
+    words = _verdict(facts)
+    return words if facts.warning is None else f"{words} Warning: {facts.warning}"
+
+
+def _verdict(facts: Facts) -> str:
     found = facts.assessment
     if found is None:
         return f"The log is offline: {facts.problem}."
@@ -128,11 +141,14 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
                 f"({duration(settings.min_compaction_lag_ms)}){until}."
             )
         case _:
-            return f"Nothing was written since the last cleaning, which reached offset {found.end}."
+            words = f"Nothing was written since the last cleaning, which reached offset {found.end}."
+            return words + _tombstones(found)
 
 
 def _eligible(found: Assessment, settings: Settings) -> str:
-    if found.dirty_ratio > found.threshold:
+    if _is_for_tombstones(found):
+        why = "its tombstones are past delete.retention.ms (compaction.expired.tombstones.enable)"
+    elif found.dirty_ratio > found.threshold:
         why = (
             f"{size(found.cleanable_bytes)} of {size(found.total_bytes)} are dirty, a ratio of "
             f"{found.dirty_ratio:.2f} above min.cleanable.dirty.ratio {found.threshold:g}"
@@ -162,15 +178,28 @@ def _ratio(found: Assessment) -> str:
     )
     ways = [] if missing is None else [f"after {size(missing)} more in closed segments"]
     if found.next_eligible_ms is not None:
-        ways.append(f"at {moment(found.next_eligible_ms)} by max.compaction.lag.ms")
+        key = "compaction.expired.tombstones.enable"
+        by = key if found.next_eligible_ms == found.tombstones_expire_ms else "max.compaction.lag.ms"
+        ways.append(f"at {moment(found.next_eligible_ms)} by {by}")
     return f"{words}; eligible {' or '.join(ways)}." if ways else f"{words}."
 
 
+def _tombstones(found: Assessment) -> str:
+    if found.tombstones_expire_ms is None:
+        return ""
+    return f" Its tombstones may go at {moment(found.tombstones_expire_ms)}; then it is cleaned again."
+
+
 def _roll(facts: Facts) -> str:
-    words = f"It holds {size(facts.active_bytes)} of {size(facts.settings.segment_bytes)} (segment.bytes)"
-    if facts.rolls_after_ms is None:
-        return f"{words} and is closed when full."
-    return f"{words} and is closed when full, or by the first record after {moment(facts.rolls_after_ms)}."
+    words = (
+        f"It holds {size(facts.active_bytes)} of {size(facts.settings.segment_bytes)} (segment.bytes) "
+        "and is closed when full"
+    )
+    if facts.rolls_after_ms is not None:
+        words += f", or by the first record after {moment(facts.rolls_after_ms)}"
+    if facts.closes_idle_ms is not None:
+        words += f", or at {moment(facts.closes_idle_ms)} if nobody writes (segment.idle.ms)"
+    return f"{words}."
 
 
 def _unstable(facts: Facts) -> str:
@@ -204,6 +233,8 @@ def numbers(facts: Facts) -> dict[str, Any]:
         "active_bytes": facts.active_bytes,
         "segment_bytes": settings.segment_bytes,
         "rolls_after_ms": facts.rolls_after_ms,
+        "closes_idle_ms": facts.closes_idle_ms,
+        "warning": facts.warning,
         "open_transactions": [
             {"producer_id": one.producer_id, "first_offset": one.first_offset, "since_ms": one.since_ms}
             for one in facts.transactions
@@ -237,4 +268,6 @@ def _weights(found: Assessment) -> dict[str, Any]:
         "bytes_until_eligible": bytes_until_eligible(found) if found.reason is Reason.RATIO else None,
         "next_eligible_ms": found.next_eligible_ms,
         "compaction_delay_ms": found.compaction_delay_ms,
+        "trigger": None if found.trigger is None else found.trigger.name.lower(),
+        "tombstones_expire_ms": found.tombstones_expire_ms,
     }

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from cleaner.statistics import Remembered
 from protocol.errors import KafkaError
 from protocol.records import encode_batch
 from storage.layout import TopicPartition, partition_directory_name
@@ -50,6 +51,7 @@ def run_of(result: CleanResult) -> Run:
         "segments_after": result.segments_written,
         "keys": max(0, result.records_kept - result.tombstones_kept),
         "tombstones": result.tombstones_kept,
+        "newest_horizon_ms": result.newest_horizon_ms,
         "removed": dict(result.removed),
     }
 
@@ -69,6 +71,21 @@ class CleaningHistory:
             runs = value.get("runs")
             if kind == CLEANINGS and isinstance(runs, list):
                 self._runs[name] = (str(value.get("id")), runs)
+
+    def recall(self) -> None:
+        """Tell the cleaner what its last cleaning of each partition left behind, as far as that still holds
+        after a start: the tombstones that wait for their horizon, above all.
+        """
+        for topic_partition, partition in self._broker.partitions.items():
+            done = [one for one in self.runs(topic_partition, partition.topic_id) if "removed" in one]
+            if done:
+                last = done[-1]
+                finished_ms = last.get("started_ms", 0) + int(last.get("seconds", 0) * 1000)
+                horizon_ms = last.get("newest_horizon_ms", -1)
+                kept = last.get("tombstones", 0) if horizon_ms >= 0 else 0
+                self._broker.cleaner.remember(
+                    topic_partition, Remembered(finished_ms, last.get("keys", 0), kept, horizon_ms)
+                )
 
     def note(self, result: CleanResult) -> None:
         """A cleaning was finished."""

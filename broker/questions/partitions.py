@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from broker.policy_lint import policy_warning
 from broker.questions.explain import Facts, OpenTransaction, Settings, numbers
 from broker.questions.words import LAST_MS
 from protocol.errors import KafkaError
@@ -27,6 +28,8 @@ class Moment:
     log: Log
     transactions: Mapping[int, int]
     last_gain: int | None
+    closes_idle_ms: int | None
+    warning: str | None
 
 
 def moment_of(broker: Broker, topic_partition: TopicPartition) -> Moment | None:
@@ -39,6 +42,8 @@ def moment_of(broker: Broker, topic_partition: TopicPartition) -> Moment | None:
         partition.log,
         partition.log.producers.open_transactions(),
         sum(runs[-1]["removed"].values()) if runs else None,
+        broker.background.idle_segments.due_ms(partition.log),
+        policy_warning(topic_partition.topic, partition.log.config),
     )
 
 
@@ -70,6 +75,8 @@ def facts_of(broker: Broker, topic: Topic, at: Moment, gain: int | None = None) 
         is_cleaner_running=broker.cleaner_pool.is_running,
         gain=gain,
         last_gain=at.last_gain,
+        closes_idle_ms=at.closes_idle_ms,
+        warning=at.warning,
     )
 
 

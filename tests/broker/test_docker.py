@@ -21,7 +21,6 @@ DOCKER = ROOT / "docker"
 SUFFIXES = {
     Kind.GAUGE: ("",),
     Kind.COUNTER: ("_total",),
-    Kind.SUMMARY: ("_sum", "_count"),
     Kind.HISTOGRAM: ("_sum", "_count", "_bucket"),
 }
 LIBRARY = {"process_resident_memory_bytes", "process_cpu_seconds_total"}

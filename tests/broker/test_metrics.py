@@ -17,6 +17,7 @@ from broker.metric_tables import Kind, Metric
 from broker.metrics import Metrics
 from protocol.messages.group_offsets import OffsetCommitRequest
 from protocol.messages.groups import FindCoordinatorRequest
+from storage import statistics
 from storage.layout import TopicPartition
 from tests.broker.conftest import World
 
@@ -164,6 +165,11 @@ async def test_compaction_of_each_partition(world: World) -> None:
     assert value(samples, "kompakt_records_removed_total", reason="superseded", **labels) == 4
     assert value(samples, "kompakt_tombstones", state="armed", **labels) == 1
     assert value(samples, "kompakt_clean_seconds_count", **labels) == 1
+    assert value(samples, "kompakt_clean_seconds_bucket", le="+Inf", **labels) == 1
+    assert value(samples, "kompakt_cleaning_records_sum", **labels) == 6
+    assert value(samples, "kompakt_cleaning_records_bucket", le="1000", **labels) == 1
+    assert value(samples, "kompakt_cleaning_bytes_count", **labels) == 1
+    assert 0 < value(samples, "kompakt_cleaning_kept_ratio_sum", **labels) < 1
     assert value(samples, "kompakt_bytes_reclaimed_total", **labels) > 0
     assert value(samples, "kompakt_last_clean_timestamp", **labels) == world.clock.now_ms() / 1000
     assert value(samples, "kompakt_cleaner_runs_total") == 1
@@ -174,6 +180,37 @@ async def test_compaction_of_each_partition(world: World) -> None:
         if name == "kompakt_not_cleaned" and ("topic", "t") in key
     ]
     assert reasons == ["nothing was written since the last cleaning"]
+
+
+async def test_t77_tombstones_by_state(world: World) -> None:
+    """Fresh until a cleaning meets them, armed until their horizon, expired until a later one drops them."""
+    world.topic("t", cleanup_policy="compact", delete_retention_ms="1000")
+    client = await world.connect()
+    cleaner, topic_partition = world.broker.cleaner, TopicPartition("t", 0)
+    log = world.broker.partitions[topic_partition].log
+
+    async def states() -> dict[str, float]:
+        for segment in log.segments[:-1]:
+            await world.broker.run_blocking(statistics.ensure, segment)
+        samples, _ = await scrape(world)
+        labels = {"topic": "t", "partition": "0"}
+        return {
+            state: value(samples, "kompakt_tombstones", state=state, **labels)
+            for state in ("fresh", "armed", "expired")
+        }
+
+    await world.produce(client, world.batch((b"a", None), (b"b", None), (b"c", b"1")))
+    assert await states() == {"fresh": 0, "armed": 0, "expired": 0}, "the active segment is not counted"
+    log.roll(world.clock.now_ms())
+    assert await states() == {"fresh": 2, "armed": 0, "expired": 0}
+    await world.broker.run_blocking(cleaner.clean_now, topic_partition)
+    assert await states() == {"fresh": 0, "armed": 2, "expired": 0}
+    world.clock.advance(1000)
+    await world.produce(client, world.batch((b"d", None)))
+    log.roll(world.clock.now_ms())
+    assert await states() == {"fresh": 1, "armed": 0, "expired": 2}
+    await world.broker.run_blocking(cleaner.clean_now, topic_partition)
+    assert await states() == {"fresh": 0, "armed": 1, "expired": 0}
 
 
 async def test_a_deleted_topic_is_no_longer_exposed(world: World) -> None:

@@ -289,7 +289,7 @@ def test_t77_a_cleaning_by_hand_of_a_clean_log_drops_expired_tombstones(house: H
     house.clean()
     house.now_ms += HOUR_MS
     assert house.clean() is None
-    assert house.manager.partition_stats()[T].tombstones == {"armed": 0, "expired": 1}
+    assert house.manager.partition_stats()[T].tombstones == {"fresh": 0, "armed": 0, "expired": 1}
     assert house.manager.clean_now(T).removed["tombstone"] == 1
     assert [one.key for one in house.records("t")] == [b"b"]
 
@@ -327,7 +327,7 @@ def test_the_figures_of_a_partition(house: House) -> None:
     after = house.manager.partition_stats()[T]
     assert after.records_removed == {"superseded": 1, "tombstone": 0, "aborted": 0, "keyless": 0, "marker": 0}
     assert (after.first_dirty_offset, after.live_keys, after.runs) == (3, 1, 1)
-    assert after.tombstones == {"armed": 1, "expired": 0}
+    assert after.tombstones == {"fresh": 0, "armed": 1, "expired": 0}
     assert after.last_clean_ms == house.now_ms
     assert after.bytes_reclaimed > 0
     statistics = house.manager.statistics

@@ -1,0 +1,58 @@
+"""How many tombstones a log holds, by what is to become of them, from the statistics beside its segments.
+
+Fresh: no cleaning has met it. Armed: a cleaning has, and it stays until its delete horizon. Expired: the next
+cleaning removes it. Statistics that are not there (yet) are not made for this, and the active segment has
+none: what is written but not closed is not counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from protocol.errors import KafkaError
+from storage import statistics
+from storage.statistics import SegmentStatistics
+
+if TYPE_CHECKING:
+    from storage.layout import TopicPartition
+    from storage.log import Log
+    from storage.segment import Segment
+
+FRESH, ARMED, EXPIRED = "fresh", "armed", "expired"
+
+
+class TombstoneCounts:
+    """Owned by: any thread, under lock. Each file is read once, as long as its segment is in the log."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[TopicPartition, dict[Segment, SegmentStatistics]] = {}
+
+    def of(self, log: Log, now_ms: int) -> tuple[dict[str, int], bool]:
+        """Counts by state, and whether all closed segments could be asked. Reads files: not on the loop."""
+        closed = log.segments[:-1]
+        with self._lock:
+            before = self._known.get(log.topic_partition, {})
+            known = {one: found for one in closed if (found := before.get(one) or _read(one)) is not None}
+            self._known[log.topic_partition] = known
+        counted = [found.tombstones_at(now_ms) for found in known.values()]
+        counts = {
+            state: sum(one[place] for one in counted) for place, state in enumerate((FRESH, ARMED, EXPIRED))
+        }
+        return counts, len(known) == len(closed)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        with self._lock:
+            self._known.pop(topic_partition, None)
+
+
+def _read(segment: Segment) -> SegmentStatistics | None:
+    try:
+        sidecar = statistics.open_sidecar(segment)
+    except (KafkaError, OSError):
+        return None
+    if sidecar is None:
+        return None
+    sidecar.close()
+    return sidecar.statistics
