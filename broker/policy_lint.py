@@ -52,7 +52,10 @@ def policy_warning(name: str, config: TopicConfig) -> str | None:
     what = f"{name} looks like a topic in which {table.owner} keeps {table.content}"
     if config.is_deleted and not (config.is_compacted and table.may_delete):
         policy = ",".join(sorted(config.cleanup_policy))
-        return f"{what}, but its cleanup.policy is {policy}: what is older than its retention will be lost; set cleanup.policy=compact."
+        return (
+            f"{what}, but its cleanup.policy is {policy}: what is older than its retention will be lost; "
+            "set cleanup.policy=compact."
+        )
     if config.is_compacted and config.compaction_strategy != OFFSET:
         return (
             f"{what}, of which the last record counts, but its compaction.strategy is "
