@@ -179,6 +179,9 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_to_recover = 0
         self.segments_recovered = 0
+        self.segments_to_recover = 0
+        """of the logs that are being opened now; how many the others have is not known before"""
+        self._recovering = threading.Lock()
         self.removals = Removals()
         self._disk = disk
         self._now_ms = now_ms
@@ -293,6 +296,7 @@ class LogManager:
         with ThreadPoolExecutor(max(1, threads * len(self.directories)), "recover") as pool:
             for _ in pool.map(open_one, work):
                 pass
+        self.segments_to_recover = 0  # a log that could not be opened left some
         if not self.was_clean and work:
             logger.info("recovered %d logs, %d segments", len(work), self.segments_recovered)
 
@@ -325,15 +329,18 @@ class LogManager:
             recovery_point=directory.recovery_points.get(topic_partition, 0),
             is_clean=directory.was_clean,
             limits=self._limits,
-            segment_recovered=self._segment_recovered,
+            segments_left=self._segments_left,
         )
         self.logs[topic_partition] = log
         directory.log_count += 1
         self._unopened.discard(topic_partition)
         return log
 
-    def _segment_recovered(self) -> None:
-        self.segments_recovered += 1
+    def _segments_left(self, change: int) -> None:
+        """A log that is opened has found so many segments to read through, or read one (-1)."""
+        with self._recovering:
+            self.segments_to_recover += change
+            self.segments_recovered += change < 0
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
         """A new log, in the directory that has fewest. FileExistsError when there is one."""

@@ -133,6 +133,29 @@ def test_t183_recovery_tells_how_far_it_is(managers: Managers) -> None:
     assert (manager.logs_to_recover, manager.segments_recovered) == (0, 9)
 
 
+def test_t183_what_is_left_falls_to_nothing(managers: Managers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs that still have to be opened, and segments of those that are being opened."""
+    manager = managers.start()
+    for tp in ORDERS:
+        managers.create(manager, tp)
+    manager.abandon()
+    seen: list[tuple[int, int, int]] = []
+    recover = recovery.recover_segment
+
+    def watched(*arguments: Any) -> bool:
+        seen.append((manager.logs_to_recover, manager.segments_to_recover, manager.segments_recovered))
+        return recover(*arguments)
+
+    monkeypatch.setattr(recovery, "recover_segment", watched)
+    manager = managers.start(open_all=False)
+    manager.open_all(lambda topic: managers.topic_config, 1)
+    logs, left, done = zip(*seen, strict=True)
+    assert logs == (3, 3, 3, 2, 2, 2, 1, 1, 1)
+    assert left == (3, 2, 1, 3, 2, 1, 3, 2, 1)
+    assert done == tuple(range(9))
+    assert (manager.logs_to_recover, manager.segments_to_recover, manager.segments_recovered) == (0, 0, 9)
+
+
 def test_an_aborted_start_does_not_count_as_a_clean_stop(managers: Managers) -> None:
     manager = managers.start()
     managers.create(manager, ORDERS[0])
