@@ -26,8 +26,11 @@ def load_kernels() -> None:
 
 
 def load_cleaner_kernels() -> None:
+    """Those of the cleaner and of the statistics that follow a roll."""
     from cleaner import warm_up
+    from storage import statistics_kernels
 
+    statistics_kernels.compile_kernels()
     warm_up.compile_kernels()
 
 

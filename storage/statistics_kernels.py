@@ -22,9 +22,11 @@ from storage.batch_table import (
     POSITION,
     RECORD_COUNT,
     SIZE_BYTES,
+    TABLE_ROWS,
     Bytes,
     Longs,
     Table,
+    as_chunk,
     read_unsigned,
 )
 
@@ -293,3 +295,20 @@ def batches_with_key(chunk: Bytes, table: Table, key: Bytes, marks: Bytes) -> No
         position = table[POSITION, index]
         found = holds_key(chunk, position + HEADER_BYTES, position + table[SIZE_BYTES, index], records, key)
         marks[index] = 2 if found < 0 else 1 if found else 0
+
+
+def compile_kernels() -> None:
+    """Call each kernel once, so that its compiled form lies in the cache."""
+    section = as_chunk(bytes.fromhex("1000000201610276") + bytes(1))  # one record: key a, value v
+    chunk = as_chunk(bytes(HEADER_BYTES) + section.tobytes())
+    table = numpy.zeros((TABLE_ROWS, 1), numpy.int64)
+    table[RECORD_COUNT], table[SIZE_BYTES] = 1, chunk.size
+    sketch, blocks = numpy.zeros(SKETCH_REGISTERS, numpy.uint8), numpy.zeros(2 * BLOCK_BYTES, numpy.uint8)
+    tally, counts = numpy.zeros(TALLY_NUMBERS, numpy.int64), numpy.zeros(1, numpy.int64)
+    count_batches(chunk, table, 0, sketch, blocks, 1, tally, counts)
+    count_section(section, 0, section.size, 1, 0, NO_TIMESTAMP, sketch, blocks, 1, tally)
+    value = numpy.uint64(hash_key(section, 0, section.size))
+    block_of(value, 1)
+    is_in_block(as_chunk(fold(blocks, 1).tobytes()), value)
+    batches_with_key(chunk, table, section, numpy.zeros(1, numpy.uint8))
+    holds_key(section, 0, section.size, 1, section)
