@@ -138,7 +138,7 @@ def offsets(partition: Fetched) -> list[int]:
 
 @pytest.mark.parametrize("version", [4, 5, 11, 12])
 async def test_g9_read_committed(world: World, version: int) -> None:
-    """T98 to T101: nothing at or beyond the last stable offset; the aborted transactions of what is there."""
+    """T99, T101: nothing at or beyond the last stable offset; the aborted transactions of what is there."""
     world.topic()
     client = await world.connect()
     transactions = Transactions(world)

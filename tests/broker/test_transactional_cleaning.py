@@ -1,0 +1,182 @@
+"""Goal: transactions that another broker wrote, or a coordinator will, are cleaned and shown as Kafka does.
+
+Method: transactional batches and markers are appended to the logs of a running broker as its coordinator
+would; readers, groups, the cleaner and the explanation are asked over the broker's own doors.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.groups.records import offset_key, offset_value, read_commit
+from broker.groups.store import OFFSETS_TOPIC, partition_for
+from broker.questions.partitions import explained, moment_of
+from protocol.control import Marker, marker_batch
+from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.offsets import ListOffsetsRequest
+from protocol.records import Record, decode_all, encode_batch
+from storage.layout import TopicPartition
+from storage.types import Origin
+from tests.broker.client import Client
+from tests.broker.conftest import World, fetch_request
+from tests.broker.test_metrics import scrape, value
+
+T = TopicPartition("t", 0)
+ROWS = TopicPartition("rows", 0)
+
+
+class Transaction:
+    """One transaction in one partition."""
+
+    def __init__(self, world: World, topic_partition: TopicPartition, producer_id: int = 7) -> None:
+        self.world, self.producer_id, self.sequence = world, producer_id, 0
+        self.partition = world.broker.partitions[topic_partition]
+
+    async def _append(self, batch: bytes) -> int:
+        offset = self.partition.append(batch, self.world.clock.now_ms(), Origin.COORDINATOR).last_offset
+        flushed = self.partition.when_flushed(offset + 1)
+        if flushed is not None:
+            await flushed
+        return offset
+
+    async def write(self, *records: tuple[bytes, bytes | None]) -> int:
+        batch = self.world.batch(
+            *records, producer_id=self.producer_id, producer_epoch=0, base_sequence=self.sequence,
+            is_transactional=True,
+        )  # fmt: skip
+        self.sequence += len(records)
+        return await self._append(batch)
+
+    async def end(self, *, is_commit: bool) -> int:
+        return await self._append(
+            marker_batch(
+                Marker(is_commit=is_commit),
+                producer_id=self.producer_id,
+                producer_epoch=0,
+                now_ms=self.world.clock.now_ms(),
+            )
+        )
+
+
+async def read(client: Client, isolation_level: int, topic: str = "t") -> list[Record]:
+    """What a reader of this isolation level has of partition 0, markers and aborted records left out as
+    clients do.
+    """
+    answer = await client.ask(fetch_request([(topic, 0, 0)], isolation_level=isolation_level), 12)
+    partition = answer.responses[0].partitions[0]
+    return list(decode_all(partition.records or b""))
+
+
+async def clean(world: World, topic_partition: TopicPartition = T) -> dict[str, int]:
+    world.broker.partitions[topic_partition].log.roll(world.clock.now_ms())
+    result = await world.broker.run_blocking(world.broker.cleaner.clean_now, topic_partition)
+    return dict(result.removed)
+
+
+async def test_t100_read_uncommitted_sees_aborted_records_until_they_are_cleaned(world: World) -> None:
+    world.topic(cleanup_policy="compact")
+    client = await world.connect()
+    await world.produce(client, world.batch((b"a", b"committed")))
+    transaction = Transaction(world, T)
+    await transaction.write((b"a", b"aborted"), (b"b", b"aborted"))
+    open_values = [record.value for record in await read(client, 0)]
+    assert open_values == [b"committed", b"aborted", b"aborted"], "even while it is undecided"
+    await transaction.end(is_commit=False)
+    assert [record.value for record in await read(client, 0)] == [b"committed", b"aborted", b"aborted"]
+    assert (await clean(world))["aborted"] == 2
+    assert [(record.offset, record.value) for record in await read(client, 0)] == [(0, b"committed")]
+
+
+async def test_t102_a_marker_at_the_end_leaves_a_lag_of_one(world: World) -> None:
+    """Offsets are counted, as in Kafka: who committed behind the last record of a transaction lags by its
+    marker, although no record is left to read. A client that reads on commits behind the marker.
+    """
+    world.topic()
+    client = await world.connect()
+    transaction = Transaction(world, T)
+    last = await transaction.write((b"a", b"1"), (b"b", b"2"))
+    marker = await transaction.end(is_commit=True)
+    assert marker == last + 1
+    await client.ask(FindCoordinatorRequest(key="g"), 2)
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    lags = []
+    for committed in (last + 1, marker + 1):
+        place = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=committed)
+        request = OffsetCommitRequest(
+            group_id="g", generation_id_or_member_epoch=-1, topics=[topic(name="t", partitions=[place])]
+        )
+        assert (await client.ask(request, 7)).topics[0].partitions[0].error_code == 0
+        samples, _ = await scrape(world)
+        lags.append(value(samples, "kafka_consumergroup_lag", consumergroup="g", topic="t", partition="0"))
+        assert await world.records(client, offset=committed) == []
+    assert lags == [1, 0]
+
+
+def commit_record(group: str, offset: int) -> tuple[bytes, bytes]:
+    plain = b"\x00\x03" + offset.to_bytes(8, "big") + b"\xff\xff\xff\xff" + b"\x00\x00" + bytes(8)
+    return offset_key(group, ROWS), offset_value(read_commit(plain, 0))
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["committed", "aborted"])
+async def test_t103_offsets_of_a_transaction_are_cleaned_like_any_record(
+    world: World, is_commit: bool
+) -> None:
+    """`__consumer_offsets` has the same cleaner; an aborted transaction's commits vanish, and those before it
+    stay. (`__transaction_state` comes with the coordinator; a directory of Kafka's with it is cleaned alike.)
+    """
+    world.topic("rows")
+    client = await world.connect()
+    await client.ask(FindCoordinatorRequest(key="g"), 2)
+    place = TopicPartition(OFFSETS_TOPIC, partition_for("g", 2))
+    transaction = Transaction(world, place)
+    now_ms = world.clock.now_ms()
+    transaction.partition.append(
+        encode_batch([(now_ms, *commit_record("g", 5), ())], now_ms=now_ms), now_ms, Origin.COORDINATOR
+    )
+    await transaction.write(commit_record("g", 9))
+    await transaction.end(is_commit=is_commit)
+    removed = await clean(world, place)
+    assert (removed["aborted"], removed["superseded"]) == ((0, 1) if is_commit else (1, 0))
+    log = transaction.partition.log
+    kept = [record for _, batch in log.scan(0) for record in decode_all(batch)]
+    assert len([record for record in kept if record.key == commit_record("g", 0)[0]]) == 1
+    await world.restart()
+    client = await world.connect()
+    group = OffsetFetchRequest.OffsetFetchRequestGroup
+    asked = group(group_id="g", topics=[group.OffsetFetchRequestTopics(name="rows", partition_indexes=[0])])
+    answer = await client.ask(OffsetFetchRequest(groups=[asked]), 8)
+    assert answer.groups[0].topics[0].partitions[0].committed_offset == (9 if is_commit else 5)
+
+
+async def test_t104_a_hanging_transaction_is_the_reason_that_is_shown(world: World) -> None:
+    """Nothing behind its first record is cleaned until a marker ends it: then at once."""
+    world.topic(cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+    client = await world.connect()
+    transaction = Transaction(world, T, producer_id=42)
+    await transaction.write((b"a", b"hanging"))
+    for number in range(3):
+        await world.produce(client, world.batch((b"b", b"%d" % number)))
+    log = world.broker.partitions[T].log
+    log.roll(world.clock.now_ms())
+    assert world.broker.cleaner.grab() is None
+    topic, at = world.broker.topics.get("t"), moment_of(world.broker, T)
+    assert topic is not None
+    assert at is not None
+    answer = (await world.broker.run_blocking(explained, world.broker, topic, [(0, at)], {}))[0]
+    assert answer["reason"] == "last_stable_offset"
+    assert "open transaction of producer 42" in answer["sentence"]
+    assert answer["open_transactions"] == [
+        {"producer_id": 42, "first_offset": 0, "since_ms": world.clock.now_ms()}
+    ]
+    samples, _ = await scrape(world)
+    labels = {"topic": "t", "partition": "0"}
+    assert value(samples, "kompakt_uncleanable_bytes", reason="lso", **labels) == log.size_bytes
+    assert value(samples, "kompakt_last_stable_offset", **labels) == 0
+    asked = ListOffsetsRequest.ListOffsetsTopic
+    latest = asked.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(isolation_level=1, topics=[asked(name="t", partitions=[latest])])
+    assert (await client.ask(request, 5)).topics[0].partitions[0].offset == 0
+    await transaction.end(is_commit=False)
+    assert (await clean(world))["aborted"] == 1
+    assert [record.value for record in await read(client, 1)] == [b"2"]
