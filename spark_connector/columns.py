@@ -7,7 +7,8 @@ for all rows of a task, made once, sliced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy
 import pyarrow
@@ -17,6 +18,7 @@ from spark_connector import kernels
 from spark_connector.kernels import Bytes, Ints, Longs
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import COLUMN_TYPES
+from spark_connector.shape import Shape
 
 HEADER_TYPE = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
 ARROW_TYPES: dict[str, pyarrow.DataType] = {
@@ -45,17 +47,46 @@ class BrokenRecords(Exception):
         self.batch = batch
 
 
+class Located(NamedTuple):
+    """Records as the first walk has found them: places in the bytes, and numbers ready for Arrow."""
+
+    rows: Longs
+    offsets: Longs
+    timestamps: Longs
+    timestamp_types: Ints
+
+    def choose(self, chosen: numpy.ndarray[Any, numpy.dtype[numpy.bool_]]) -> Located:
+        """Those rows only."""
+        return Located(*(column[chosen] for column in self))
+
+
 class ColumnBuilder:
     """Makes the record batches of one topic partition. Owned by: the one task that reads it."""
 
-    def __init__(self, names: Sequence[str], topic_partition: TopicPartition) -> None:
-        self.schema = pyarrow.schema([(name, ARROW_TYPES[name]) for name in names])
+    def __init__(self, shape: Shape, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
+        self._shape = shape
+        self._values = None
+        if shape.needs_decoder:
+            from spark_connector.values import ValueDecoder
+
+            self._values = ValueDecoder(shape)
+        self.schema = pyarrow.schema([(name, self._type_of(name)) for name in shape.names])
         self._rows: Longs = numpy.empty((0, LOCATED_ROWS), numpy.int64)
         self._constants: dict[str, pyarrow.Array] = {}
 
+    def _type_of(self, name: str) -> pyarrow.DataType:
+        if self._values is not None and name in self._values.types:
+            return self._values.types[name]
+        return pyarrow.string() if name in self._shape.texts else ARROW_TYPES[name]
+
     def build(self, data: Bytes, batches: Longs, start: int, end: int) -> Iterator[pyarrow.RecordBatch]:
         """The records of `batches` (a batch table over `data`) within [start, end), none without any."""
+        for located in self.locate(data, batches, start, end):
+            yield self.record_batch(data, located)
+
+    def locate(self, data: Bytes, batches: Longs, start: int, end: int) -> Iterator[Located]:
+        """As `build`, without making columns; what is given is good until the next step."""
         cursor = numpy.array([0, 0, -1], numpy.int64)
         records = int(batches[:, kernels.RECORD_COUNT].sum())
         while cursor[kernels.CURSOR_BATCH] < len(batches):
@@ -74,25 +105,25 @@ class ColumnBuilder:
                 raise BrokenRecords(batch, FAULTS[fault])
             records -= count
             if count:
-                yield self._record_batch(data, rows[:count], offsets, timestamps, timestamp_types)
+                yield Located(rows[:count], offsets[:count], timestamps[:count], timestamp_types[:count])
 
-    def _record_batch(
-        self, data: Bytes, rows: Longs, offsets: Longs, timestamps: Longs, timestamp_types: Ints
-    ) -> pyarrow.RecordBatch:
+    def record_batch(self, data: Bytes, located: Located) -> pyarrow.RecordBatch:
+        """The columns of the records."""
+        rows = located.rows
         count = len(rows)
+        made = {} if self._values is None else self._values.decode(data, rows)
         makers: dict[str, Callable[[], pyarrow.Array]] = {
-            "key": lambda: _binary(data, rows, kernels.KEY_FIELDS),
-            "value": lambda: _binary(data, rows, kernels.VALUE_FIELDS),
+            "key": lambda: binary_column(data, rows, kernels.KEY_FIELDS, self._type_of("key")),
+            "value": lambda: binary_column(data, rows, kernels.VALUE_FIELDS, self._type_of("value")),
             "topic": lambda: self._constant("topic", count),
             "partition": lambda: self._constant("partition", count),
-            "offset": lambda: _fixed(ARROW_TYPES["offset"], offsets, count),
-            "timestamp": lambda: _fixed(ARROW_TYPES["timestamp"], timestamps, count),
-            "timestampType": lambda: _fixed(ARROW_TYPES["timestampType"], timestamp_types, count),
+            "offset": lambda: _fixed(ARROW_TYPES["offset"], located.offsets, count),
+            "timestamp": lambda: _fixed(ARROW_TYPES["timestamp"], located.timestamps, count),
+            "timestampType": lambda: _fixed(ARROW_TYPES["timestampType"], located.timestamp_types, count),
             "headers": lambda: _headers(data, rows),
         }
-        return pyarrow.RecordBatch.from_arrays(
-            [makers[name]() for name in self.schema.names], schema=self.schema
-        )
+        columns = [made[name] if name in made else makers[name]() for name in self.schema.names]
+        return pyarrow.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _constant(self, name: str, count: int) -> pyarrow.Array:
         """`count` times the task's topic or partition, sliced from a longer array that lasts for the task."""
@@ -127,7 +158,8 @@ def _buffer_or_none(bits: Bytes) -> pyarrow.Buffer | None:
     return pyarrow.py_buffer(bits) if bits.size else None
 
 
-def _binary(data: Bytes, rows: Longs, fields: tuple[int, int]) -> pyarrow.Array:
+def binary_column(data: Bytes, rows: Longs, fields: tuple[int, int], kind: pyarrow.DataType) -> pyarrow.Array:
+    """Keys or values as they are; text is not looked at, as Spark does not when it casts binary to string."""
     position_field, size_field = fields
     size, nulls = kernels.measure_column(rows, size_field)
     output = numpy.empty(size, numpy.uint8)
@@ -136,7 +168,7 @@ def _binary(data: Bytes, rows: Longs, fields: tuple[int, int]) -> pyarrow.Array:
     if not kernels.copy_column(data, rows, position_field, size_field, ends, validity, output):
         raise AssertionError("a located record lies outside of its bytes")
     buffers = [_buffer_or_none(validity), pyarrow.py_buffer(ends), pyarrow.py_buffer(output)]
-    return pyarrow.Array.from_buffers(pyarrow.binary(), len(rows), buffers, null_count=nulls)
+    return pyarrow.Array.from_buffers(kind, len(rows), buffers, null_count=nulls)
 
 
 def _headers(data: Bytes, rows: Longs) -> pyarrow.Array:

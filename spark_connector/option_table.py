@@ -104,9 +104,10 @@ ROWS = (
         "valueFormat",
         "binary",
         BOTH,
-        "`binary`, `string`, `json` or `avro`. With the last two the schema's columns are fields of the value, "
-        "but for those with name and type of a column of the record (or, if given, those in `columns`). A row "
-        "that does not parse has null fields, and its value in `_corrupt_record` if that is a column.",
+        "`binary`, `string`, `json` or `avro`. With the last two the schema's columns are fields of the "
+        "value, but for those with name and type of a column of the record (or, if given, those in "
+        "`columns`). A row that does not parse has null fields, and its value in `_corrupt_record` if that "
+        "is a column.",
     ),
     OptionRow("keyFormat", "binary", BOTH, "`binary` or `string`."),
     OptionRow(
@@ -128,6 +129,19 @@ ROWS = (
     ),
     OptionRow(
         "kafkaConsumer.pollTimeoutMs", "120000", BOTH, "How long to wait for records that should be there."
+    ),
+    OptionRow(
+        "groupId",
+        "",
+        STREAM,
+        "The consumer group that `commitOffsets` commits to. It is not joined, and nothing is read from it.",
+    ),
+    OptionRow(
+        "commitOffsets",
+        "false",
+        STREAM,
+        "Commit the offsets of finished micro-batches to `groupId`, when the next one is planned: for lag "
+        "tools, the query's own position is its checkpoint. A commit that fails is a warning.",
     ),
     OptionRow("groupIdPrefix", "", BOTH, "Taken, and without meaning: no group is joined."),
     OptionRow(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spark_connector.client import Cluster
 from spark_connector.errors import ConnectorError, MissingTopicError
-from spark_connector.offsets import EARLIEST, LATEST, TopicPartition, require_same_partitions
-from spark_connector.options import Position, Subscription
+from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition, require_same_partitions
+from spark_connector.options import Options, Position, Subscription
+from spark_connector.packing import pack_ranges
+from spark_connector.probing import TopicSizes
 
 logger = logging.getLogger("kompakt.spark")
 
@@ -81,3 +83,35 @@ def resolve(cluster: Cluster, offsets: dict[TopicPartition, int]) -> dict[TopicP
     """`offsets` with EARLIEST and LATEST looked up."""
     words = {partition: offset for partition, offset in offsets.items() if offset in (EARLIEST, LATEST)}
     return {**offsets, **cluster.list_offsets(words)} if words else dict(offsets)
+
+
+def pack(
+    cluster: Cluster, options: Options, ranges: Sequence[OffsetRange], known: TopicSizes
+) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task: small ones together. What a task looks up itself is only estimated here."""
+    limit = min(options.pack_offsets, options.max_records_per_partition or options.pack_offsets)
+    at_least = options.min_partitions or 1
+    if not limit or len(ranges) <= at_least:
+        return [(wanted,) for wanted in ranges]
+    begin, sizes = _extents(cluster, ranges)
+    looks: dict[str, tuple[TopicPartition, int]] = {}
+    for wanted in sorted(ranges, key=lambda wanted: sizes[wanted]):
+        if 0 < sizes[wanted] <= limit:
+            looks[wanted.topic_partition.topic] = wanted.topic_partition, begin[wanted]
+    return pack_ranges(ranges, sizes, limit, at_least, known.bytes_per_offset(cluster, looks))
+
+
+def _extents(
+    cluster: Cluster, ranges: Sequence[OffsetRange]
+) -> tuple[Mapping[OffsetRange, int], Mapping[OffsetRange, int]]:
+    """Where each range begins, and how many offsets it has, as things are now."""
+    starts = resolve(cluster, {wanted.topic_partition: wanted.start for wanted in ranges if wanted.start < 0})
+    ends = resolve(cluster, {wanted.topic_partition: wanted.end for wanted in ranges if wanted.end < 0})
+    begin = {
+        wanted: wanted.start if wanted.start >= 0 else starts[wanted.topic_partition] for wanted in ranges
+    }
+    sizes = {
+        wanted: max((wanted.end if wanted.end >= 0 else ends[wanted.topic_partition]) - begin[wanted], 0)
+        for wanted in ranges
+    }
+    return begin, sizes

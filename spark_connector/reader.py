@@ -1,7 +1,8 @@
-"""Batch reads: one task for each topic partition, more where a user asks for smaller ones.
+"""Batch reads: which ranges of which partitions, and which tasks read them.
 
 `earliest` and `latest` are looked up by the tasks, so that a DataFrame that is used again sees what has
-arrived meanwhile; only splitting needs the real offsets at planning time.
+arrived meanwhile. Only splitting, `asOf` and `view=latest` need the real offsets at planning time; the last
+two so that all partitions are read as of one moment.
 """
 
 from __future__ import annotations
@@ -16,26 +17,20 @@ from spark_connector.client import Cluster, connect
 from spark_connector.errors import ConnectorError, DataLossError
 from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition, split_ranges
 from spark_connector.options import Options, Position
-from spark_connector.planning import find_partitions, locate, resolve
+from spark_connector.planning import find_partitions, locate, pack, resolve
+from spark_connector.probing import TopicSizes
+from spark_connector.shape import Shape
+from spark_connector.tasks import Task, read_task
 
 logger = logging.getLogger("kompakt.spark")
-
-
-def read_range(options: Options, columns: Sequence[str], wanted: OffsetRange | None) -> Iterator[Any]:
-    """The record batches of one task; none for the empty task that Spark makes of no partitions."""
-    if wanted is None:
-        return iter(())
-    from spark_connector.ranges import RangeReader  # numpy, numba and pyarrow: wanted in tasks only
-
-    return RangeReader(options, wanted, columns).record_batches()
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
     """Owned by: the driver's planning process, and a pickled copy by each task."""
 
-    def __init__(self, options: Options, columns: Sequence[str]) -> None:
+    def __init__(self, options: Options, columns: Sequence[str] | Shape) -> None:
         self._options = options
-        self._columns = tuple(columns)
+        self._shape = columns if isinstance(columns, Shape) else Shape.of(columns)
         self._starting = options.starting or Position("startingOffsets", EARLIEST)
         self._ending = options.ending or Position("endingOffsets", LATEST)
         if LATEST in _offsets_of(self._starting):
@@ -46,6 +41,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             raise ConnectorError("endingOffsets must not be earliest (-2): it would read nothing")
         if options.stream_only:
             logger.warning("%s are for streams; a batch read ignores them", ", ".join(options.stream_only))
+        if options.is_view and (options.min_partitions or options.max_records_per_partition):
+            logger.warning(
+                "view=latest reads each partition whole; minPartitions and maxRecordsPerPartition split none"
+            )
 
     def partitions(self) -> Sequence[InputPartition]:
         """One input partition for each range; a list, as Spark insists."""
@@ -53,23 +52,31 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         found = find_partitions(cluster, self._options.subscription)
         start = locate(cluster, self._starting, found, latest_if_none=not self._options.fail_on_missing_time)
         end = locate(cluster, self._ending, found, latest_if_none=True)
-        wants_split = bool(self._options.max_records_per_partition) or (
-            (self._options.min_partitions or 0) > len(found)
+        options = self._options
+        wants_split = not options.is_view and (
+            bool(options.max_records_per_partition) or (options.min_partitions or 0) > len(found)
         )
-        if wants_split:
+        if wants_split or options.is_view or self._ending.option == "asOf":
             start, end = resolve(cluster, start), resolve(cluster, end)
         self._check_order(start, end)
         self._check_ends(cluster, end)
         ranges = [OffsetRange(partition, start[partition], end[partition]) for partition in found]
+        ranges = [wanted for wanted in self._narrow(cluster, ranges) if wanted.size or not wanted.is_resolved]
         if wants_split:
-            ranges = split_ranges(
-                ranges, self._options.min_partitions, self._options.max_records_per_partition
-            )
-        return [InputPartition(wanted) for wanted in ranges if not wanted.is_resolved or wanted.size]
+            ranges = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        groups = pack(cluster, options, ranges, TopicSizes())
+        return [InputPartition(self._task(group)) for group in groups]
+
+    def _narrow(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """The ranges that are left when a filter has been pushed down."""
+        return ranges
+
+    def _task(self, ranges: tuple[OffsetRange, ...]) -> Task:
+        return Task(ranges, self._options.is_view)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The Arrow record batches of one input partition."""
-        return read_range(self._options, self._columns, partition.value)
+        return read_task(self._options, self._shape, partition.value)
 
     def _check_order(self, start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> None:
         for partition, offset in start.items():

@@ -17,10 +17,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_connector.errors import ConnectorError
-from spark_connector.options import COLUMN_TYPES, Options, parse_options
-
-_LOWER_CASE = {name.lower(): name for name in COLUMN_TYPES}
+from spark_connector.options import Options, parse_options
+from spark_connector.shape import default_schema, shape_of
 
 
 class KompaktDataSource(DataSource):  # type: ignore[misc]
@@ -41,17 +39,24 @@ class KompaktDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """The columns of Spark's own Kafka source, or those that the option `columns` names."""
-        return ", ".join(f"{name} {COLUMN_TYPES[name]}" for name in self.parsed.columns)
+        return default_schema(self.parsed)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from spark_connector.reader import BatchReader
 
-        return BatchReader(self.parsed, column_names(schema))
+        options = self.parsed
+        shape = shape_of(schema, options)
+        if not options.is_pushdown:
+            return BatchReader(options, shape)
+        from spark_connector.pushdown import FilteringReader
+
+        return FilteringReader(options, shape)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from spark_connector.stream import StreamReader
 
-        return StreamReader(self.parsed, column_names(schema))
+        options = self.parsed
+        return StreamReader(options, shape_of(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_connector.writer import BatchWriter
@@ -62,21 +67,3 @@ class KompaktDataSource(DataSource):  # type: ignore[misc]
         from spark_connector.stream_writer import StreamWriter
 
         return StreamWriter(self._given, schema)
-
-
-def column_names(schema: StructType) -> list[str]:
-    """The columns of a user's schema: any of ours in any order, with our types. Only these are made."""
-    names = []
-    for field in schema.fields:
-        expected = COLUMN_TYPES.get(field.name)
-        if expected is None:
-            hint = _LOWER_CASE.get(field.name.lower(), ", ".join(COLUMN_TYPES))
-            raise ConnectorError(f"there is no column {field.name}; did you mean {hint}?")
-        if field.dataType.simpleString() != expected:
-            raise ConnectorError(
-                f"column {field.name} has type {expected}, not {field.dataType.simpleString()}"
-            )
-        if not field.nullable:
-            raise ConnectorError(f"column {field.name} must be nullable, as all columns of this source are")
-        names.append(field.name)
-    return names

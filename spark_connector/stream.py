@@ -16,11 +16,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
+from spark_connector.byte_limits import limit_bytes, places_to_look
 from spark_connector.canonical import write_offsets_compactly
 from spark_connector.client import connect
 from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
@@ -35,8 +37,10 @@ from spark_connector.offsets import (
     total_backlog,
 )
 from spark_connector.options import Options, Position
-from spark_connector.planning import find_partitions, locate, resolve
-from spark_connector.reader import read_range
+from spark_connector.planning import find_partitions, locate, pack, resolve
+from spark_connector.probing import TopicSizes, probe
+from spark_connector.shape import Shape
+from spark_connector.tasks import Task, read_task
 
 logger = logging.getLogger("kompakt.spark")
 
@@ -49,14 +53,15 @@ Found = dict[TopicPartition, int]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Owned by: the query's planning process, and a pickled copy by each task."""
 
-    def __init__(self, options: Options, columns: Sequence[str]) -> None:
+    def __init__(self, options: Options, columns: Sequence[str] | Shape) -> None:
         if options.batch_only:
             raise ConnectorError(
-                f"{', '.join(options.batch_only)}: a stream has no end; the option is for batch reads"
+                f"{', '.join(options.batch_only)}: a stream has no end; such options are for batch reads"
             )
         write_offsets_compactly()
         self._options = options
-        self._columns = tuple(columns)
+        self._shape = columns if isinstance(columns, Shape) else Shape.of(columns)
+        self._sizes = TopicSizes()
         self._latest: Found | None = None
         self._fixed_end: Found | None = None
         self._last_batch_s: float | None = None
@@ -79,6 +84,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Tells Spark whether there is a limit; what it is, `latestOffset` knows by itself."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
             return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
@@ -98,6 +105,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._last_batch_s = time.monotonic()
         if self._options.max_offsets_per_trigger is not None:
             latest = limit_offsets(begin, latest, self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            places = places_to_look(begin, latest)
+            probes = probe(connect(self._options.client), places)
+            latest = limit_bytes(begin, latest, self._options.max_bytes_per_trigger, probes)
         return to_json_object(latest)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -121,7 +132,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             OffsetRange(partition, complete[partition], until[partition]) for partition in sorted(until)
         ]
         ranges = split_ranges(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return [InputPartition(wanted) for wanted in ranges]
+        groups = pack(connect(self._options.client), self._options, ranges, self._sizes)
+        return [InputPartition(Task(group)) for group in groups]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: progress lives in the query's checkpoint."""
@@ -134,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The Arrow record batches of one input partition."""
-        return read_range(self._options, self._columns, partition.value)
+        return read_task(self._options, self._shape, partition.value)
 
     # --- looking up
 

@@ -12,6 +12,7 @@ from protocol.records import as_array, encode_batch
 from spark_connector import kernels
 from spark_connector.columns import ARROW_TYPES, ColumnBuilder
 from spark_connector.offsets import TopicPartition
+from spark_connector.shape import Shape
 
 
 def main() -> None:
@@ -20,7 +21,9 @@ def main() -> None:
     data = as_array(encode_batch(records, codec=Codec.NONE))
     table = numpy.empty((1, kernels.BATCH_FIELDS), numpy.int64)
     kernels.scan_batches(data, 0, table)
-    (made,) = ColumnBuilder(list(ARROW_TYPES), TopicPartition("warm-up", 0)).build(data, table, 0, 1)
+    (made,) = ColumnBuilder(Shape.of(list(ARROW_TYPES)), TopicPartition("warm-up", 0)).build(
+        data, table, 0, 1
+    )
     assert made.num_rows == 1
 
 

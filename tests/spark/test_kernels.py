@@ -24,6 +24,7 @@ from protocol.records import Record, as_array, decode_all, encode_batch
 from spark_connector import columns, kernels, warm_up
 from spark_connector.columns import ARROW_TYPES, BrokenRecords, ColumnBuilder
 from spark_connector.offsets import TopicPartition
+from spark_connector.shape import Shape
 
 PARTITION = TopicPartition("a topic", 3)
 text = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -99,7 +100,7 @@ def test_columns_are_the_records(data: bytes, start: int, length: int) -> None:
     expected = list(decode_all(data))
     first = table[0, kernels.BASE_OFFSET] if len(table) else 0
     low, high = first + start, first + start + length
-    builder = ColumnBuilder(list(ARROW_TYPES), PARTITION)
+    builder = ColumnBuilder(Shape.of(list(ARROW_TYPES)), PARTITION)
     inside = [found for found in expected if low <= found.offset < high]
     assert rows_of(builder.build(as_array(data), table, low, high)) == inside
     assert rows_of(builder.build(as_array(data), table, 0, 2**62)) == expected
@@ -119,7 +120,9 @@ def test_broken_bytes_are_a_fault_and_nothing_else(data: bytes, drawn: st.DataOb
     sizes = table[:, kernels.PAYLOAD_END] - table[:, kernels.PAYLOAD_START]
     possible = table[(counts >= 0) & (counts <= sizes // 7)]
     try:
-        built = ColumnBuilder(list(ARROW_TYPES), PARTITION).build(as_array(bytes(broken)), possible, 0, 2**62)
+        built = ColumnBuilder(Shape.of(list(ARROW_TYPES)), PARTITION).build(
+            as_array(bytes(broken)), possible, 0, 2**62
+        )
         rows = sum(made.num_rows for made in built)
     except BrokenRecords as problem:
         assert problem.batch < len(possible)
@@ -135,7 +138,9 @@ def test_a_large_batch_becomes_several_record_batches(monkeypatch: pytest.Monkey
     for rows, size, sizes in ((10, 2**20, [10, 10, 5]), (100, 1, [1] * 25), (100, 1000, [9, 9, 7])):
         monkeypatch.setattr(columns, "MAX_ROWS", rows)
         monkeypatch.setattr(columns, "MAX_BYTES", size)
-        built = list(ColumnBuilder(list(ARROW_TYPES), PARTITION).build(as_array(data), table, 0, 2**62))
+        built = list(
+            ColumnBuilder(Shape.of(list(ARROW_TYPES)), PARTITION).build(as_array(data), table, 0, 2**62)
+        )
         assert [made.num_rows for made in built] == sizes
         assert rows_of(built) == expected
 
@@ -143,7 +148,7 @@ def test_a_large_batch_becomes_several_record_batches(monkeypatch: pytest.Monkey
 def test_times_beyond_those_of_spark() -> None:
     data = encode_batch([(2**62, None, b"v", ())])
     table, _, _ = scan(data)
-    (made,) = ColumnBuilder(["timestamp"], PARTITION).build(as_array(data), table, 0, 1)
+    (made,) = ColumnBuilder(Shape.of(["timestamp"]), PARTITION).build(as_array(data), table, 0, 1)
     assert made.column("timestamp").cast(pyarrow.int64()).to_pylist() == [(2**63 - 1) // 1000 * 1000]
 
 
@@ -169,7 +174,7 @@ def test_nothing_beyond_the_bytes_is_touched(data: bytes, drawn: st.DataObject) 
     with guarded(bytes(broken), at_end=drawn.draw(st.booleans())) as placed:
         table = numpy.empty((16, kernels.BATCH_FIELDS), numpy.int64)
         count, _, _ = kernels.scan_batches(placed, 0, table)
-        builder = ColumnBuilder(list(ARROW_TYPES), PARTITION)
+        builder = ColumnBuilder(Shape.of(list(ARROW_TYPES)), PARTITION)
         try:
             for made in builder.build(placed, table[:count], 0, 2**62):
                 assert made.num_rows
@@ -242,13 +247,15 @@ def test_the_arrow_schema_is_the_one_spark_compares_with() -> None:
         .add("timestampType", IntegerType())
         .add("headers", ArrayType(pair))
     )
-    assert ColumnBuilder(list(ARROW_TYPES), PARTITION).schema.equals(to_arrow_schema(spark, timezone="UTC"))
+    assert ColumnBuilder(Shape.of(list(ARROW_TYPES)), PARTITION).schema.equals(
+        to_arrow_schema(spark, timezone="UTC")
+    )
 
 
 def test_only_wanted_columns_are_built() -> None:
     data = encode_batch([(5, b"k", b"v", ())], codec=Codec.NONE)
     table, _, _ = scan(data)
-    (made,) = ColumnBuilder(["value", "offset"], PARTITION).build(as_array(data), table, 0, 1)
+    (made,) = ColumnBuilder(Shape.of(["value", "offset"]), PARTITION).build(as_array(data), table, 0, 1)
     assert made.to_pydict() == {"value": [b"v"], "offset": [0]}
 
 

@@ -18,7 +18,7 @@ from protocol.compression import Codec
 from protocol.control import Marker, marker_batch
 from protocol.errors import ErrorCode
 from protocol.records import encode_batch
-from spark_connector import ranges
+from spark_connector import ranges, unpacking
 from spark_connector.errors import ConnectorError, DataLossError
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import parse_options
@@ -148,7 +148,7 @@ def test_small_fetches_are_joined_into_large_record_batches(start_broker: Start)
 
 
 def test_large_answers_are_cut_into_several(start_broker: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "TARGET_ROWS", 20)
+    monkeypatch.setattr(unpacking, "TARGET_ROWS", 20)
     monkeypatch.setattr(ranges, "LEAST_ROWS", 10)
     for codec in (Codec.NONE, Codec.LZ4):
         broker = start_broker(logs_of([batch(offset, 5, codec=codec) for offset in range(0, 100, 5)]))

@@ -1,0 +1,237 @@
+"""Fetching a range of offsets of one partition: asking, judging the answers, choosing the batches to read.
+
+Holes are skipped as they come (compaction, control batches, aborted transactions): a range is over when
+nothing visible is left below its end, wherever the last record was. Only offsets below the log start, or
+beyond its end, are lost data.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import crc32c
+import numpy
+
+from protocol.control import ControlType, control_type
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.records import as_array, decode_batch
+from spark_connector import kernels
+from spark_connector.client import Cluster, refusal
+from spark_connector.connection import FETCH, Connection, Unavailable
+from spark_connector.errors import ConnectorError, DataLossError
+from spark_connector.kernels import Bytes, Longs
+from spark_connector.offsets import TopicPartition
+from spark_connector.options import Options
+from spark_connector.unpacking import DECOMPRESSED_LIMIT_BYTES, CorruptBatch, Piece
+
+logger = logging.getLogger("kompakt.spark")
+
+SCAN_ROWS = 8192  # batches found in one scan
+PATIENT_WAIT_MS = 500
+
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+CRC_FROM = 21
+
+
+class Fetcher:
+    """One pass over [next, end) of a partition. Owned by: the task that reads it.
+
+    `next` moves on with each answer; `start` moves up when the log's beginning turns out to be gone.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        cluster: Cluster,
+        topic_partition: TopicPartition,
+        start: int,
+        end: int,
+        fetch_bytes: int = 0,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.start = self.next = start
+        self.end = end
+        self._options = options
+        self._settings = options.client
+        self._cluster = cluster
+        self._fetch_bytes = fetch_bytes or self._settings.fetch_bytes
+        self._is_patient = False
+        self._waiting_since: float | None = None
+
+    # --- asking
+
+    def request(self, connection: Connection) -> None:
+        """Without patience an answer comes at once, with it the broker may wait for records to arrive."""
+        partition = FetchRequest.FetchTopic.FetchPartition(
+            partition=self.topic_partition.partition,
+            current_leader_epoch=-1,
+            fetch_offset=self.next,
+            log_start_offset=-1,
+            partition_max_bytes=self._fetch_bytes,
+        )
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=PATIENT_WAIT_MS if self._is_patient else 0,
+            min_bytes=1 if self._is_patient else 0,
+            max_bytes=self._fetch_bytes,
+            isolation_level=int(self._settings.read_committed),
+            session_id=0,
+            session_epoch=-1,
+            topics=[FetchRequest.FetchTopic(topic=self.topic_partition.topic, partitions=[partition])],
+        )
+        connection.send(request, FETCH, FetchResponse)
+
+    # --- judging an answer
+
+    def take(self, answer: FetchResponse) -> list[Piece]:
+        """The batches to read of an answer; moves `next` behind all that it covers."""
+        if answer.throttle_time_ms > 0:
+            time.sleep(answer.throttle_time_ms / 1000)
+        if answer.error_code:
+            raise refusal(answer.error_code, f"fetching {self.topic_partition}")
+        if len(answer.responses) != 1 or len(answer.responses[0].partitions) != 1:
+            raise Unavailable(f"an answer without {self.topic_partition}")
+        partition = answer.responses[0].partitions[0]
+        if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._skip_what_is_gone()
+            return []
+        if partition.error_code:
+            raise refusal(partition.error_code, f"fetching {self.topic_partition}")
+        if not partition.records:
+            self._judge_silence(partition, is_throttled=answer.throttle_time_ms > 0)
+            return []
+        self._is_patient = False
+        self._waiting_since = None
+        return self._choose(as_array(partition.records), partition.aborted_transactions or ())
+
+    def _judge_silence(self, partition: Any, is_throttled: bool) -> None:
+        """No bytes: the rest of the range is a hole, or not there yet, or not there any more."""
+        visible_end = (
+            partition.last_stable_offset if self._settings.read_committed else partition.high_watermark
+        )
+        if visible_end >= self.end:
+            if self._is_patient and not is_throttled:
+                self.next = self.end
+            self._is_patient = True
+            return
+        self._is_patient = True
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if now - self._waiting_since > self._options.poll_timeout_ms / 1000:
+            self.lose(
+                f"offsets {self.next} to {self.end - 1} were planned, but the log ends at {visible_end}"
+            )
+            self.next = self.end
+
+    def _skip_what_is_gone(self) -> None:
+        """The broker does not have the next offset: go on at the log start, never below what was planned."""
+        only = [self.topic_partition]
+        log_start = self._cluster.earliest_offsets(only)[self.topic_partition]
+        if self.next < log_start:
+            lost_end = min(log_start, self.end)
+            self.lose(f"offsets {self.next} to {lost_end - 1} are gone, the log starts at {log_start}")
+            # The log may start within a batch, whose earlier records are gone as well.
+            self.next = self.start = lost_end
+            return
+        log_end = self._cluster.latest_offsets(only)[self.topic_partition]
+        if self.next <= log_end:
+            raise Unavailable(f"offset {self.next} was out of range, and now is not")
+        self.lose(f"offsets {self.next} to {self.end - 1} were planned, but the log ends at {log_end}")
+        self.next = self.end
+
+    def lose(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{self.topic_partition}: {what}. Records were deleted or the topic was made anew; "
+                f"set failOnDataLoss=false to go on with what is left"
+            )
+        logger.warning("%s: %s; going on, as failOnDataLoss is false", self.topic_partition, what)
+
+    # --- choosing batches
+
+    def _choose(self, data: Bytes, aborted: Sequence[Any]) -> list[Piece]:
+        asked = self.next
+        pieces = []
+        position = 0
+        while self.next < self.end:
+            table = numpy.empty((SCAN_ROWS, kernels.BATCH_FIELDS), numpy.int64)
+            count, position, fault = kernels.scan_batches(data, position, table)
+            batches = table[:count]
+            if count:
+                self.next = max(self.next, int(batches[:, kernels.NEXT_OFFSET].max()))
+                pieces.append((data, self._choose_visible(data, batches, asked, aborted)))
+            if fault != kernels.SCANNED and self.next < self.end:
+                raise self.corrupt(self.next, _scan_fault(data, position, fault))
+            if count < SCAN_ROWS:
+                break
+        if not pieces:
+            self._ask_for_more(data)
+        elif self.next <= asked:
+            raise ConnectorError(
+                f"{self.topic_partition}: a fetch at offset {asked} brought older batches only"
+            )
+        return pieces
+
+    def _ask_for_more(self, data: Bytes) -> None:
+        """Not one whole batch: brokers before KIP-74 cut the first one."""
+        if self._fetch_bytes > DECOMPRESSED_LIMIT_BYTES:
+            raise ConnectorError(f"{self.topic_partition}: the batch at offset {self.next} is too large")
+        self._fetch_bytes = max(2 * self._fetch_bytes, 2 * data.size)
+
+    def _choose_visible(self, data: Bytes, batches: Longs, asked: int, aborted: Sequence[Any]) -> Longs:
+        """Those of `batches` that overlap the range, intact, without control batches and aborted records."""
+        overlaps = (batches[:, kernels.NEXT_OFFSET] > asked) & (batches[:, kernels.BASE_OFFSET] < self.end)
+        if self._settings.check_crcs:
+            self._check_crcs(data, batches[overlaps])
+        is_wanted = overlaps & ((batches[:, kernels.ATTRIBUTES] & CONTROL) == 0)
+        if self._settings.read_committed and aborted:
+            is_wanted &= self._committed(data, batches, aborted)
+        chosen: Longs = batches[is_wanted]
+        return chosen
+
+    def _check_crcs(self, data: Bytes, batches: Longs) -> None:
+        view = data.data
+        fields = batches[:, [kernels.POSITION, kernels.SIZE_BYTES, kernels.CRC, kernels.BASE_OFFSET]].tolist()
+        for position, size, crc, base_offset in fields:
+            if crc32c.crc32c(view[position + CRC_FROM : position + size]) != crc:
+                raise self.corrupt(base_offset, "its checksum does not fit its bytes")
+
+    def _committed(self, data: Bytes, batches: Longs, aborted: Sequence[Any]) -> numpy.ndarray[Any, Any]:
+        """False for what was aborted, found as a consumer does: by producer, until its marker."""
+        result = numpy.ones(len(batches), bool)
+        starts = sorted((transaction.first_offset, transaction.producer_id) for transaction in aborted)
+        open_producers: set[int] = set()
+        position = 0
+        for index, batch in enumerate(batches.tolist()):
+            while position < len(starts) and starts[position][0] < batch[kernels.NEXT_OFFSET]:
+                open_producers.add(starts[position][1])
+                position += 1
+            producer_id = batch[kernels.PRODUCER_ID]
+            if batch[kernels.ATTRIBUTES] & CONTROL:
+                if producer_id in open_producers and _is_abort_marker(data, batch[kernels.POSITION]):
+                    open_producers.discard(producer_id)
+            elif batch[kernels.ATTRIBUTES] & TRANSACTIONAL and producer_id in open_producers:
+                result[index] = False
+        return result
+
+    def corrupt(self, offset: int, reason: str) -> ConnectorError:
+        """What to raise for a batch that cannot be read."""
+        return CorruptBatch(self.topic_partition, offset, reason)
+
+
+def _scan_fault(data: Bytes, position: int, fault: int) -> str:
+    if fault == kernels.WRONG_MAGIC:
+        magic = int(data[position + kernels.MAGIC_POSITION])
+        return f"its message format is {magic}, only format 2 (Kafka 0.11 and later) can be read"
+    return "its length is less than that of a batch header"
+
+
+def _is_abort_marker(data: Bytes, position: int) -> bool:
+    records = decode_batch(data.data, position)
+    return bool(records) and control_type(records[0].key) == ControlType.ABORT

@@ -1,0 +1,153 @@
+"""Which columns a read gives: those of the records, and those made out of their values.
+
+Light, as `source.py` is: no Arrow here. A column of the user's schema is a column of the record when it has
+the name and the type of one; with `valueFormat=json` or `avro` any other name is a field of the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from spark_connector.errors import ConnectorError
+from spark_connector.formats import AS_THEY_ARE, Formats
+from spark_connector.options import COLUMN_TYPES, Options
+
+MALFORMED = "_corrupt_record"
+SCHEMA_ID = "_schema_id"
+MADE_TYPES = {MALFORMED: ("string", "binary"), SCHEMA_ID: ("int",)}
+
+JSON_TYPES = (BooleanType, NumericType, DecimalType, StringType, DateType, TimestampType, TimestampNTZType)
+
+_LOWER_CASE = {name.lower(): name for name in COLUMN_TYPES}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The columns in order; `fields` are those of them that come out of the value. Picklable."""
+
+    names: tuple[str, ...]
+    fields: StructType | None = None
+    formats: Formats = AS_THEY_ARE
+    malformed_type: str = "string"
+
+    @classmethod
+    def of(cls, columns: Sequence[str]) -> Shape:
+        """Columns of the records only, with their own types."""
+        return cls(tuple(columns))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those of key and value that are strings."""
+        forms = (("key", self.formats.key), ("value", self.formats.value))
+        return tuple(name for name, form in forms if form == "string")
+
+    @property
+    def record_columns(self) -> frozenset[str]:
+        """The columns that are as the record has them."""
+        fields = set() if self.fields is None else set(self.fields.names)
+        return frozenset(self.names) - fields - MADE_TYPES.keys()
+
+    @property
+    def needs_decoder(self) -> bool:
+        """Whether a column is made out of the value, not just copied."""
+        is_stripped = self.formats.prefix != "none" and "value" in self.names
+        return bool(self.fields) or is_stripped or any(name in MADE_TYPES for name in self.names)
+
+
+def record_types(options: Options) -> dict[str, str]:
+    """The columns of a record and their types, text instead of bytes where that is asked for."""
+    types = dict(COLUMN_TYPES)
+    for name, form in (("key", options.formats.key), ("value", options.formats.value)):
+        if form == "string":
+            types[name] = "string"
+    return types
+
+
+def default_schema(options: Options) -> str:
+    """The schema of a read for which the user gave none, as DDL."""
+    types = record_types(options)
+    if options.formats.value == "json":
+        raise ConnectorError('valueFormat=json needs the fields: .schema("id long, name string")')
+    if options.formats.value != "avro":
+        return ", ".join(f"{name} {types[name]}" for name in options.columns)
+    from spark_connector.avro_schema import ddl_of_record
+
+    fields = ddl_of_record(options.formats.avro_schema)
+    named = [f"{name} {types[name]}" for name in options.columns] if options.are_columns_given else []
+    return ", ".join([*named, *fields])
+
+
+def shape_of(schema: StructType, options: Options) -> Shape:
+    """The columns of `schema` (the user's or our own); ConnectorError for one that there cannot be."""
+    names: list[str] = []
+    fields: list[StructField] = []
+    malformed_type = "string"
+    for field in schema.fields:
+        if not field.nullable:
+            raise ConnectorError(f"column {field.name} must be nullable, as all columns of this source are")
+        names.append(field.name)
+        if _is_field(field, options):
+            fields.append(field)
+            if options.formats.value == "json":
+                _check_json_type(field)
+        elif field.name == MALFORMED:
+            malformed_type = field.dataType.simpleString()
+    return Shape(
+        tuple(names),
+        StructType(fields) if options.formats.are_fields else None,
+        options.formats,
+        malformed_type,
+    )
+
+
+def _check_json_type(field: StructField) -> None:
+    """The parser makes neither maps nor intervals nor variants out of JSON."""
+    kinds: list[DataType] = [field.dataType]
+    while kinds:
+        kind = kinds.pop()
+        if isinstance(kind, ArrayType):
+            kinds.append(kind.elementType)
+        elif isinstance(kind, StructType):
+            kinds.extend(inner.dataType for inner in kind.fields)
+        elif not isinstance(kind, JSON_TYPES):
+            raise ConnectorError(
+                f"valueFormat=json cannot make {field.name} {field.dataType.simpleString()}; "
+                f"read the value as a string and use from_json"
+            )
+
+
+def _is_field(field: StructField, options: Options) -> bool:
+    """Whether the column is a field of the value, not one of the record."""
+    found = field.dataType.simpleString()
+    if field.name in MADE_TYPES and options.formats.value != "binary":
+        if found not in MADE_TYPES[field.name]:
+            types = " or ".join(MADE_TYPES[field.name])
+            raise ConnectorError(f"column {field.name} has type {types}, not {found}")
+        return False
+    expected = record_types(options).get(field.name)
+    if options.formats.are_fields:
+        if not options.are_columns_given:
+            return bool(found != expected)
+        if field.name not in options.columns:
+            return True
+    if expected is None:
+        hint = _LOWER_CASE.get(field.name.lower(), ", ".join(COLUMN_TYPES))
+        raise ConnectorError(f"there is no column {field.name}; did you mean {hint}?")
+    if found != expected:
+        raise ConnectorError(f"column {field.name} has type {expected}, not {found}")
+    return False

@@ -1,0 +1,80 @@
+"""What one Spark task does: read its ranges one after another.
+
+EARLIEST and LATEST are looked up here, when the task runs, for all ranges of the task at once; a log that is
+gone gives nothing, or an error, as `failOnDataLoss` says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spark_connector.client import Cluster, connect
+from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
+from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from spark_connector.options import Options
+from spark_connector.shape import Shape
+
+logger = logging.getLogger("kompakt.spark")
+
+
+@dataclass(frozen=True)
+class Task:
+    """The ranges of one input partition. Picklable.
+
+    With `is_view` each range is read as a table, of which only `keys` are wanted unless that is None.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    is_view: bool = False
+    keys: tuple[bytes, ...] | None = None
+
+
+def read_task(options: Options, shape: Shape, task: Task | None) -> Iterator[Any]:
+    """The record batches of one task; none for the empty task that Spark makes of no partitions."""
+    if task is None:
+        return
+    # numpy, numba and pyarrow: wanted in tasks only
+    from spark_connector.ranges import RangeReader
+    from spark_connector.table import TableReader
+
+    cluster = connect(options.client)
+    for wanted in _resolved(options, cluster, task.ranges):
+        if task.is_view:
+            yield from TableReader(options, cluster, wanted, shape, task.keys).record_batches()
+        else:
+            yield from RangeReader(options, cluster, wanted, shape).record_batches()
+
+
+def _resolved(options: Options, cluster: Cluster, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """`ranges` with offsets for words; those of topics that are gone are left out."""
+    try:
+        return _look_up(cluster, ranges)
+    except MissingTopicError as problem:
+        if options.fail_on_data_loss:
+            raise DataLossError(
+                f"{problem}. The topic was deleted; set failOnDataLoss=false to go on with what is left"
+            ) from problem
+        if len(ranges) == 1:
+            logger.warning("%s; going on, as failOnDataLoss is false", problem)
+            return []
+    return [found for wanted in ranges for found in _resolved(options, cluster, [wanted])]
+
+
+def _look_up(cluster: Cluster, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    starts = {wanted.topic_partition: wanted.start for wanted in ranges if wanted.start in (EARLIEST, LATEST)}
+    ends = [wanted.topic_partition for wanted in ranges if wanted.end in (EARLIEST, LATEST)]
+    found_starts: dict[TopicPartition, int] = cluster.list_offsets(starts) if starts else {}
+    found_ends: dict[TopicPartition, int] = cluster.latest_offsets(ends) if ends else {}
+    result = []
+    for wanted in ranges:
+        start = wanted.start if wanted.start >= 0 else found_starts[wanted.topic_partition]
+        end = wanted.end if wanted.end >= 0 else found_ends[wanted.topic_partition]
+        if start > end and wanted.start >= 0:
+            raise ConnectorError(
+                f"{wanted.topic_partition}: the read starts at {start}, behind its end {end}"
+            )
+        result.append(replace(wanted, start=start, end=end))
+    return result

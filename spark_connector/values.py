@@ -1,0 +1,156 @@
+"""Columns out of values: text, the fields of JSON, the fields of Avro.
+
+A value that does not parse, or does not fit the types, is a malformed row: its fields are null, its bytes are
+in `_corrupt_record` if the user asked for that column, and the query goes on. A tombstone has null fields
+and is not malformed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pyarrow
+import pyarrow.json
+
+from protocol.record_kernels import LOCATED_ROWS, VALUE_BYTES, VALUE_POSITION
+from spark_connector import kernels
+from spark_connector.kernels import Bytes, Longs
+from spark_connector.shape import MALFORMED, SCHEMA_ID, Shape
+from spark_connector.value_kernels import (
+    ALL_PREFIX,
+    BAD,
+    NO_PREFIX,
+    SOME_PREFIX,
+    lines_of,
+    strip_prefixes,
+)
+
+logger = logging.getLogger("kompakt.spark")
+
+PREFIXES = {"none": NO_PREFIX, "auto": SOME_PREFIX, "confluent": ALL_PREFIX}
+
+
+class ValueDecoder:
+    """Owned by: the task that reads one partition."""
+
+    def __init__(self, shape: Shape) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._shape = shape
+        self._prefix = PREFIXES[shape.formats.prefix]
+        self._fields = pyarrow.schema([])
+        if shape.fields is not None:
+            self._fields = to_arrow_schema(shape.fields, timezone="UTC")
+        malformed = pyarrow.string() if shape.malformed_type == "string" else pyarrow.binary()
+        self.types: dict[str, pyarrow.DataType] = {field.name: field.type for field in self._fields}
+        if SCHEMA_ID in shape.names:
+            self.types[SCHEMA_ID] = pyarrow.int32()
+        if MALFORMED in shape.names:
+            self.types[MALFORMED] = malformed
+        if shape.formats.value == "string" and "value" in shape.names:
+            self.types["value"] = pyarrow.string()
+        self._parse: Callable[[Bytes, Longs, Bytes], list[pyarrow.Array]] = self._parse_json
+        if shape.formats.value == "avro" and shape.fields:
+            from spark_connector.avro import AvroParser
+
+            self._parse = AvroParser(shape.formats.avro_schema, self._fields).parse
+        self._has_warned = False
+
+    def decode(self, data: Bytes, rows: Longs) -> dict[str, pyarrow.Array]:
+        """The columns that are made out of the values of `rows`."""
+        bodies = numpy.empty((len(rows), 2), numpy.int64)
+        ids = numpy.empty(len(rows), numpy.int32)
+        verdicts = numpy.empty(len(rows), numpy.uint8)
+        strip_prefixes(data, rows, self._prefix, bodies, ids, verdicts)
+        made: dict[str, pyarrow.Array] = {}
+        if len(self._fields):
+            made.update(zip(self._fields.names, self._parse(data, bodies, verdicts), strict=True))
+        if "value" in self.types:
+            made["value"] = _column(data, bodies, pyarrow.string())
+        if SCHEMA_ID in self.types:
+            made[SCHEMA_ID] = pyarrow.array(ids, mask=ids == -1)
+        if MALFORMED in self.types:
+            whole = numpy.stack((rows[:, VALUE_POSITION], rows[:, VALUE_BYTES]), axis=1)
+            whole[verdicts != BAD, 1] = -1
+            made[MALFORMED] = _column(data, whole, self.types[MALFORMED])
+        elif not self._has_warned and (verdicts == BAD).any():
+            self._has_warned = True
+            logger.warning(
+                "values that are no %s give null columns; add a column %s to see them",
+                self._shape.formats.value,
+                MALFORMED,
+            )
+        return made
+
+    # --- JSON
+
+    def _parse_json(self, data: Bytes, bodies: Longs, verdicts: Bytes) -> list[pyarrow.Array]:
+        room = int(numpy.maximum(bodies[:, 1], 2).sum()) + len(bodies)
+        lines = numpy.empty(room, numpy.uint8)
+        ends = numpy.empty(len(bodies), numpy.int64)
+        lines = lines[: lines_of(data, bodies, verdicts, lines, ends)]
+        tables = [
+            pyarrow.Table.from_batches([], self._fields),
+            *self._parse_lines(lines, ends, verdicts, 0, len(ends)),
+        ]
+        made = pyarrow.concat_tables(tables).combine_chunks()
+        return [_only_chunk(column) for column in made.columns]
+
+    def _parse_lines(
+        self, lines: Bytes, ends: Longs, verdicts: Bytes, first: int, end: int
+    ) -> list[pyarrow.Table]:
+        """Rows `first` to `end`; where the parser stumbles, each half by itself, down to the bad row."""
+        begin = int(ends[first - 1]) if first else 0
+        text = lines[begin : int(ends[end - 1])]
+        try:
+            return [self._read_lines(text, end - first)]
+        except pyarrow.ArrowException:
+            if end - first == 1:
+                verdicts[first] = BAD
+                return [pyarrow.Table.from_pylist([{}], self._fields)]
+        middle = (first + end) // 2
+        halves = (first, middle), (middle, end)
+        return [table for half in halves for table in self._parse_lines(lines, ends, verdicts, *half)]
+
+    def _read_lines(self, text: Bytes, count: int) -> pyarrow.Table:
+        read = pyarrow.json.read_json(
+            pyarrow.BufferReader(pyarrow.py_buffer(text)),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            parse_options=pyarrow.json.ParseOptions(
+                explicit_schema=pyarrow.schema(
+                    [(field.name, _read_type(field.type)) for field in self._fields]
+                ),
+                unexpected_field_behavior="ignore",
+            ),
+        )
+        if read.num_rows != count:
+            raise pyarrow.ArrowInvalid(f"{read.num_rows} rows out of {count} lines")
+        return read.select(self._fields.names).cast(self._fields)
+
+
+def _read_type(kind: pyarrow.DataType) -> pyarrow.DataType:
+    """What to have the parser make: it knows no dates as text, a cast does."""
+    if pyarrow.types.is_date(kind):
+        return pyarrow.string()
+    if pyarrow.types.is_struct(kind):
+        return pyarrow.struct([field.with_type(_read_type(field.type)) for field in kind])
+    if pyarrow.types.is_list(kind):
+        return pyarrow.list_(kind.value_field.with_type(_read_type(kind.value_type)))
+    return kind
+
+
+def _only_chunk(column: Any) -> pyarrow.Array:
+    """The array of a column in one piece."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _column(data: Bytes, places: Longs, kind: pyarrow.DataType) -> pyarrow.Array:
+    """The bytes at places (position, size), null for a size below 0."""
+    from spark_connector.columns import binary_column
+
+    rows = numpy.zeros((len(places), LOCATED_ROWS), numpy.int64)
+    rows[:, VALUE_POSITION], rows[:, VALUE_BYTES] = places[:, 0], places[:, 1]
+    return binary_column(data, rows, kernels.VALUE_FIELDS, kind)
