@@ -2,9 +2,19 @@
 
 Spark imports every top-level module whose name begins with `pyspark_`, once for each session, and registers
 its `DefaultSource`: no `spark.dataSource.register` is needed, in SQL neither. The import is light (see
-`source.py`).
+`source.py`); `commit_offsets`, which needs more, is looked up when a program asks for it.
 """
+
+from typing import Any
 
 from spark_connector.source import KompaktDataSource as DefaultSource
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "commit_offsets"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "commit_offsets":
+        from spark_connector.commits import commit_offsets
+
+        return commit_offsets
+    raise AttributeError(f"module {__name__} has no attribute {name}")

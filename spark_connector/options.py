@@ -34,7 +34,13 @@ COLUMN_TYPES = {
 PLAIN_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
 
 SUBSCRIPTIONS = {name.lower(): name for name in ("assign", "subscribe", "subscribePattern")}
-STREAM_ONLY = ("maxoffsetspertrigger", "maxbytespertrigger", "minoffsetspertrigger", "maxtriggerdelay")
+STREAM_ONLY = (
+    "maxoffsetspertrigger",
+    "maxbytespertrigger",
+    "minoffsetspertrigger",
+    "maxtriggerdelay",
+    "commitoffsets",
+)
 BATCH_ONLY = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "asof", "view")
 
 REJECTED = {
@@ -114,6 +120,7 @@ class Options:
     view_memory_bytes: int = 32 * 1024 * 1024
     fail_on_keyless: bool = True
     is_pushdown: bool = False
+    commit_group: str | None = None
     stream_only: tuple[str, ...] = ()
     batch_only: tuple[str, ...] = ()
 
@@ -158,6 +165,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         view_memory_bytes=positive(values, "viewmemorybytes") or 32 * 1024 * 1024,
         fail_on_keyless=_word(values, "keylessRecords", "error", ("error", "absent")) == "error",
         is_pushdown=boolean(values, "pushdown", False),
+        commit_group=_commit_group(values),
         stream_only=tuple(NAMES[name] for name in STREAM_ONLY if name in values),
         batch_only=tuple(NAMES[name] for name in BATCH_ONLY if name in values),
     )
@@ -180,6 +188,16 @@ def _refuse_typing_mistakes(values: Mapping[str, str]) -> None:
         if close:
             raise ConnectorError(f"unknown option {name}; did you mean {NAMES[close[0]]}?")
         logger.warning("option %s means nothing to format kompakt and is ignored", name)
+
+
+def _commit_group(values: Mapping[str, str]) -> str | None:
+    """The group that a stream commits to; None for none."""
+    if not boolean(values, "commitoffsets", False):
+        return None
+    group_id = values.get("groupid", "").strip()
+    if not group_id:
+        raise ConnectorError("commitOffsets=true needs the option groupId: the group to commit to")
+    return group_id
 
 
 def _subscription(values: Mapping[str, str]) -> Subscription:

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from spark_connector.byte_limits import limit_bytes, places_to_look
 from spark_connector.canonical import write_offsets_compactly
 from spark_connector.client import connect
+from spark_connector.commits import GroupCommitter
 from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
 from spark_connector.offsets import (
     LATEST,
@@ -65,6 +66,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._latest: Found | None = None
         self._fixed_end: Found | None = None
         self._last_batch_s: float | None = None
+        self._initial: Found | None = None
+        self._group: GroupCommitter | None = None
+        if options.commit_group is not None:
+            self._group = GroupCommitter(options.client, options.commit_group)
 
     # --- planning
 
@@ -74,7 +79,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         position = self._options.starting or Position("startingOffsets", LATEST)
         found = find_partitions(cluster, self._options.subscription)
         start = locate(cluster, position, found, latest_if_none=not self._options.fail_on_missing_time)
-        return to_json_object(resolve(cluster, start))
+        begin = resolve(cluster, start)
+        self._initial = self._initial or begin
+        return to_json_object(begin)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the whole query: what arrives from now on is for the next run."""
@@ -93,6 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next micro-batch ends; `start` itself when there is to be none."""
         begin = from_json_object(start)
+        self._commit(begin)
         latest = self._look_up(begin) if self._fixed_end is None else dict(self._fixed_end)
         self._latest = latest
         if latest == begin:
@@ -136,7 +144,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return [InputPartition(Task(group)) for group in groups]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: progress lives in the query's checkpoint."""
+        """Progress lives in the query's checkpoint; a group is told if there is one to tell."""
+        self._commit(from_json_object(end))
+
+    def _commit(self, finished: Found) -> None:
+        """What Spark plans on from is finished: it asks so after the last batch of an AvailableNow too, for
+        which it calls `commit` never, and after a restart, which makes up for a commit that was missed."""
+        if self._group is not None and finished != self._initial:
+            self._group.commit(finished)
 
     def stop(self) -> None:
         """Close the planning process's connections."""
