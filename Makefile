@@ -56,7 +56,13 @@ format: setup ## put the code into form
 demo: setup ## the main job on 336,776 real flights: clients, groups, compaction, Spark
 	$(BIN)/python -m demo.flights
 
-bench: setup ## kompakt beside Apache Kafka in one run, as ratios (under 3 minutes)
+bench: setup ## kompakt beside Apache Kafka, goal by goal, into the README's table (about 10 minutes)
+	$(BIN)/python -m benchmarks
+
+bench-long: setup ## the lines that write gigabytes and all other cases, into the same table (about 30 minutes)
+	$(BIN)/python -m benchmarks --long
+
+bench-quick: setup ## a little of it, to see that it runs (about 2 minutes)
 	$(BIN)/python -m benchmarks --quick
 
 wheel: setup ## dist/pyspark_kompakt-*.whl: the Spark connector by itself
@@ -79,4 +85,4 @@ clean: ## remove what was built here; data and .venv stay
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print | xargs rm -rf
 	rm -f .venv/.ready
 
-.PHONY: help setup run test test-slow crash fuzz check format demo bench wheel docs lock clean
+.PHONY: help setup run test test-slow crash fuzz check format demo bench bench-long bench-quick wheel docs lock clean

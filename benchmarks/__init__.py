@@ -1,6 +1,8 @@
 """kompakt beside Apache Kafka: the same work, on the same machine, in the same run, turn by turn.
 
-`systems.py` starts both; `wire.py` is a producer on a bare socket, so that a latency is the broker's and not
-a client's; `perf_tools.py` uses Kafka's own measuring tools; `cleaning.py` measures compaction; `report.py`
-makes ratios. `make bench` runs the quick form. Needs a JVM and Maven, as the tests in `tests/kafka/` do.
+`goals.py` says what is measured and what is aimed at, `sections/` measure it, `bench.py` is what they share:
+the brokers, the turns, the figures. `systems.py` starts both brokers; `wire.py` is a load generator on bare
+sockets, so that a figure is the broker's and not a client's; `perf_tools.py` uses Kafka's own measuring
+tools. `results.py` keeps figures and judges them, `report.py`, `plot.py` show them. `make bench`,
+`make bench-long` and `make bench-quick` run it. Needs a JVM and Maven, as the tests in `tests/kafka/` do.
 """

@@ -1,127 +1,28 @@
-"""Measurements, their ratios, and how they are shown: a table on the terminal, Markdown and JSON in files."""
+"""The results in words: a table on the terminal, Markdown in files, and the block of the README."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
-import statistics
+import subprocess
 import time
-from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from benchmarks.systems import KAFKA, KOMPAKT
+from benchmarks.goals import SIDES, Goal
+from benchmarks.plot import svg
+from benchmarks.results import RESULTS, Judged, Results, Verdict
+from tests.kafka.jars import NoKafkaError, java, kafka_version
+from tests.kafka.jars import environment as java_environment
 
-RESULTS = Path(__file__).resolve().parent / "results"
-
-
-@dataclass
-class Measurement:
-    """One figure of both systems, a value for each round."""
-
-    part: str
-    case: str
-    unit: str
-    more_is_better: bool
-    values: dict[str, list[float]] = field(default_factory=dict)
-
-    def middle(self, system: str) -> float | None:
-        values = self.values.get(system)
-        return statistics.median(values) if values else None
-
-    def ratio(self) -> float | None:
-        """How many times better kompakt is; below 1 it is worse."""
-        ours, theirs = self.middle(KOMPAKT), self.middle(KAFKA)
-        if not ours or not theirs:
-            return None
-        return ours / theirs if self.more_is_better else theirs / ours
-
-
-class Report:
-    """All measurements of a run, in the order in which their first value came."""
-
-    def __init__(self) -> None:
-        self.measurements: dict[tuple[str, str], Measurement] = {}
-        self.started = time.time()
-
-    def add(
-        self, part: str, case: str, unit: str, system: str, value: float, *, more_is_better: bool = False
-    ) -> None:
-        """Keep one value and show it at once."""
-        measurement = self.measurements.setdefault(
-            (part, case), Measurement(part, case, unit, more_is_better)
-        )
-        measurement.values.setdefault(system, []).append(value)
-        print(f"  {part}: {case}: {system}: {shown(value)} {unit}", flush=True)
-
-    def rows(self) -> list[tuple[str, str, str, str, str]]:
-        """part and case, unit, kompakt, Apache Kafka, ratio."""
-        rows = []
-        for measurement in self.measurements.values():
-            ratio = measurement.ratio()
-            rows.append(
-                (
-                    f"{measurement.part}: {measurement.case}",
-                    measurement.unit,
-                    shown(measurement.middle(KOMPAKT)),
-                    shown(measurement.middle(KAFKA)),
-                    "" if ratio is None else f"{ratio:.2f} x",
-                )
-            )
-        return rows
-
-    def markdown(self, form: str, rounds: int) -> str:
-        where = environment()
-        lines = [
-            f"# kompakt beside Apache Kafka, {form} run",
-            "",
-            f"{where['date']}, {where['cpus']} cores ({where['processor']}), {where['memory_gib']} GiB, "
-            f"{where['system']}, Python {where['python']}.",
-            f"Both brokers on this machine in the same run, turn by turn, each with its own defaults; "
-            f"median of {rounds} round(s). The ratio says how many times better kompakt is (below 1: worse).",
-            "",
-            "| what | unit | kompakt | Apache Kafka | ratio |",
-            "| --- | --- | ---: | ---: | ---: |",
-        ]
-        lines += [f"| {' | '.join(row)} |" for row in self.rows()]
-        return "\n".join(lines) + "\n"
-
-    def write(self, form: str, rounds: int) -> Path:
-        """Write both files; the path of the Markdown one."""
-        RESULTS.mkdir(exist_ok=True)
-        content = {
-            "form": form,
-            "rounds": rounds,
-            "seconds": round(time.time() - self.started, 1),
-            "environment": environment(),
-            "measurements": [
-                {
-                    "part": one.part,
-                    "case": one.case,
-                    "unit": one.unit,
-                    "more_is_better": one.more_is_better,
-                    "values": one.values,
-                    "ratio": one.ratio(),
-                }
-                for one in self.measurements.values()
-            ],
-        }
-        (RESULTS / f"{form}.json").write_text(json.dumps(content, indent=1) + "\n")
-        path = RESULTS / f"{form}.md"
-        path.write_text(self.markdown(form, rounds))
-        return path
-
-    def table(self) -> str:
-        rows = [("", "unit", KOMPAKT, KAFKA, "ratio"), *self.rows()]
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if column < 2 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        )
+README = Path(__file__).resolve().parent.parent / "README.md"
+OPENING = "<!-- benchmarks: written by `make bench` -->"
+CLOSING = "<!-- /benchmarks -->"
+NAME = "bench"
+QUICK_NAME = "quick"
+HEADER = ("what", "goal", "measured", "verdict")
 
 
 def shown(value: float | None) -> str:
@@ -133,15 +34,132 @@ def shown(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def environment() -> dict[str, str | int | float]:
+def environment() -> dict[str, Any]:
     """What a reader must know to judge the figures."""
     processor = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
     return {
         "date": time.strftime("%Y-%m-%d"),
-        "cpus": len(os.sched_getaffinity(0)),
+        "cores": len(os.sched_getaffinity(0)),
         "processor": processor[1] if processor else platform.machine(),
         "memory_gib": round(int(memory[1]) / 2**20) if memory else 0,
         "system": f"Linux {platform.release()}",
         "python": platform.python_version(),
+        "java": _java_version(),
+        "kompakt": version("kompakt"),
+        "kafka": kafka_version(),
+        "load": round(os.getloadavg()[0], 2),
     }
+
+
+def _java_version() -> str:
+    try:
+        asked = subprocess.run([java(), "-version"], capture_output=True, text=True, env=java_environment())
+    except NoKafkaError:
+        return "-"
+    found = re.search(r'version "([^"]+)"', asked.stderr)
+    return found[1] if found else "-"
+
+
+def measured(goal: Goal, case: Judged) -> str:
+    """The median, and the spread of the rounds when there was more than one."""
+    text = shown(case.middle)
+    if case.low != case.high:
+        text += f" ({shown(case.low)} to {shown(case.high)})"
+    return f"{text} {goal.unit}".rstrip()
+
+
+def row(verdict: Verdict) -> tuple[str, str, str, str]:
+    goal = verdict.goal
+    sides = goal.ours if goal.theirs is None else f"{goal.ours} / {goal.theirs}"
+    return f"{goal.what}, {sides}", goal.aim, measured(goal, verdict.worst), verdict.words()
+
+
+def table(results: Results) -> list[tuple[str, str, str, str]]:
+    rows = [row(verdict) for verdict in results.verdicts()]
+    return [*rows, *((goal.what, goal.aim, "-", "not measured") for goal in results.missing())]
+
+
+def terminal(results: Results) -> str:
+    rows = [HEADER, *table(results)]
+    widths = [max(len(cells[column]) for cells in rows) for column in range(4)]
+    return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
+
+
+def conditions(results: Results) -> str:
+    """When, where and with what: one line."""
+    where = [section.environment for section in results.sections.values()]
+    dates = sorted({one["date"] for one in where})
+    last = where[-1]
+    return (
+        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {last['cores']} cores ({last['processor']}), "
+        f"{last['memory_gib']} GiB, {last['system']}; kompakt {last['kompakt']} on Python {last['python']}, "
+        f"Apache Kafka {last['kafka']} on Java {last['java']} (G1, 1 GiB heap)."
+    )
+
+
+EXPLAINED = (
+    "Client and broker share the cores. Each line is kompakt's figure divided by Apache Kafka's of the same"
+    " round, the runs in turn (ABAB...): the median and, in brackets, the spread, of the case of the line"
+    " that is worst. *Relaxed* and *flushing* are topics with the other's `flush.messages`."
+)
+
+
+def markdown_rows(cells: list[tuple[str, ...]]) -> list[str]:
+    head, *body = cells
+    return [
+        f"| {' | '.join(head)} |",
+        f"|{' --- |' * len(head)}",
+        *(f"| {' | '.join(one)} |" for one in body),
+    ]
+
+
+def readme_block(results: Results) -> str:
+    """What stands in the README between the markers."""
+    if not results.sections:
+        return f"{OPENING}\nNot measured on a quiet machine yet: `make bench` writes this table.\n{CLOSING}"
+    lines = [conditions(results), EXPLAINED, "", *markdown_rows([HEADER, *table(results)]), ""]
+    lines.append("Every case with its figures: `benchmarks/results/`, as table, picture and JSON.")
+    return "\n".join([OPENING, *lines, CLOSING])
+
+
+def markdown(results: Results, name: str = NAME) -> str:
+    """The whole report: the goals, then every case with the medians of each side."""
+    lines = ["# kompakt beside Apache Kafka", ""]
+    if not results.sections:
+        return "\n".join([*lines, "Nothing was measured yet.", ""])
+    lines += [conditions(results), "", EXPLAINED, "", f"![verdicts]({name}.svg)", ""]
+    lines += [*markdown_rows([HEADER, *table(results)]), "", "## Every case", ""]
+    cases: list[tuple[str, ...]] = [("section", "line", "case", "unit", *SIDES, "rounds")]
+    for section_name, section in results.sections.items():
+        for figure in section.figures.values():
+            medians = (shown(figure.median(side)) for side in SIDES)
+            rounds = str(max(map(len, figure.values.values())))
+            cases.append((section_name, figure.line, figure.case, figure.unit, *medians, rounds))
+    lines += [*markdown_rows(cases), "", "## Sections", ""]
+    runs = [
+        (key, one.form, one.environment["date"], f"{one.seconds:.0f}", str(one.environment["load"]))
+        for key, one in results.sections.items()
+    ]
+    lines += markdown_rows([("section", "form", "date", "seconds", "load when it began"), *runs])
+    return "\n".join(lines) + "\n"
+
+
+def with_block(readme: str, block: str) -> str:
+    """The README with another block between its markers."""
+    start, end = readme.index(OPENING), readme.index(CLOSING) + len(CLOSING)
+    return readme[:start] + block + readme[end:]
+
+
+def write(results: Results, name: str, directory: Path = RESULTS) -> Path:
+    """JSON, Markdown and picture; the path of the Markdown."""
+    directory.mkdir(exist_ok=True)
+    (directory / f"{name}.json").write_text(results.to_json())
+    (directory / f"{name}.svg").write_text(svg(results.verdicts()))
+    path = directory / f"{name}.md"
+    path.write_text(markdown(results, name))
+    return path
+
+
+def write_readme(results: Results) -> None:
+    README.write_text(with_block(README.read_text(), readme_block(results)))

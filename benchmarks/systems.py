@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -16,13 +18,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from benchmarks.goals import KAFKA, KOMPAKT
+from benchmarks.wire import serves
 from tests.kafka.broker import KafkaBroker, answers_api_versions
 from tests.kafka.tools import Tools
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
-KOMPAKT = "kompakt"
-KAFKA = "Apache Kafka"
 # The heap of the release archive's own start script.
 ARCHIVE_HEAP = ("-Xms1g", "-Xmx1g")
 # The same for both: one cleaner thread that looks often, files gone soon after their topic.
@@ -32,6 +34,8 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "1000",
     "offsets.topic.num.partitions": "1",
 }
+LEADER_LIMIT_SECONDS = 300.0
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class System:
@@ -52,6 +56,11 @@ class System:
     def bootstrap(self) -> str:
         return self.broker.bootstrap
 
+    @property
+    def pid(self) -> int:
+        assert self.broker.process is not None
+        return self.broker.process.pid
+
     def start(self) -> float:
         """Seconds from the start of the process to its first answer of ApiVersions."""
         if isinstance(self.broker, KafkaBroker):
@@ -65,6 +74,10 @@ class System:
     def stop(self) -> None:
         self.broker.stop()
 
+    def kill(self) -> None:
+        """`kill -9`."""
+        self.broker.kill()
+
     def close(self) -> None:
         self.broker.close()
 
@@ -73,11 +86,20 @@ class System:
 
     def memory_mib(self) -> float:
         """Resident memory of the process."""
-        assert self.broker.process is not None
-        status = Path(f"/proc/{self.broker.process.pid}/status").read_text()
+        status = Path(f"/proc/{self.pid}/status").read_text()
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         assert found is not None, status
         return int(found[1]) / 1024
+
+    def cpu_seconds(self) -> float:
+        """utime and stime of the process, in ticks of 10 ms."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def scheduled_seconds(self) -> float:
+        """The same, exact, of the threads that live: for a process that does next to nothing."""
+        tasks = Path(f"/proc/{self.pid}/task")
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 4})
@@ -87,13 +109,18 @@ class System:
     ) -> None:
         """Create a topic and wait until its partitions have a leader."""
         admin = self.admin()
-        admin.create_topics([NewTopic(topic, partitions, 1, config=dict(settings or {}))])[topic].result(60)
+        wanted = NewTopic(topic, partitions, 1, config=dict(settings or {}))
+        admin.create_topics([wanted], request_timeout=LEADER_LIMIT_SECONDS)[topic].result(
+            LEADER_LIMIT_SECONDS
+        )
 
         def is_led() -> bool:
             known = admin.list_topics(topic, 10).topics[topic].partitions
             return len(known) == partitions and all(one.leader >= 0 for one in known.values())
 
-        wait_for(is_led, f"a leader of {topic}")
+        wait_for(is_led, f"a leader of {topic}", LEADER_LIMIT_SECONDS)
+        for index in {0, partitions - 1}:
+            wait_for(partial(serves, self.port, topic, index), f"{topic}-{index} to be served")
 
     def delete_topic(self, topic: str) -> None:
         admin = self.admin()
@@ -107,14 +134,17 @@ class System:
         admin.incremental_alter_configs([resource])[resource].result(60)
 
 
-def make_systems(directory: Path, tools: Tools, only: str | None = None) -> list[System]:
+def make_systems(
+    directory: Path, tools: Tools, only: str | None = None, settings: Mapping[str, str] | None = None
+) -> list[System]:
     """Both systems (or the one named), not started, with their data under `directory`."""
     systems = []
+    settings = {**SETTINGS, **(settings or {})}
     if only in (None, KOMPAKT):
         data = directory / "kompakt" / "data"
         data.parent.mkdir(parents=True, exist_ok=True)
-        systems.append(System(BrokerProcess(data, SETTINGS), KOMPAKT, data))
+        systems.append(System(BrokerProcess(data, settings), KOMPAKT, data))
     if only in (None, KAFKA):
-        broker = KafkaBroker(directory / "kafka", SETTINGS, tools=tools, heap=ARCHIVE_HEAP)
+        broker = KafkaBroker(directory / "kafka", settings, tools=tools, heap=ARCHIVE_HEAP)
         systems.append(System(broker, KAFKA, broker.data))
     return systems

@@ -1,0 +1,87 @@
+"""Goal: the load generator of the benchmark counts what a broker did, and notices when it did not.
+
+Method: a real broker; what was sent is read back and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks import wire
+from benchmarks.replay import replay
+from benchmarks.sections.latency import p50_p99
+from benchmarks.sections.throughput import client_batch
+from benchmarks.systems import KOMPAKT, System
+from protocol.framing import encode_response
+from protocol.messages.produce import ProduceResponse
+from protocol.records import decode_all
+from tests.process import BrokerProcess
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    data = tmp_path_factory.mktemp("bench") / "data"
+    broker = BrokerProcess(data, {"num.partitions": "1"})
+    broker.start()
+    yield System(broker, KOMPAKT, data)
+    broker.close()
+
+
+def end_of(system: System, topic: str) -> int:
+    return wire.send_batches(system.port, topic, [wire.one_record_batch(1, 1)])
+
+
+def test_a_produce_answer_gives_its_offset() -> None:
+    assert len(wire.produce_frame("topic", wire.one_record_batch(100, 1), 1)) > 161
+    topic = ProduceResponse.TopicProduceResponse
+    partition = topic.PartitionProduceResponse(index=0, error_code=0, base_offset=1573)
+    response = ProduceResponse(responses=[topic(name="topic", partition_responses=[partition])])
+    frame = b"".join(encode_response(response, 9, 42))
+    assert wire.base_offset_of(frame[4:]) == (42, 1573)
+
+
+def test_every_form_of_load_appends_what_it_says(system: System) -> None:
+    system.create_topic("load")
+    times = wire.round_trips(system.port, "load", 1, 5, 20, 100)
+    assert len(times) == 20
+    assert min(times) > 0
+    assert end_of(system, "load") == 25
+    assert wire.pipelined(system.port, "load", 1, 100, 100, 10, 4) > 0
+    assert end_of(system, "load") == 25 + 1 + 101
+    assert wire.many_connections(system.port, "load", 1, 8, 50, 100) > 0
+    assert end_of(system, "load") == 127 + 1 + 8 + 50
+
+
+def test_round_trips_go_on_while_they_are_asked_to(system: System) -> None:
+    system.create_topic("on")
+    answers = iter([True] * 7 + [False])
+    assert len(wire.round_trips(system.port, "on", -1, 2, 3, 10, lambda: next(answers))) == 3 + 7
+
+
+def test_a_refused_produce_is_noticed(system: System) -> None:
+    with pytest.raises(wire.RefusedError):
+        wire.send_batches(system.port, "none-such", [wire.one_record_batch(1, 1)], indexes=(7,))
+    assert not wire.takes_records(system.port, "none-such", 7)
+
+
+def test_bulk_goes_to_the_partitions_in_turn_and_is_read_back(system: System) -> None:
+    system.create_topic("bulk", 3)
+    batch, count = client_batch(100)
+    assert len(list(decode_all(batch))) == count
+    last = wire.send_batches(system.port, "bulk", [batch] * 6, indexes=range(3))
+    assert last == count
+    assert wire.serves(system.port, "bulk", 2)
+    assert replay(system.port, "bulk", 2 * count) == 2 * len(batch)
+    assert len(wire.fetch_times(system.port, "bulk", [0, count + 1], 1)) == 2
+
+
+def test_what_the_process_took_is_seen_from_outside(system: System) -> None:
+    assert system.memory_mib() > 20
+    assert 0 < system.cpu_seconds() < 1000
+    assert 0 < system.scheduled_seconds() < 1000
+
+
+def test_percentiles() -> None:
+    assert p50_p99([float(value) for value in range(1, 1000)]) == (500, 990)
