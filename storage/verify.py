@@ -32,6 +32,11 @@ MAX_VIOLATIONS = 100
 NO_TIMESTAMP = -1
 
 Complain = Callable[[str], None]
+Account = Callable[[int], None]
+
+
+def _nobody(size_bytes: int) -> None:
+    """Nobody wants to know how far it is."""
 
 
 class SegmentFacts(NamedTuple):
@@ -48,32 +53,24 @@ class SegmentFacts(NamedTuple):
         return int(self.largest_timestamps[-1]) if len(self.largest_timestamps) else NO_TIMESTAMP
 
 
-def verify_data_directory(directory: Path, note: Callable[[Path], None] = lambda path: None) -> list[str]:
-    """All partitions and checkpoints of a data directory; `note` is told of each partition before its
-    turn.
-    """
+def size_to_verify(directory: Path) -> int:
+    """Bytes of all batches in a data directory, or in one partition's."""
+    return sum(path.stat().st_size for path in directory.rglob(f"*{layout.LOG_SUFFIX}"))
+
+
+def verify_data_directory(directory: Path, account: Account = _nobody) -> list[str]:
+    """All partitions and checkpoints of a data directory; `account` is told of all bytes of batches read."""
     violations: list[str] = []
     ends: dict[layout.TopicPartition, int] = {}
     for path in sorted(directory.iterdir()):
         topic_partition = layout.parse_partition_directory(path.name) if path.is_dir() else None
         if topic_partition is None or layout.is_deleted_directory(path.name):
             continue
-        note(path)
-        violations += verify_log(path)
-        ends[topic_partition] = _end_of(path)
+        found, ends[topic_partition] = _verify(path, account)
+        violations += found
     for name in (layout.RECOVERY_POINT_CHECKPOINT, layout.LOG_START_CHECKPOINT, layout.CLEANER_CHECKPOINT):
         violations += (f"{name}: {problem}" for problem in _checkpoint_problems(directory / name, ends))
     return violations
-
-
-def _end_of(directory: Path) -> int:
-    files = (layout.parse_segment_file(path.name) for path in directory.iterdir())
-    logs = [file for file in files if file and file.kind == layout.LOG_SUFFIX and not file.state]
-    if not logs:
-        return 0
-    newest = max(logs)
-    ignored: list[str] = []
-    return _walk(directory, newest.base_offset, ignored.append).next_offset
 
 
 def _checkpoint_problems(path: Path, ends: dict[layout.TopicPartition, int]) -> Iterator[str]:
@@ -96,8 +93,13 @@ def _checkpoint_problems(path: Path, ends: dict[layout.TopicPartition, int]) -> 
             yield f"{topic_partition} is at {fields[2]}, beyond its end {end}"
 
 
-def verify_log(directory: Path) -> list[str]:
+def verify_log(directory: Path, account: Account = _nobody) -> list[str]:
     """What is wrong with one partition directory, a line each."""
+    return _verify(directory, account)[0]
+
+
+def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
+    """The violations, and the offset behind the last record."""
     violations: list[str] = []
 
     def complain(text: str) -> None:
@@ -117,7 +119,7 @@ def verify_log(directory: Path) -> list[str]:
     for base in bases:
         if base < expected:
             complain(f"segment {base} begins before {expected}, where the one before it ends")
-        facts = _walk(directory, base, complain)
+        facts = _walk(directory, base, complain, account)
         expected = facts.next_offset
         _verify_indexes(directory, facts, base == bases[-1], complain)
         if (base, layout.STATISTICS_SUFFIX) in present:
@@ -127,10 +129,10 @@ def verify_log(directory: Path) -> list[str]:
             _verify_snapshot(directory, base, expected, complain)
     _verify_epochs(directory, expected, complain)
     _verify_metadata(directory, complain)
-    return violations
+    return violations, expected
 
 
-def _walk(directory: Path, base_offset: int, complain: Complain) -> SegmentFacts:
+def _walk(directory: Path, base_offset: int, complain: Complain, account: Account) -> SegmentFacts:
     """Read all batches of a segment and complain about each that is not right."""
     name = layout.segment_file_name(base_offset, layout.LOG_SUFFIX)
     file = DataFile(SYSTEM_DISK, directory / name)
@@ -147,6 +149,7 @@ def _walk(directory: Path, base_offset: int, complain: Complain) -> SegmentFacts
         table[batch_table.POSITION] += position
         tables.append(table)
         position += stopped
+        account(int(stopped))
         if not stopped:
             complain(f"{name}: no whole batch at {position} of {size} bytes")
             break

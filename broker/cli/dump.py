@@ -34,6 +34,9 @@ def dump(
     from storage.dump import PROBLEM, UnknownFile
     from storage.dump import dump as rows_of
 
+    if not file.is_file():
+        print(f"kompakt: {file} is no file", file=sys.stderr)
+        raise typer.Exit(BAD_USAGE)
     problems = 0
     try:
         for row in rows_of(file, with_records=records, with_values=values):

@@ -4,7 +4,9 @@ rest.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -19,15 +21,35 @@ def verify(
     directory: Annotated[Path, typer.Argument(help="A data directory or one partition's directory.")],
 ) -> None:
     """Check the files of a stopped broker; every violation is one line, and exit status 1."""
-    from storage.verify import verify_data_directory, verify_log
+    from storage.verify import size_to_verify, verify_data_directory, verify_log
 
     if not directory.is_dir():
         print(f"kompakt: {directory} is no directory", file=sys.stderr)
         raise typer.Exit(BAD_USAGE)
-    is_log = any(parse_segment_file(path.name) for path in directory.iterdir())
-    violations = verify_log(directory) if is_log else verify_data_directory(directory)
+    try:
+        is_log = any(parse_segment_file(path.name) for path in directory.iterdir())
+        with _progress(size_to_verify(directory)) as account:
+            violations = (verify_log if is_log else verify_data_directory)(directory, account)
+    except OSError as error:
+        print(f"kompakt: {error.filename or directory}: {error.strerror}", file=sys.stderr)
+        raise typer.Exit(BAD_USAGE) from None
     for violation in violations:
         print(violation)
     if violations:
         raise typer.Exit(1)
     print(f"{directory} is in order")
+
+
+@contextlib.contextmanager
+def _progress(total_bytes: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal's standard error; elsewhere nothing is shown."""
+    if not sys.stderr.isatty():
+        yield lambda size_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True, markup=False), transient=True) as bar:
+        task = bar.add_task("verifying", total=total_bytes)
+        yield lambda size_bytes: bar.advance(task, size_bytes)
