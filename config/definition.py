@@ -10,9 +10,11 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import IntEnum
 from typing import Any
 
+SMALLEST_PLAIN, SMALLEST_LARGE = 1e-3, 1e7
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 LONGEST_VALUE_BYTES = 2**15 - 1
@@ -190,7 +192,17 @@ def text_of(row: Row, value: Any) -> str | None:
         return "true" if value else "false"
     if row.type is Type.LIST:
         return ",".join(sorted(value) if isinstance(value, frozenset) else value)
-    return str(value)
+    return text_of_double(value) if row.type is Type.DOUBLE else str(value)
+
+
+def text_of_double(value: float) -> str:
+    """As Java writes a double: 0.5, but 1.0E-5 below a thousandth and 1.0E7 from ten millions on."""
+    value = float(value)
+    if value == 0 or SMALLEST_PLAIN <= abs(value) < SMALLEST_LARGE:
+        return repr(value)
+    digits, _, exponent = f"{Decimal(repr(value)):E}".partition("E")
+    fraction = digits.partition(".")[2].rstrip("0") or "0"
+    return f"{digits.partition('.')[0]}.{fraction}E{int(exponent)}"
 
 
 def split_list(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from config.broker import BrokerConfig, broker_rows
-from config.definition import Row, text_of
+from config.definition import Row, Type, parse, split_list, text_of
 from config.topic import TopicConfig, topic_rows
 from protocol.messages.configs import DescribeConfigsResponse
 
@@ -43,14 +43,23 @@ def topic_entries(overrides: Mapping[str, str], config: TopicConfig, broker: Bro
     for name, row in topic_rows().items():
         settings = []
         if name in overrides:
-            settings.append(Setting(name, overrides[name], Source.TOPIC))
+            settings.append(Setting(name, _as_read(row, overrides[name]), Source.TOPIC))
         for synonym in row.synonyms:
             settings.extend(_broker_settings(broker_rows()[synonym.name], broker))
         if row.is_internal and name not in overrides:
             continue
-        value = overrides.get(name, text_of(row, getattr(config, row.attribute)))
+        value = text_of(row, getattr(config, row.attribute))
+        if row.type is Type.LIST and name in overrides:
+            value = _as_read(row, overrides[name])  # in the order in which it was set
         entries.append(_entry(row, value, settings, read_only=False))
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def _as_read(row: Row, text: str) -> str | None:
+    """What was set, spelled as Kafka spells the value that it stands for; lists keep their order."""
+    if row.type is Type.LIST:
+        return ",".join(dict.fromkeys(split_list(text)))
+    return text_of(row, parse(row, text))
 
 
 def broker_entries(broker: BrokerConfig) -> list[Entry]:

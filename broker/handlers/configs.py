@@ -1,10 +1,12 @@
-"""DescribeConfigs (key 32) v1-v4, AlterConfigs (33) v0-v2, IncrementalAlterConfigs (44) v0-v1.
+"""DescribeConfigs (key 32) v1-v4, AlterConfigs (33) v0-v2, IncrementalAlterConfigs (44) v0-v1,
+ListConfigResources (74) v0-v1.
 
 Resources are topics and brokers; a broker of no name stands for all brokers. DescribeConfigs gives every
 key, so that old tools can read, modify and write (G23); v1 adds sources and synonyms, v3 types and
 documentation. AlterConfigs replaces all that a resource sets; IncrementalAlterConfigs changes single keys:
 SET, DELETE, APPEND, SUBTRACT. Changes are durable in `__kompakt_metadata` when they are answered, and hold
-at once. Loggers, client metrics and groups have no settings here: INVALID_REQUEST.
+at once. Loggers, client metrics and groups have no settings here: INVALID_REQUEST; to list them gives none
+(v0 knows client metrics only), but for the broker's loggers, which Kafka lists for every broker.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from protocol.messages.configs import (
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +52,9 @@ class Resource(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class Operation(IntEnum):
@@ -81,6 +88,30 @@ def describe_configs(
                     entry.documentation = None
         response.results.append(result)
     return response
+
+
+@handles(ListConfigResourcesRequest)
+def list_config_resources(
+    broker: Broker, context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    listed = ListConfigResourcesResponse.ConfigResource
+    types = set(request.resource_types) or set(Resource)
+    if context.api_version == 0:
+        types = {Resource.CLIENT_METRICS}
+    if types - set(Resource):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    found = {
+        Resource.TOPIC: [topic.name for topic in broker.topics.all()],
+        Resource.BROKER: [str(broker.node_id)],
+        Resource.BROKER_LOGGER: [str(broker.node_id)],
+    }
+    return ListConfigResourcesResponse(
+        config_resources=[
+            listed(resource_name=name, resource_type=kind)
+            for kind in sorted(types)
+            for name in found.get(Resource(kind), [])
+        ]
+    )
 
 
 def _entries(broker: Broker, resource_type: int, name: str) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: what is set for topics and brokers.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: what is set for whom.
 
 DescribeConfigs v1: sources and synonyms. v3: types and documentation. v4: flexible. AlterConfigs v2 and
 IncrementalAlterConfigs v1: flexible.
@@ -124,3 +124,24 @@ class IncrementalAlterConfigsResponse:
 
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
+
+
+@request(key=74, versions="0-1", flexible="0+")
+class ListConfigResourcesRequest:
+    """Ask what has settings. v0 is about client metrics only; no types mean all that are supported."""
+
+    resource_types: list[int] = array(int8, "1+")
+
+
+@response(key=74, versions="0-1", flexible="0+")
+class ListConfigResourcesResponse:
+    """Names and types of resources."""
+
+    @struct
+    class ConfigResource:
+        resource_name: str = string()
+        resource_type: int = int8("1+", default=16)
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    config_resources: list[ConfigResource] = array(ConfigResource)

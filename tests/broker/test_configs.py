@@ -21,6 +21,7 @@ from protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
 )
 from storage.layout import TopicPartition
 from tests.broker.client import Client
@@ -296,3 +297,50 @@ async def test_internal_segment_bytes_goes_below_the_floor(world: World) -> None
     assert await alter(client, incremental(TOPIC, "t", ("internal.segment.bytes", SET, "1000"))) == 0
     assert world.broker.partitions[TopicPartition("t", 0)].log.config.segment_bytes == 1000
     assert "internal.segment.bytes" in await describe(client, TOPIC, "t")
+
+
+@pytest.mark.parametrize(
+    ("version", "types", "expected"),
+    [
+        (0, [], []),
+        (1, [], [("t", 2), ("u", 2), ("1", 4), ("1", 8)]),
+        (1, [2], [("t", 2), ("u", 2)]),
+        (1, [4, 32, 16], [("1", 4)]),
+    ],
+)
+async def test_what_has_settings_can_be_listed(
+    world: World, version: int, types: list[int], expected: list[tuple[str, int]]
+) -> None:
+    """v0 asks for client metrics alone. Kafka 4.3.1 answers the same."""
+    world.topic("t")
+    world.topic("u")
+    client = await world.connect()
+    answer = await client.ask(ListConfigResourcesRequest(resource_types=types), version)
+    assert answer.error_code == 0
+    found = [(one.resource_name, one.resource_type) for one in answer.config_resources]
+    assert [one for one in found if not one[0].startswith("__")] == expected
+
+
+async def test_what_nobody_knows_cannot_be_listed(world: World) -> None:
+    client = await world.connect()
+    answer = await client.ask(ListConfigResourcesRequest(resource_types=[2, 3]), 1)
+    assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
+
+
+async def test_values_are_told_as_kafka_spells_them(world: World) -> None:
+    """Kafka 4.3.1 gives these texts for these settings."""
+    world.topic(
+        "t", min_cleanable_dirty_ratio="0.00001", retention_ms="0100", preallocate="TRUE",
+        cleanup_policy="delete, compact",
+    )  # fmt: skip
+    client = await world.connect()
+    resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name="t")
+    answer = await client.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4)
+    entries = {entry.name: entry for entry in answer.results[0].configs}
+    for name, text in {
+        "min.cleanable.dirty.ratio": "1.0E-5",
+        "retention.ms": "100",
+        "preallocate": "true",
+        "cleanup.policy": "delete,compact",
+    }.items():
+        assert (entries[name].value, entries[name].synonyms[0].value) == (text, text)

@@ -167,6 +167,27 @@ def test_s64_after_the_maximum_lag_a_record_is_cleaned_whatever_the_ratio(
     assert len(read_all(client, topic)) == 16
 
 
+def test_w8_the_highest_version_or_timestamp_stays_where_the_topic_says_so(
+    client: Client, broker: BrokerProcess, topic: str
+) -> None:
+    """An opt-in of kompakt's: records of one key that arrive in the wrong order."""
+    by_header = {"compaction.strategy": "header", "compaction.strategy.header": "version"}
+    client.create_topic(topic, 1, {**COMPACTED, **by_header})
+    client.create_topic(f"{topic}-by-time", 1, {**COMPACTED, "compaction.strategy": "timestamp"})
+    for number, version in enumerate((1, 9, 5)):
+        header = (("version", version.to_bytes(8, "big")),)
+        timestamp_ms = NOW_MS + number * MINUTE_MS
+        client.produce(topic, [Sent(b"k", b"%d" % version, 0, header, timestamp_ms)])
+        client.produce(f"{topic}-by-time", [Sent(b"k", b"%d" % version, 0, (), NOW_MS + version * MINUTE_MS)])
+    late = NOW_MS + 60 * MINUTE_MS
+    for name in (topic, f"{topic}-by-time"):
+        client.produce(name, [Sent(b"other", b"", 0, (), late)])
+        client.produce(name, [Sent(b"end", b"", 0, (), late + MINUTE_MS)])
+        wait_until_compacted(broker, name, 0, 4)
+        kept = [(record.key, record.offset, record.value) for record in read_all(client, name)]
+        assert kept == [(b"k", 1, b"9"), (b"other", 3, b""), (b"end", 4, b"")]
+
+
 DELETIONS: list[dict[bytes, bytes | None]] = [
     {b"a": b"1", b"b": b"1"},
     {b"a": None},

@@ -136,6 +136,28 @@ def test_policy_properties() -> None:
     assert not TopicConfig().is_compacted
 
 
+DOUBLES = [
+    (0.5, "0.5"),
+    (0.0, "0.0"),
+    (1, "1.0"),
+    (0.001, "0.001"),
+    (0.00099, "9.9E-4"),
+    (1e-5, "1.0E-5"),
+    (9999999.0, "9999999.0"),
+    (1e7, "1.0E7"),
+    (123456789.0, "1.23456789E8"),
+    (1e22, "1.0E22"),
+    (-2.5e-7, "-2.5E-7"),
+    (1.7976931348623157e308, "1.7976931348623157E308"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), DOUBLES)
+def test_doubles_are_written_as_java_writes_them(value: float, text: str) -> None:
+    """The texts are those of Double.toString (JDK 21)."""
+    assert text_of(topic_rows()["min.cleanable.dirty.ratio"], value) == text
+
+
 def test_types_carry_kafkas_codes() -> None:
     assert [member.value for member in Type] == list(range(1, 10))
     assert math.isclose(parse(topic_rows()["min.cleanable.dirty.ratio"], "0.25"), 0.25)

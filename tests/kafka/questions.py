@@ -13,7 +13,11 @@ from typing import Any
 import crc32c
 
 from protocol.batch import HEADER_BYTES
-from protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from protocol.messages.configs import (
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from protocol.messages.groups import (
     HeartbeatRequest,
@@ -199,6 +203,9 @@ def configs() -> Iterator[Question]:
         one = resource(resource_type=kind, resource_name=name, configs=given)
         return IncrementalAlterConfigsRequest(resources=[one], validate_only=True)
 
+    for version, types in ((0, []), (1, []), (1, [TOPIC]), (1, [BROKER, 8, 16, 32]), (1, [TOPIC, 3])):
+        request = ListConfigResourcesRequest(resource_types=types)
+        yield f"ListConfigResources {types}, v{version}", request, version
     for key, value in CONFIGS:
         request = altered((key.replace("_", "."), 0, value))
         yield f"IncrementalAlterConfigs {key}={value}", request, 1
