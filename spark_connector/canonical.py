@@ -1,4 +1,4 @@
-"""Offsets in the very characters of Spark's own Kafka source, so that a checkpoint of one resumes under the other.
+"""Offsets in the very characters of Spark's own Kafka source: a checkpoint of one resumes under the other.
 
 Spark compares offsets as strings: the same offsets in another order, or with a blank more, are an empty extra
 micro-batch. Two things stand in the way. Spark's own source lists topics in the order of Scala's mutable
