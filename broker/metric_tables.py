@@ -170,6 +170,12 @@ LOG: tuple[Metric[Log], ...] = (
         "The offset up to which the log is flushed", lambda log: log.recovery_point,
     ),
     Metric(
+        "kompakt_corrupt_batches", Kind.COUNTER,
+        "Damaged places found in the log since the start, each of one batch or several side by side: none is "
+        "served",
+        lambda log: log.health.damaged_places,
+    ),
+    Metric(
         "kompakt_segments", Kind.GAUGE, "Segments, the active one among them", lambda log: len(log.segments)
     ),
     Metric(

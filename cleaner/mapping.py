@@ -72,7 +72,7 @@ class Mapper:
         transactions = CleanedTransactions(aborted)
         ends = [*(segment.base_offset for segment in segments), end][1:]
         for segment, segment_end in zip(segments, ends, strict=True):
-            position = segment.position_of(start) if segment.base_offset < start else 0
+            position = segment.position_behind(start) if segment.base_offset < start else 0
             for chunk in self._reader.chunks(segment, position):
                 self.bytes_read += len(chunk.data)
                 chunk.check(numpy.arange(chunk.count))

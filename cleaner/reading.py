@@ -63,6 +63,10 @@ class ChunkReader:
         for.
         """
         end = segment.size_bytes
+        segment.check(position, end)  # what is rewritten gets a new file, in which no flip could be told
+        if segment.damages:
+            first = segment.damages[0]
+            raise CorruptSegment(f"{segment.file.path.name} is damaged at offset {first.first_offset}")
         wanted = self.read_bytes
         while position < end:
             asked = min(wanted, end - position)

@@ -50,6 +50,7 @@ LARGEST_BATCH_BYTES = 1 << 28
 """a batch that claims more is taken for damaged: no request could have brought it"""
 
 MAX_SPAN = 2**31
+MANY_CLASHES = 64
 
 Read = Callable[[int, int], bytes]  # (position, size)
 
@@ -78,6 +79,17 @@ class Place(NamedTuple):
     size_bytes: int
     limit_offset: int | None  # all its offsets are below; None: not known, it is the log's end
     epochs: LeaderEpochs | None
+    start: int = 0  # where to begin
+    start_offset: int = -1  # the least offset there, if it is more than the base offset
+
+    @property
+    def least_offset(self) -> int:
+        return max(self.base_offset, self.start_offset)
+
+    @property
+    def end_offset(self) -> int:
+        """All offsets are below."""
+        return self.base_offset + MAX_SPAN if self.limit_offset is None else self.limit_offset
 
 
 class Anchors(NamedTuple):
@@ -124,14 +136,27 @@ NO_ANCHORS = Anchors(0, None, 0, numpy.empty(0, numpy.int64), numpy.empty(0, num
 # A stretch, quickly
 
 
-def stretch_is_intact(
+class Walk(NamedTuple):
+    """How a walk over a stretch went. `restart` is its last good chunk: what follows may contradict that."""
+
+    is_intact: bool
+    restart: int
+    restart_offset: int  # the least offset there
+    next_offset: int  # behind the last batch
+    is_apart: bool  # the only gap among the offsets is before the last batch
+
+
+def walk_stretch(
     read: Read, place: Place, start: int, end: int, behind: int | None, anchors: Anchors
-) -> bool:
+) -> Walk:
     """Whether [start, end) is nothing but good batches in order, all below the offset `behind`, and those
     that the index says.
     """
     expected = place.base_offset
-    position, wanted = start, WINDOW_BYTES
+    position = start
+    restart = (start, expected)
+    gaps, is_apart = 0, False
+    wanted = WINDOW_BYTES
     while position < end:
         data = read(position, min(wanted, end - position))
         table, stopped, reason = read_table(data)
@@ -139,33 +164,39 @@ def stretch_is_intact(
             if reason == CUT and len(data) == wanted < end - position and wanted < LARGEST_BATCH_BYTES:
                 wanted *= 2
                 continue
-            return False
+            break
         if not _chunk_is_good(data, table, expected, place.epochs):
-            return False
+            break
         if not anchors.agree(table, position, place.base_offset):
-            return False
+            break
+        before = numpy.concatenate(([expected], table[LAST_OFFSET, :-1] + 1))
+        new_gaps = int((table[BASE_OFFSET] != before).sum())
+        is_apart = gaps + new_gaps == 1 and bool(table[BASE_OFFSET, -1] != before[-1])
+        gaps += new_gaps
+        restart = (position, expected)
         expected = int(table[LAST_OFFSET, -1]) + 1
         position += stopped
         wanted = WINDOW_BYTES
-    return position == end and (behind is None or expected <= behind)
+    is_intact = position == end and (behind is None or expected <= behind)
+    return Walk(is_intact, *restart, expected, is_apart)
 
 
 def _chunk_is_good(data: bytes, table: Table, expected: int, epochs: LeaderEpochs | None) -> bool:
     bases, lasts = table[BASE_OFFSET], table[LAST_OFFSET]
     if bases[0] < expected or (bases[1:] <= lasts[:-1]).any():
         return False
-    if epochs is not None and (table[LEADER_EPOCH] != _epochs_at(epochs, bases)).any():
+    if epochs is not None and not _epochs_fit(epochs, table).all():
         return False
-    return _count_intact(data, table) == table.shape[1]
+    return _count_intact(data, table) == len(bases)
 
 
-def _epochs_at(epochs: LeaderEpochs, offsets: Longs) -> Longs:
-    """The leader epoch at each of these offsets; -1 where none is known."""
+def _epochs_fit(epochs: LeaderEpochs, table: Table) -> Any:
+    """Which batches have the leader epoch that is known for their offset, if any is."""
     entries = epochs.entries
     starts = numpy.array([start for _, start in entries], numpy.int64)
     values = numpy.array([-1, *(epoch for epoch, _ in entries)], numpy.int64)
-    at: Longs = values[numpy.searchsorted(starts, offsets, "right")]
-    return at
+    known = values[numpy.searchsorted(starts, table[BASE_OFFSET], "right")]
+    return (known < 0) | (known == table[LEADER_EPOCH])
 
 
 def _count_intact(data: bytes, table: Table) -> int:
@@ -189,21 +220,27 @@ def _first_wrong(data: bytes, table: Table, known: int) -> int:
 # A whole segment, thoroughly
 
 
-def survey(read: Read, place: Place) -> Survey:
-    """Find every good batch of a segment, and the damaged places between them."""
+def survey(read: Read, place: Place, *, doubts_last: bool = False) -> Survey:
+    """Find every good batch of a segment, and the damaged places between them.
+
+    `doubts_last`: when the one gap among the offsets is before the last batch, that one is wrong.
+    """
+    start = place.start
     batches = _intact_batches(read, place)
     batches = batches[:, _in_order(batches, place)]
+    if doubts_last and _only_last_is_apart(batches, place):
+        batches = batches[:, :-1]
     batches = batches[:, _of_right_epoch(batches, place.epochs)]
     damages: list[Damage] = []
-    position, next_offset = 0, place.base_offset
+    position, next_offset = start, place.least_offset
     ends = batches[POSITION] + batches[SIZE_BYTES]
-    gaps = numpy.flatnonzero(batches[POSITION] != numpy.concatenate(([0], ends))[:-1])
+    gaps = numpy.flatnonzero(batches[POSITION] != numpy.concatenate(([start], ends))[:-1])
     for column in gaps.tolist():
         if column:
             position, next_offset = int(ends[column - 1]), int(batches[LAST_OFFSET, column - 1]) + 1
         begin, base = int(batches[POSITION, column]), int(batches[BASE_OFFSET, column])
         damages.append(Damage(position, begin, next_offset, base))
-    position, next_offset = 0, place.base_offset
+    position, next_offset = start, place.least_offset
     if batches.shape[1]:
         position, next_offset = int(ends[-1]), int(batches[LAST_OFFSET, -1]) + 1
     if position < place.size_bytes:
@@ -215,7 +252,7 @@ def survey(read: Read, place: Place) -> Survey:
 def _intact_batches(read: Read, place: Place) -> Table:
     """Columns of all batches that have their checksum, whatever their offsets are."""
     tables = [numpy.empty((batch_table.TABLE_ROWS, 0), numpy.int64)]
-    position, wanted, size = 0, WINDOW_BYTES, place.size_bytes
+    position, wanted, size = place.start, WINDOW_BYTES, place.size_bytes
     while position < size:
         data = read(position, min(wanted, size - position))
         table, stopped, reason = read_table(data)
@@ -245,12 +282,11 @@ def _next_good(read: Read, place: Place, broken: int) -> int:
     claimed = _claimed_end(read, broken, size)
     if claimed is not None and claimed != size and _good_end(read, claimed, size) is None:
         claimed = None
-    upper = place.base_offset + MAX_SPAN if place.limit_offset is None else place.limit_offset
     position = broken + 1
     stop = size if claimed is None else claimed
     while position < stop:
         chunk = as_chunk(read(position, min(WINDOW_BYTES, stop - position)))
-        found = int(find_candidate(chunk, 0, place.base_offset, upper))
+        found = int(find_candidate(chunk, 0, place.least_offset, place.end_offset))
         if found == NOT_FOUND:
             if len(chunk) < WINDOW_BYTES:
                 break
@@ -308,17 +344,18 @@ def find_candidate(chunk: Bytes, start: int, lower: int, upper: int) -> int:
 def _in_order(batches: Table, place: Place) -> Any:
     """Which columns are left when those are taken away whose base offset cannot be right."""
     bases, nexts = batches[BASE_OFFSET], batches[LAST_OFFSET] + 1
-    limit = place.base_offset + MAX_SPAN if place.limit_offset is None else place.limit_offset
-    good = (bases >= place.base_offset) & (nexts <= limit)
+    good = (bases >= place.least_offset) & (nexts <= place.end_offset)
     columns = numpy.flatnonzero(good)
     while True:
         clashes = numpy.flatnonzero(bases[columns][1:] < nexts[columns][:-1])
         if not len(clashes):
             break
+        if len(clashes) > MANY_CLASHES:  # no flipped bits, but another file's bytes
+            good[columns[clashes]] = good[columns[clashes + 1]] = False
+            columns = numpy.flatnonzero(good)
+            continue
         good[_blamed(bases, nexts, columns, int(clashes[0]), place)] = False
         columns = numpy.flatnonzero(good)
-    if place.limit_offset is None and _only_last_is_apart(bases[columns], nexts[columns], place):
-        good[columns[-1]] = False
     return good
 
 
@@ -327,20 +364,23 @@ def _blamed(bases: Longs, nexts: Longs, columns: Longs, at: int, place: Place) -
     gap; both when that decides nothing.
     """
     first, second = int(columns[at]), int(columns[at + 1])
-    before = nexts[columns[at - 1]] if at else place.base_offset
+    before = nexts[columns[at - 1]] if at else place.least_offset
     behind = bases[columns[at + 2]] if at + 2 < len(columns) else place.limit_offset
-    first_fits, second_fits = bases[first] == before, nexts[second] == behind
+    size_of_first, size_of_second = nexts[first] - bases[first], nexts[second] - bases[second]
+    first_fits = bases[first] == before or (behind is not None and nexts[first] + size_of_second == behind)
+    second_fits = nexts[second] == behind or before + size_of_first == bases[second]
     if first_fits == second_fits:
         return [first, second]
     return [second] if first_fits else [first]
 
 
-def _only_last_is_apart(bases: Longs, nexts: Longs, place: Place) -> bool:
+def _only_last_is_apart(batches: Table, place: Place) -> bool:
     """The one gap of the segment is before its last batch, and nothing behind it says that it is right."""
+    bases = batches[BASE_OFFSET]
     if not len(bases):
         return False
-    before = numpy.concatenate(([place.base_offset], nexts[:-1]))
-    return bool(bases[-1] != before[-1] and (bases[:-1] == before[:-1]).all())
+    before = numpy.concatenate(([place.least_offset], batches[LAST_OFFSET, :-1] + 1))
+    return bool(bases[-1] != before[-1]) and bool((bases[:-1] == before[:-1]).all())
 
 
 def _of_right_epoch(batches: Table, epochs: LeaderEpochs | None) -> Any:
@@ -348,10 +388,9 @@ def _of_right_epoch(batches: Table, epochs: LeaderEpochs | None) -> Any:
     wrong, but what is known.
     """
     values = batches[LEADER_EPOCH]
-    good = numpy.ones(len(values), bool)
-    if epochs is None or not epochs.entries or not len(values):
-        return good
-    good = values == _epochs_at(epochs, batches[BASE_OFFSET])
+    if epochs is None:
+        return numpy.ones(len(values), bool)
+    good = _epochs_fit(epochs, batches)
     same = values[1:] == values[:-1]
     good[1:] |= same
     good[:-1] |= same

@@ -26,6 +26,7 @@ from storage.checkpoint import read_topic_id, write_leader_epochs, write_topic_i
 from storage.file import SYSTEM_DISK, Buffer, Disk, sync_file
 from storage.layout import TopicPartition
 from storage.removal import Removals
+from storage.replay import take_snapshot
 from storage.retention import RetentionRules, SegmentFacts, expired_segments
 from storage.roll import RollLimits
 from storage.segment import Segment
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from config.topic import TopicConfig
     from storage.cleaned_segment import CleanedSegment
     from storage.producer_state import BatchMetadata
-
-__all__ = ["Log", "Slice"]
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +87,8 @@ class Log:
         self._limits = limits
         self._random = random.Random(self.name)
         self._unsynced: list[Callable[[], None]] = []
-        self._list = SegmentList(disk, directory, loaded.segments, removals)
+        self.health = loaded.health
+        self._list = SegmentList(disk, directory, loaded.segments, removals, loaded.health)
         self.update_config(config)
         if not self._list.active.is_active:
             self._list.active.make_active()
@@ -303,7 +303,7 @@ class Log:
         """On an OSError the old active segment stays active; everything here can be done again."""
         base_offset = self.log_end_offset
         try:
-            snapshot = recovery.take_snapshot(self.disk, self.directory, self.producers, base_offset)
+            snapshot = take_snapshot(self.disk, self.directory, self.producers, base_offset)
             self._list.roll(base_offset, self.config, self._jitter_ms(), now_ms)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot roll: {error}") from error
@@ -481,7 +481,7 @@ class Log:
             self.flush()
             self._list.active.save_indexes()
             end = self.log_end_offset
-            sync_file(self.disk, recovery.take_snapshot(self.disk, self.directory, self.producers, end))
+            sync_file(self.disk, take_snapshot(self.disk, self.directory, self.producers, end))
             self.disk.sync_directory(self.directory)
         self.abandon()
 

@@ -16,21 +16,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from protocol.batch import checksum, parse_header
-from protocol.control import decode_marker
+from protocol.batch import checksum
 from protocol.errors import KafkaError
-from protocol.records import decode_batch
 from storage import batch_table, layout
-from storage.batch_table import BROKEN, read_table
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
 from storage.cleaned_segment import CleanedSegment
-from storage.file import Disk, read_whole, room_or_none, sync_file, write_whole
+from storage.file import Disk, room_or_none, sync_file
 from storage.index import NO_TIMESTAMP, add_entries
+from storage.integrity import NO_ANCHORS, Place, Survey, survey, walk_stretch
 from storage.leader_epochs import LeaderEpochs
-from storage.producer_state import ProducerStateManager, decode_snapshot
+from storage.producer_state import ProducerStateManager
+from storage.replay import load_producers, remove_stray_snapshots, replay, take_snapshot
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
-from storage.stored_batches import SCAN_BYTES
-from storage.types import AbortedTransaction, LogLimits
+from storage.trust import Health, Trust
+from storage.types import LogLimits
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
@@ -56,6 +55,7 @@ class LoadedLog(NamedTuple):
     next_offset: int
     producers: ProducerStateManager
     leader_epochs: LeaderEpochs
+    health: Health
 
 
 class LoadRequest(NamedTuple):
@@ -69,7 +69,7 @@ class LoadRequest(NamedTuple):
     is_clean: bool
     now_ms: int
     limits: LogLimits
-    segment_recovered: Callable[[], None] = lambda: None
+    segments_left: Callable[[int], None] = lambda change: None
 
 
 def load(request: LoadRequest) -> LoadedLog:
@@ -80,11 +80,16 @@ def load(request: LoadRequest) -> LoadedLog:
     epochs = _load_epochs(disk, directory, segments)
     log_start_offset = max(request.log_start_offset, segments[0].base_offset if segments else 0)
     segments = _split_overflowing(request, segments)
+    health = Health(epochs)
+    _distrust(segments, health)
     first_dirty = len(segments) if request.is_clean else _first_to_recover(segments, request.recovery_point)
+    request.segments_left(len(segments) - first_dirty)
+    if request.is_clean and segments:
+        _settle_end(segments[-1], request.recovery_point)
     producers = ProducerStateManager(request.limits)
     recovered_from = segments[first_dirty].base_offset if first_dirty < len(segments) else None
     scan_start = recovered_from if recovered_from is not None else _next_offset(segments, log_start_offset)
-    _load_producers(request, producers, segments[:first_dirty], scan_start)
+    load_producers(disk, directory, producers, segments[:first_dirty], scan_start, request.now_ms)
     segments = _recover(request, segments, first_dirty, producers, epochs)
     next_offset = _next_offset(segments, log_start_offset)
     if segments and next_offset < log_start_offset:
@@ -95,8 +100,8 @@ def load(request: LoadRequest) -> LoadedLog:
             segment.unlink()
         segments, next_offset = [], log_start_offset
         producers = ProducerStateManager(request.limits)
-    if not segments:
-        segments = [Segment.create(disk, directory, next_offset, request.config, request.now_ms)]
+    if not segments or segments[-1].ends_damaged:  # nothing is appended behind damage
+        segments += [Segment.create(disk, directory, next_offset, request.config, request.now_ms)]
     changed = epochs.truncate_from_end(next_offset)
     if epochs.truncate_from_start(log_start_offset) or changed:
         with room_or_none():
@@ -104,13 +109,13 @@ def load(request: LoadRequest) -> LoadedLog:
     remove_stray_snapshots(disk, directory, {segment.base_offset for segment in segments}, next_offset)
     if not request.is_clean:
         disk.sync_directory(directory)
-    return LoadedLog(tuple(segments), log_start_offset, next_offset, producers, epochs)
+    return LoadedLog(tuple(segments), log_start_offset, next_offset, producers, epochs, health)
 
 
 def unavailable(disk: Disk, directory: Path) -> LoadedLog:
     """What stands for a log that could not be loaded, so that it can be asked for and say why."""
     segments = (Segment.placeholder(disk, directory),)
-    return LoadedLog(segments, 0, 0, ProducerStateManager(), LeaderEpochs())
+    return LoadedLog(segments, 0, 0, ProducerStateManager(), LeaderEpochs(), Health())
 
 
 def _next_offset(segments: list[Segment], log_start_offset: int) -> int:
@@ -128,6 +133,37 @@ def _first_to_recover(segments: list[Segment], recovery_point: int) -> int:
         if segment.base_offset < recovery_point:
             first = number
     return first
+
+
+# Trust
+
+
+def _distrust(segments: list[Segment], health: Health) -> None:
+    """What is on disk is checked before it is served; each segment ends where the next one begins."""
+    for number, segment in enumerate(segments):
+        segment.health = health
+        if number + 1 < len(segments):
+            segment.limit_offset = segments[number + 1].base_offset
+            if segment.size_bytes:
+                segment.trust = Trust.of(segment)
+
+
+def _settle_end(last: Segment, recovery_point: int) -> None:
+    """After a clean stop the log ends at its recovery point: where the last batch says otherwise, one of the
+    two is damaged, and the whole segment is looked at.
+    """
+    if not last.size_bytes:
+        return
+    is_agreed = last.next_offset == recovery_point if recovery_point else last.has_whole_end()
+    if not is_agreed:
+        place = Trust.of(last).place._replace(limit_offset=None)
+        found = survey(last.read_at, place, doubts_last=True)
+        end = max(found.next_offset, recovery_point) if found.damages else found.next_offset
+        last.note_end(end)
+    last.limit_offset = last.next_offset
+    last.trust = Trust.of(last)
+    if not is_agreed:
+        last.trust.survey(last)
 
 
 # Files
@@ -226,25 +262,29 @@ def _split_overflowing(request: LoadRequest, segments: list[Segment]) -> list[Se
         may_overflow = (
             not request.is_clean if behind is None else behind - segment.base_offset > MAX_RELATIVE_OFFSET
         )
-        if may_overflow and _overflows(segment):
+        if may_overflow and _overflows(segment, request.recovery_point if behind is None else behind):
             result += split_segment(request, segment)
         else:
             result.append(segment)
     return result
 
 
-def _overflows(segment: Segment) -> bool:
-    """Whether a batch with a good checksum lies farther from the base offset than an index can say."""
+def _overflows(segment: Segment, known_end: int) -> bool:
+    """Whether batches with good checksums lie farther from the base offset than an index can say. One alone
+    is a flipped bit, unless it lies before an offset that the log is known to have reached.
+    """
+    count = 0
     with contextlib.suppress(KafkaError):
         for table in segment.tables():
-            beyond = numpy.flatnonzero(
-                table[batch_table.LAST_OFFSET] - segment.base_offset > MAX_RELATIVE_OFFSET
-            )
-            if len(beyond):
-                column = int(beyond[0])
+            lasts = table[batch_table.LAST_OFFSET]
+            for column in numpy.flatnonzero(lasts - segment.base_offset > MAX_RELATIVE_OFFSET).tolist():
                 size = int(table[batch_table.SIZE_BYTES, column])
                 data = segment.read_at(int(table[batch_table.POSITION, column]), size)
-                return checksum(data, 0, size) == int(table[batch_table.CHECKSUM, column])
+                if checksum(data, 0, size) != int(table[batch_table.CHECKSUM, column]):
+                    return False
+                count += 1
+                if count > 1 or lasts[column] < known_end:
+                    return True
     return False
 
 
@@ -290,7 +330,6 @@ def _recover(
 ) -> list[Segment]:
     """Check the segments from number `first` on; what comes behind the first bad batch is removed."""
     kept = segments[:first]
-    expected = kept[-1].next_offset if kept else 0
     latest = epochs.latest
     for number in range(first, len(segments)):
         segment = segments[number]
@@ -298,17 +337,18 @@ def _recover(
             with room_or_none():
                 snapshot = take_snapshot(request.disk, request.directory, producers, segment.base_offset)
                 sync_file(request.disk, snapshot)
-        is_whole = recover_segment(segment, producers, epochs, request.config.index_interval_bytes, expected)
-        request.segment_recovered()
+        is_whole = recover_segment(
+            segment, producers, epochs, request.config.index_interval_bytes, request.recovery_point
+        )
+        request.segments_left(-1)
         kept.append(segment)
-        expected = segment.next_offset
         if not is_whole:
             for behind in segments[number + 1 :]:
                 logger.warning(
                     "%s: %r comes behind a bad batch and is removed", request.directory.name, behind
                 )
                 behind.unlink()
-                request.segment_recovered()
+                request.segments_left(-1)
             break
     if epochs.latest != latest:
         with room_or_none():
@@ -323,64 +363,67 @@ def recover_segment(
     producers: ProducerStateManager,
     epochs: LeaderEpochs,
     interval_bytes: int,
-    expected_offset: int,
+    recovery_point: int,
 ) -> bool:
-    """Check every batch, make all indexes anew, cut the file behind the last good batch; False if that was
+    """Check every batch, make all indexes anew, cut the file where its good batches end; False if that was
     needed.
+
+    What is damaged below the recovery point was once on disk and acknowledged: it is no torn write, and no
+    reason to cut off what stands behind it.
     """
+    found = _survey_for_recovery(segment, epochs, recovery_point)
+    kept = [damage for damage in found.damages if damage.first_offset < recovery_point]
+    cut = next((damage for damage in found.damages if damage.first_offset >= recovery_point), None)
+    end, next_offset = segment.size_bytes, found.next_offset
+    if cut is not None:
+        end, next_offset = cut.position, cut.first_offset
+        logger.warning(
+            "%s: %d bytes behind offset %d are no good batches and are cut off",
+            segment.file.path, segment.size_bytes - end, next_offset,
+        )  # fmt: skip
+    elif kept and kept[-1].end == end:  # the log goes on where it is known to have ended, at least
+        limit = segment.limit_offset
+        next_offset = max(kept[-1].next_offset, recovery_point) if limit is None else limit
+        kept[-1] = kept[-1]._replace(next_offset=next_offset)
+    next_offset = next_offset if end else segment.base_offset
+    segment.truncate(end, next_offset)
+    segment.set_damages(tuple(kept))
+    _make_anew(segment, producers, epochs, interval_bytes)
+    segment.note_end(next_offset)
+    segment.trust = Trust.surveyed(segment) if kept else None
+    if segment.health is not None and found.damages:
+        segment.health.note(segment, tuple(kept), len(found.damages) - len(kept))
+    return cut is None
+
+
+def _survey_for_recovery(segment: Segment, epochs: LeaderEpochs, recovery_point: int) -> Survey:
+    """What is wrong with a segment. One that is whole is walked once and takes little memory."""
+    place = Place(segment.base_offset, segment.size_bytes, segment.limit_offset, epochs)
+    walk = walk_stretch(segment.read_at, place, 0, place.size_bytes, place.limit_offset, NO_ANCHORS)
+    if walk.is_intact:
+        if place.limit_offset is not None or not walk.is_apart or walk.next_offset == recovery_point:
+            return Survey((), place.size_bytes, walk.next_offset)
+        return survey(segment.read_at, place, doubts_last=True)
+    return survey(segment.read_at, place._replace(start=walk.restart, start_offset=walk.restart_offset))
+
+
+def _make_anew(
+    segment: Segment, producers: ProducerStateManager, epochs: LeaderEpochs, interval_bytes: int
+) -> None:
+    """Indexes, transaction index, epochs and producers from the good batches."""
     segment.offset_index.reset()
     segment.time_index.reset()
     segment.txn_index.reset()
     state = numpy.array([0, NO_TIMESTAMP, segment.base_offset, 0], numpy.int64)
-    position, wanted = 0, SCAN_BYTES
-    next_offset = max(expected_offset, segment.base_offset)
-    is_whole = True
-    while position < segment.size_bytes:
-        data = segment.read_at(position, min(wanted, segment.size_bytes - position))
-        table, stopped, reason = read_table(data)
-        good = _good_batches(data, table, next_offset, segment.base_offset)
-        if good:
-            table = numpy.ascontiguousarray(table[:, :good])
-            add_entries(segment.offset_index, segment.time_index, table, state, interval_bytes)
-            _note_epochs(epochs, table)
-            segment.txn_index.append(replay(producers, data, table))
-            next_offset = int(table[batch_table.LAST_OFFSET, -1]) + 1
-            end = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1])
-            position += end
-            wanted = SCAN_BYTES
-            if end == stopped and reason != BROKEN:
-                continue
-        elif not table.shape[1] and reason != BROKEN and len(data) == wanted:
-            wanted *= 2  # one batch larger than the window
-            continue
-        is_whole = False
-        break
-    if not is_whole:
-        logger.warning(
-            "%s: %d bytes behind offset %d are no good batches and are cut off",
-            segment.file.path,
-            segment.size_bytes - position,
-            next_offset,
-        )
-    segment.truncate(position, next_offset if position else segment.base_offset)
+    for table in segment.tables():
+        begin = int(table[batch_table.POSITION, 0])
+        end = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1])
+        state[3] = begin
+        add_entries(segment.offset_index, segment.time_index, table, state, interval_bytes)
+        _note_epochs(epochs, table)
+        table[batch_table.POSITION] -= begin
+        segment.txn_index.append(replay(producers, segment.read_at(begin, end - begin), table))
     segment.note_recovered(state)
-    return is_whole
-
-
-def _good_batches(data: bytes, table: batch_table.Table, next_offset: int, base_offset: int) -> int:
-    """How many batches from the front have their checksum and follow each other."""
-    view = memoryview(data)
-    columns = table[
-        [batch_table.POSITION, batch_table.SIZE_BYTES, batch_table.BASE_OFFSET, batch_table.LAST_OFFSET]
-    ].T.tolist()
-    checksums = table[batch_table.CHECKSUM].tolist()
-    for number, (position, size, base, last) in enumerate(columns):
-        if base < next_offset or last - base_offset > MAX_RELATIVE_OFFSET:
-            return number
-        if checksum(view, position, size) != checksums[number]:
-            return number
-        next_offset = last + 1
-    return len(columns)
 
 
 def _note_epochs(epochs: LeaderEpochs, table: batch_table.Table) -> None:
@@ -388,32 +431,6 @@ def _note_epochs(epochs: LeaderEpochs, table: batch_table.Table) -> None:
         epoch = int(table[batch_table.LEADER_EPOCH, column])
         if epoch > epochs.latest:
             epochs.assign(epoch, int(table[batch_table.BASE_OFFSET, column]))
-
-
-def replay(
-    producers: ProducerStateManager, data: bytes, table: batch_table.Table, from_offset: int = 0
-) -> list[AbortedTransaction]:
-    """Take note of the producers of these batches (positions in `data`); the aborted transactions among
-    them.
-    """
-    aborted = []
-    for column in numpy.flatnonzero(table[batch_table.PRODUCER_ID] >= 0):
-        header = parse_header(data, int(table[batch_table.POSITION, column]))
-        if header.base_offset < from_offset:
-            continue
-        if not header.is_control:
-            producers.update(header, header.base_offset)
-        elif header.record_count:
-            record = decode_batch(data, int(table[batch_table.POSITION, column]))[0]
-            marker = decode_marker(record.key, record.value)
-            if marker is not None:
-                entry = producers.update_marker(header, marker, header.base_offset)
-                if entry is not None:
-                    aborted.append(entry)
-    return aborted
-
-
-# Epochs, producers, snapshots
 
 
 def _load_epochs(disk: Disk, directory: Path, segments: list[Segment]) -> LeaderEpochs:
@@ -429,69 +446,3 @@ def _load_epochs(disk: Disk, directory: Path, segments: list[Segment]) -> Leader
         with room_or_none():
             write_leader_epochs(disk, directory, epochs.entries)
     return epochs
-
-
-def _load_producers(
-    request: LoadRequest, producers: ProducerStateManager, segments: list[Segment], end_offset: int
-) -> None:
-    """The newest usable snapshot at or below `end_offset`, and the batches from there to `end_offset`."""
-    start = load_newest_snapshot(request.disk, request.directory, producers, end_offset, request.now_ms)
-    for segment in segments:
-        if segment.base_offset >= end_offset or start >= end_offset or segment.next_offset <= start:
-            continue
-        position = segment.position_of(start)
-        with contextlib.suppress(KafkaError):  # a damaged old segment is noticed by who reads it
-            for table in segment.tables(position):
-                begin = int(table[batch_table.POSITION, 0])
-                end = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1])
-                table[batch_table.POSITION] -= begin
-                replay(producers, segment.read_at(begin, end - begin), table, start)
-
-
-def load_newest_snapshot(
-    disk: Disk, directory: Path, producers: ProducerStateManager, end_offset: int, now_ms: int
-) -> int:
-    """Load the newest snapshot that is whole and not beyond `end_offset`; its offset, 0 when there is
-    none.
-    """
-    for offset in sorted(snapshot_offsets(directory), reverse=True):
-        path = directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
-        if offset > end_offset:
-            continue
-        try:
-            states = decode_snapshot(read_whole(disk, path))
-        except ValueError as problem:
-            logger.warning("%s is damaged (%s) and removed", path, problem)
-            disk.unlink(path)
-            continue
-        producers.load(states, now_ms)
-        return offset
-    return 0
-
-
-def snapshot_offsets(directory: Path) -> list[int]:
-    files = (layout.parse_segment_file(path.name) for path in directory.iterdir())
-    return [
-        file.base_offset for file in files if file and file.kind == layout.SNAPSHOT_SUFFIX and not file.state
-    ]
-
-
-def take_snapshot(disk: Disk, directory: Path, producers: ProducerStateManager, offset: int) -> Path:
-    """Write the producers as they are at `offset`. Not synced here: a torn one is told by its checksum."""
-    path = directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
-    try:
-        write_whole(disk, path, producers.encode_snapshot(), is_durable=False)
-    except OSError:
-        with contextlib.suppress(OSError):
-            disk.unlink(path)
-        raise
-    return path
-
-
-def remove_stray_snapshots(disk: Disk, directory: Path, bases: set[int], end_offset: int) -> None:
-    """Keep the snapshots at segment bases and the newest one; none may lie beyond the log's end."""
-    offsets = sorted(snapshot_offsets(directory))
-    newest = max((offset for offset in offsets if offset <= end_offset), default=None)
-    for offset in offsets:
-        if offset > end_offset or (offset not in bases and offset != newest):
-            disk.unlink(directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX))

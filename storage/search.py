@@ -23,10 +23,7 @@ def batches(segments: SegmentTuple, start: int, upper: int) -> Iterator[tuple[Ba
     for segment in segments[floor_segment(segments, start) :]:
         if segment.base_offset >= upper:
             return
-        position = segment.locate(start)
-        if position is None:
-            continue
-        for table in segment.tables(position):
+        for table in segment.good_tables(segment.position_behind(start)):
             begin = int(table[batch_table.POSITION, 0])
             size = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1]) - begin
             view = memoryview(segment.read_at(begin, size))
@@ -65,7 +62,7 @@ def first_at_or_after(
 def _first_in(
     segment: Segment, timestamp_ms: int, position: int, start_offset: int
 ) -> TimestampOffset | None:
-    for table in segment.tables(position):
+    for table in segment.good_tables(position):
         new_enough = table[batch_table.MAX_TIMESTAMP] >= timestamp_ms
         for column in numpy.flatnonzero(new_enough & (table[batch_table.LAST_OFFSET] >= start_offset)):
             for record in _records(segment, table, int(column)):

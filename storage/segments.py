@@ -17,6 +17,7 @@ from storage import layout
 from storage.file import Disk
 from storage.removal import Removals
 from storage.segment import Segment
+from storage.trust import Health
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
@@ -42,15 +43,18 @@ def _base_offset(segment: Segment) -> int:
 class SegmentList:
     """Owned by: event loop; `all` may be read by any thread."""
 
-    __slots__ = ("_disk", "_removals", "active", "all", "closed_bytes", "directory", "rolled")
+    __slots__ = ("_disk", "_removals", "active", "all", "closed_bytes", "directory", "health", "rolled")
 
-    def __init__(self, disk: Disk, directory: Path, segments: SegmentTuple, removals: Removals) -> None:
+    def __init__(
+        self, disk: Disk, directory: Path, segments: SegmentTuple, removals: Removals, health: Health
+    ) -> None:
         self._disk = disk
         self._removals = removals
         self.directory = directory
         self.all = segments
         self.active = segments[-1]
         self.closed_bytes = sum(segment.size_bytes for segment in segments[:-1])
+        self.health = health
         self.rolled: list[Segment] = []  # closed, but not yet known to be on disk
 
     def roll(self, base_offset: int, config: TopicConfig, jitter_ms: int, now_ms: int) -> None:
@@ -65,6 +69,7 @@ class SegmentList:
                 fresh.unlink()
             raise
         fresh.roll_jitter_ms = jitter_ms
+        fresh.health = self.health
         self.rolled.append(closed)
         if len(self.rolled) > MAX_PINNED:  # rolls outrun the flushes: descriptors must not run out
             self.rolled[-1 - MAX_PINNED].file.unpin()
@@ -92,6 +97,7 @@ class SegmentList:
             raise ValueError("the active segment is never replaced")
         fresh = [one.to_segment() for one in cleaned]
         for segment in reversed(fresh):
+            segment.health = self.health
             segment.rename(layout.SWAP_SUFFIX)
         first = self.all.index(present[0])
         self.closed_bytes += _total(fresh) - _total(present)

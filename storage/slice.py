@@ -7,7 +7,10 @@ before its place is known. Its end lies on a batch boundary: at the upper offset
 
 from __future__ import annotations
 
+import contextlib
+
 from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
+from protocol.errors import KafkaError
 from storage.batch_table import as_chunk, whole_batches
 from storage.file import Buffer, DataFile
 from storage.index import BrokenIndex, WouldBlock
@@ -58,6 +61,8 @@ class Slice:
         """It begins at `position` of `segment` and may reach to `end`, a batch boundary."""
         self._segment = segment
         self.position = position
+        if segment.damages:
+            end = segment.good_end(position, end)
         self._available = available = end - position
         limit = self._max_bytes
         if available > limit:
@@ -83,8 +88,9 @@ class Slice:
                     continue
                 end = segment.size_bytes
                 if number == last or self._segments[number + 1].base_offset > upper_offset:
-                    found = segment.locate(upper_offset, may_wait)
-                    end = end if found is None else found
+                    with contextlib.suppress(KafkaError):  # a damage there: `place` ends the slice before it
+                        found = segment.locate(upper_offset, may_wait)
+                        end = end if found is None else found
                 self.place(segment, position, max(position, end))
                 return True
         except WouldBlock:
@@ -101,17 +107,24 @@ class Slice:
         size = self.size_bytes
         if not size:
             return b""
+        trust = self._segment.trust
+        if trust is not None and not trust.covers(self.position, self.position + size):
+            return None
         data = self._segment.file.read_cached(size, self.position)
         if data is None or len(data) != size:
             return None
         return data if size == self._available else self._whole(data, False)
 
     def read(self) -> Buffer:
-        """The batches. May wait for the disk."""
+        """The batches, checked. May wait for the disk."""
         if not self.is_located:
             self.locate(True)
         if not self.size_bytes:
             return b""
+        if not self._segment.check_again(self.position, self.position + self.size_bytes):
+            self.locate(True)  # the place was found by something wrong
+            if not self.size_bytes:
+                return b""
         data = self._segment.file.read(self.size_bytes, self.position)
         if self.size_bytes == self._available:
             return data

@@ -86,10 +86,28 @@ class StoredBatches:
             next_offset = self._end_from(position)
         except (BrokenIndex, FileNotFoundError, KafkaError):
             self.rebuild_indexes()
-            _, position = self.offset_index.last()
-            with contextlib.suppress(KafkaError):  # damaged behind this; who reads it finds out
+            last_offset, position = self.offset_index.last()
+            try:
                 next_offset = self._end_from(position)
+            except KafkaError:  # damaged behind this; who reads it finds out
+                next_offset = last_offset + 1 if position else self.base_offset
         return next_offset
+
+    def has_whole_end(self) -> bool:
+        """Whether batches go on from the last index entry to the end of the file."""
+        try:
+            self._end_from(self.offset_index.last()[1])
+        except (BrokenIndex, FileNotFoundError, KafkaError):
+            return False
+        return True
+
+    def note_end(self, next_offset: int) -> None:
+        """Its last record, if it were readable, is the one before this offset."""
+        self._next_offset = next_offset
+
+    @property
+    def ends_damaged(self) -> bool:
+        return bool(self.damages) and self.damages[-1].end >= self.size_bytes
 
     def _end_from(self, position: int) -> int:
         next_offset = self.base_offset
@@ -189,6 +207,16 @@ class StoredBatches:
                 self.remember(offset, found)
                 return found
         return None
+
+    def position_behind(self, offset: int) -> int:
+        """As `position_of`, behind the damage when the offset is lost."""
+        try:
+            return self.position_of(offset)
+        except KafkaError:
+            for damage in self.damages:
+                if offset < damage.next_offset:
+                    return damage.end
+            raise
 
     def _floor(self, offset: int, may_wait: bool) -> int:
         """A batch start at or before that of `offset`; the stretch up to the next index entry is checked."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from protocol.batch import HEADER_BYTES, parse_header
 from protocol.errors import ErrorCode, KafkaError
 from storage.index import BrokenIndex
-from storage.integrity import NO_ANCHORS, Anchors, Damage, Place, stretch_is_intact, survey
+from storage.integrity import NO_ANCHORS, Anchors, Damage, Place, survey, walk_stretch
 
 if TYPE_CHECKING:
     from storage.leader_epochs import LeaderEpochs
@@ -36,9 +36,10 @@ class Health:
         self.epochs = epochs
         self.damaged_places = 0
 
-    def note(self, segment: StoredBatches, damages: tuple[Damage, ...]) -> None:
+    def note(self, segment: StoredBatches, damages: tuple[Damage, ...], cut_off: int = 0) -> None:
+        """Count damaged places that stay, and those that recovery has cut off."""
         with self._lock:
-            self.damaged_places += len(damages)
+            self.damaged_places += len(damages) + cut_off
         for damage in damages:
             logger.error(
                 "%s is damaged between %d and %d: offsets %d to %d are lost, all others can be read",
@@ -65,6 +66,13 @@ class Trust:
         limit = segment.limit_offset
         epochs = segment.health.epochs if segment.health is not None else None
         return cls(Place(segment.base_offset, size, segment.next_offset if limit is None else limit, epochs))
+
+    @classmethod
+    def surveyed(cls, segment: StoredBatches) -> Trust:
+        """Of a segment of which all is known."""
+        trust = cls.of(segment)
+        trust.is_surveyed = True
+        return trust
 
     def covers(self, position: int, end: int) -> bool:
         """Whether these bytes were checked, or the damage among them is known."""
@@ -110,8 +118,8 @@ class Trust:
             if header is None or header.last_offset - place.base_offset != anchors.stop_offset:
                 return None
             behind = header.base_offset
-        good = stretch_is_intact(segment.read_at, place, start, stop, behind, anchors)
-        return (start, stop) if good else None
+        walk = walk_stretch(segment.read_at, place, start, stop, behind, anchors)
+        return (start, stop) if walk.is_intact else None
 
     def _add(self, start: int, end: int) -> None:
         merged: list[tuple[int, int]] = []
@@ -130,8 +138,7 @@ class Trust:
             segment.trust = self
             if segment.health is not None:
                 segment.health.note(segment, found.damages)
-        if not segment.is_active:
-            segment.rebuild_indexes()
+        segment.rebuild_indexes()
         self.is_surveyed = True
 
 

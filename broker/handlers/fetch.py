@@ -27,7 +27,8 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from storage.log import Log, Slice
+    from storage.log import Log
+    from storage.slice import Slice
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,118 @@
+"""The producers of a log from its snapshots and batches (the file half of Kafka's `ProducerStateManager`).
+
+A snapshot says how things stood at an offset; the batches behind it are replayed. A damaged snapshot is
+removed, and an older one taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+import numpy
+
+from protocol.batch import parse_header
+from protocol.control import decode_marker
+from protocol.errors import KafkaError
+from protocol.records import decode_batch
+from storage import batch_table, layout
+from storage.file import Disk, read_whole, write_whole
+from storage.producer_state import ProducerStateManager, decode_snapshot
+from storage.segment import Segment
+from storage.types import AbortedTransaction
+
+logger = logging.getLogger(__name__)
+
+
+def replay(
+    producers: ProducerStateManager, data: bytes, table: batch_table.Table, from_offset: int = 0
+) -> list[AbortedTransaction]:
+    """Take note of the producers of these batches (positions in `data`); the aborted transactions among
+    them.
+    """
+    aborted = []
+    for column in numpy.flatnonzero(table[batch_table.PRODUCER_ID] >= 0):
+        header = parse_header(data, int(table[batch_table.POSITION, column]))
+        if header.base_offset < from_offset:
+            continue
+        if not header.is_control:
+            producers.update(header, header.base_offset)
+        elif header.record_count:
+            record = decode_batch(data, int(table[batch_table.POSITION, column]))[0]
+            marker = decode_marker(record.key, record.value)
+            if marker is not None:
+                entry = producers.update_marker(header, marker, header.base_offset)
+                if entry is not None:
+                    aborted.append(entry)
+    return aborted
+
+
+def load_producers(
+    disk: Disk,
+    directory: Path,
+    producers: ProducerStateManager,
+    segments: list[Segment],
+    end_offset: int,
+    now_ms: int,
+) -> None:
+    """The newest usable snapshot at or below `end_offset`, and the batches from there to `end_offset`."""
+    start = load_newest_snapshot(disk, directory, producers, end_offset, now_ms)
+    for segment in segments:
+        if segment.base_offset >= end_offset or start >= end_offset or segment.next_offset <= start:
+            continue
+        with contextlib.suppress(KafkaError):
+            for table in segment.good_tables(segment.position_behind(start)):
+                begin = int(table[batch_table.POSITION, 0])
+                end = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1])
+                table[batch_table.POSITION] -= begin
+                replay(producers, segment.read_at(begin, end - begin), table, start)
+
+
+def load_newest_snapshot(
+    disk: Disk, directory: Path, producers: ProducerStateManager, end_offset: int, now_ms: int
+) -> int:
+    """Load the newest snapshot that is whole and not beyond `end_offset`; its offset, 0 when there is
+    none.
+    """
+    for offset in sorted(snapshot_offsets(directory), reverse=True):
+        path = directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
+        if offset > end_offset:
+            continue
+        try:
+            states = decode_snapshot(read_whole(disk, path))
+        except ValueError as problem:
+            logger.warning("%s is damaged (%s) and removed", path, problem)
+            disk.unlink(path)
+            continue
+        producers.load(states, now_ms)
+        return offset
+    return 0
+
+
+def snapshot_offsets(directory: Path) -> list[int]:
+    files = (layout.parse_segment_file(path.name) for path in directory.iterdir())
+    return [
+        file.base_offset for file in files if file and file.kind == layout.SNAPSHOT_SUFFIX and not file.state
+    ]
+
+
+def take_snapshot(disk: Disk, directory: Path, producers: ProducerStateManager, offset: int) -> Path:
+    """Write the producers as they are at `offset`. Not synced here: a torn one is told by its checksum."""
+    path = directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
+    try:
+        write_whole(disk, path, producers.encode_snapshot(), is_durable=False)
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.unlink(path)
+        raise
+    return path
+
+
+def remove_stray_snapshots(disk: Disk, directory: Path, bases: set[int], end_offset: int) -> None:
+    """Keep the snapshots at segment bases and the newest one; none may lie beyond the log's end."""
+    offsets = sorted(snapshot_offsets(directory))
+    newest = max((offset for offset in offsets if offset <= end_offset), default=None)
+    for offset in offsets:
+        if offset > end_offset or (offset not in bases and offset != newest):
+            disk.unlink(directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX))
