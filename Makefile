@@ -21,7 +21,6 @@ setup: .venv/.ready ## .venv with everything, the kernels compiled into their ca
 	touch $@
 
 .venv/.ready: .venv/.installed $(shell grep -lr '^@kernel' --include=*.py cleaner protocol spark_connector storage)
-	find $(wildcard broker cleaner protocol spark_connector storage) -name '*.nb[ci]' -delete
 	$(BIN)/python -m compileall -q broker cleaner config protocol spark_connector storage
 	$(BIN)/kompakt kernels
 	$(BIN)/python -m spark_connector.warm_up

@@ -1,5 +1,5 @@
-"""Goal: kernels compile wherever they are installed. Method: a package directory and a home that nobody may
-write.
+"""Goal: kernels compile wherever they are installed, and again when anything they are made of has changed.
+Method: a package directory and a home that nobody may write; a package of two files, one of which is changed.
 """
 
 from __future__ import annotations
@@ -29,3 +29,64 @@ def test_a_kernel_compiles_where_no_cache_can_be_written(tmp_path: Path) -> None
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment)
     assert (done.stdout, done.returncode) == ("42\n", 0), done.stderr
+
+
+INNER = """
+from protocol.kernel import kernel
+FACTOR = {factor}
+
+@kernel
+def times(number):
+    return {expression}
+"""
+OUTER = """
+from inner import FACTOR, times
+from protocol.kernel import kernel
+
+@kernel
+def outer(number):
+    return times(number) + 1000 * FACTOR
+
+if __name__ != "__main__":
+    print(outer(7), sum(outer.stats.cache_hits.values()))
+"""
+
+
+def run_outer(directory: Path, *, cache: Path | None = None) -> str:
+    """What a new process gets from the kernel, and how often it found it compiled."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{directory}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    if cache is not None:
+        environment["XDG_CACHE_HOME"] = str(cache)
+    done = subprocess.run(
+        [sys.executable, "-c", "import outer"], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_change_in_another_file_makes_a_kernel_be_compiled_anew(tmp_path: Path) -> None:
+    """What a kernel calls, and the constants it takes from elsewhere, are compiled into it."""
+    (tmp_path / "outer.py").write_text(OUTER)
+    (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
+    assert run_outer(tmp_path) == "2014 0"
+    assert run_outer(tmp_path) == "2014 1"
+    (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="3 * number"))
+    assert run_outer(tmp_path) == "2021 0"
+    (tmp_path / "inner.py").write_text(INNER.format(factor=3, expression="3 * number"))
+    assert run_outer(tmp_path) == "3021 0"
+    assert run_outer(tmp_path) == "3021 1"
+
+
+def test_the_users_cache_serves_where_the_package_cannot_be_written(tmp_path: Path) -> None:
+    package, cache = tmp_path / "package", tmp_path / "cache"
+    package.mkdir()
+    (package / "outer.py").write_text(OUTER)
+    (package / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
+    (package / "__pycache__").write_bytes(b"")  # no directory: even root cannot write into it
+    assert run_outer(package, cache=cache) == "2014 0"
+    assert run_outer(package, cache=cache) == "2014 1"
+    assert list(cache.rglob("*.nbi"))
