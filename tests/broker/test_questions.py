@@ -354,3 +354,24 @@ async def test_a_time_is_found(asker: Asker) -> None:
     assert "newest" in (await asker.get(f"t/partitions/0/seek?time={at_ms + 1}", 404))["error"]
     for bad in ("", "?offset=1&time=2", "?offset=x", "?offset=-1", f"?time={2**63}"):
         await asker.get(f"t/partitions/0/seek{bad}", 400)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example:9644"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Host": "localhost:9644"}, 200),
+        ({"Host": "[::1]:9644"}, 200),
+        ({"Host": "192.168.7.7:9644"}, 200),
+    ],
+)
+async def test_a_web_page_cannot_read_answers(asker: Asker, headers: dict[str, str], status: int) -> None:
+    """DNS rebinding: a page's own name that comes to mean this machine does not make it this server."""
+    compacted(asker.world)
+    for path in ("explain", "history", "segments", "get?key=k", "partitions/0/seek?offset=0"):
+        got, answered, text = await asker.send("GET", f"/api/topics/t/{path}", **headers)
+        assert (got == 403) == (status == 403), text
+        assert "Access-Control-Allow-Origin" not in answered
