@@ -50,7 +50,8 @@ class ValueDecoder:
             self.types[SCHEMA_ID] = pyarrow.int32()
         if MALFORMED in shape.names:
             self.types[MALFORMED] = malformed
-        if shape.formats.value == "string" and "value" in shape.names:
+        self._is_text = shape.formats.value == "string" and "value" in shape.names
+        if self._is_text:
             self.types["value"] = pyarrow.string()
         self._parse: Callable[[Bytes, Longs, Bytes], list[pyarrow.Array]] = self._parse_json
         if shape.formats.value == "avro" and shape.fields:
@@ -68,7 +69,7 @@ class ValueDecoder:
         made: dict[str, pyarrow.Array] = {}
         if len(self._fields):
             made.update(zip(self._fields.names, self._parse(data, bodies, verdicts), strict=True))
-        if "value" in self.types:
+        if self._is_text:
             made["value"] = _column(data, bodies, pyarrow.string())
         if SCHEMA_ID in self.types:
             made[SCHEMA_ID] = pyarrow.array(ids, mask=ids == -1)
