@@ -88,6 +88,9 @@ class Producer:
         self._forgotten: set[TopicPartition] = set()
         self._renewed: set[TopicPartition] = set()
         self._confirmed: set[TopicPartition] = set()
+        # A broker takes any sequence from a producer that it does not know: were the first batch refused and
+        # the second written, the first could never be. So the first one travels alone.
+        self._unproven: set[TopicPartition] = set()
         self._identity = self._borrow()
         self.offsets: dict[TopicPartition, int] = {}  # the last one of each partition, where acks tell it
         self.written_bytes = 0
@@ -143,6 +146,8 @@ class Producer:
         identity = self._identity
         sequence = -1
         if self._options.is_idempotent:
+            if batch.topic_partition not in identity.sequences:
+                self._unproven.add(batch.topic_partition)
             sequence = identity.sequences.get(batch.topic_partition, 0)
             identity.sequences[batch.topic_partition] = (sequence + batch.record_count) & MAX_SEQUENCE
         batch.number(identity.producer_id, identity.producer_epoch, sequence)
@@ -173,7 +178,9 @@ class Producer:
 
     def _transmit(self, lane: Lane) -> None:
         """Send what waits in `lane` as one request."""
-        while len(lane.in_flight) >= self._options.max_in_flight:
+        while len(lane.in_flight) >= self._options.max_in_flight or (
+            lane.in_flight and not self._unproven.isdisjoint(lane.waiting)
+        ):
             self._settle(lane)
         if lane.connection is None:
             lane.connection = lane.stack.enter_context(self._cluster.connection(lane.address))
@@ -220,6 +227,7 @@ class Producer:
             elif found.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._count([batch])
                 self._confirmed.add(place)
+                self._unproven.discard(place)
                 if found.error_code == ErrorCode.NONE and found.base_offset >= 0:
                     self.offsets[place] = found.base_offset + batch.record_count - 1
             else:

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from protocol.batch import parse_header
 from protocol.codegen import decode
@@ -31,6 +31,7 @@ from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 
 NODE = 7
+CLOSE = object()  # in place of an answer
 REQUESTS = {1: FetchRequest, 2: ListOffsetsRequest, 3: MetadataRequest, 18: ApiVersionsRequest}
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
@@ -72,6 +73,8 @@ class FakeLog:
 class FakeBroker:
     """Owned by: the test; its handler threads only read what the test wrote."""
 
+    apis: ClassVar[dict[int, type[Any]]] = REQUESTS
+
     def __init__(self, logs: dict[TopicPartition, FakeLog]) -> None:
         self.logs = logs
         self.internal: set[str] = set()
@@ -103,7 +106,7 @@ class FakeBroker:
                 return ApiVersionsResponse(
                     api_keys=[
                         ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=99)
-                        for key in REQUESTS
+                        for key in self.apis
                     ]
                 )
             case MetadataRequest():
@@ -208,11 +211,16 @@ class _Handler(socketserver.BaseRequestHandler):
             with contextlib.suppress(OSError):
                 while (frame := self._frame()) is not None:
                     header, position = decode_request_header(frame)
-                    request = decode(REQUESTS[header.api_key], header.api_version, frame, position)
+                    request = decode(broker.apis[header.api_key], header.api_version, frame, position)
                     if broker.closes > 0 and not isinstance(request, ApiVersionsRequest):
                         broker.closes -= 1
                         return
-                    parts = encode_response(broker.answer(request), header.api_version, header.correlation_id)
+                    answer = broker.answer(request)
+                    if answer is None:
+                        continue
+                    if answer is CLOSE:
+                        return
+                    parts = encode_response(answer, header.api_version, header.correlation_id)
                     self.request.sendall(b"".join(parts))
         finally:
             self.server.open.discard(self.request)

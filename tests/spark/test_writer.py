@@ -1,0 +1,319 @@
+"""Goal: whatever happens on the way, every row is written once and in order, or the task says why not.
+
+Method: `write_rows` as a task calls it, against a leader with real sockets that keeps producer sequences as
+Kafka does and fails when told: error codes, connections cut before and after a write, batches too large,
+forgotten producer ids; in chosen cases and in random ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from protocol.batch import parse_header
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from spark_connector import producer
+from spark_connector.errors import ConnectorError
+from spark_connector.stream_writer import StreamWriter
+from spark_connector.write_options import check_columns, parse_write_options
+from spark_connector.writer import BatchWriter, Written, summary, write_rows
+from tests.spark.conftest import close_clusters
+from tests.spark.fake_leader import CLOSE_AFTER, CLOSE_BEFORE, FakeLeader
+from tests.waiting import wait_for
+
+BINARY, TEXT = BinaryType(), StringType()
+
+
+def schema_of(columns: dict[str, Any]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+KEYED = schema_of({"key": BINARY, "value": BINARY})
+
+
+@pytest.fixture
+def leader() -> Iterator[FakeLeader]:
+    made = FakeLeader()
+    producer._idle.clear()
+    yield made
+    close_clusters()
+    producer._idle.clear()
+    made.close()
+
+
+def options_of(leader: FakeLeader, **changed: str) -> dict[str, str]:
+    """Small batches, so that a few rows make several requests; names with a dot are written with `__`."""
+    given = {
+        "kafka.bootstrap.servers": leader.bootstrap,
+        "kafka.retry.backoff.ms": "1",
+        "kafka.retry.backoff.max.ms": "10",
+        "kafka.delivery.timeout.ms": "30000",
+        "kafka.batch.size": "400",
+        "kafka.max.request.size": "900",
+        "topic": "t",
+    }
+    return {**given, **{name.replace("__", "."): value for name, value in changed.items()}}
+
+
+def rows(count: int, first: int = 0) -> pyarrow.RecordBatch:
+    """Row number n goes to partition n % 2 and says so."""
+    numbers = range(first, first + count)
+    return pyarrow.RecordBatch.from_arrays(
+        [
+            pyarrow.array([b"value %05d" % number for number in numbers], pyarrow.binary()),
+            pyarrow.array([number % 2 for number in numbers], pyarrow.int32()),
+        ],
+        names=["value", "partition"],
+    )
+
+
+def write(leader: FakeLeader, *batches: pyarrow.RecordBatch, **changed: str) -> Written:
+    return write_rows(parse_write_options(options_of(leader, **changed)), iter(batches))
+
+
+def check_written(leader: FakeLeader, count: int) -> None:
+    for partition in range(2):
+        values = [record.value for record in leader.records(partition)]
+        assert values == [b"value %05d" % number for number in range(partition, count, 2)]
+
+
+def test_rows_arrive_in_order_and_are_counted(leader: FakeLeader) -> None:
+    done = write(leader, rows(300), rows(100, first=300))
+    check_written(leader, 400)
+    assert done.rows == 400
+    assert {place.partition: offset for place, offset in done.last_offsets.items()} == {0: 199, 1: 199}
+    assert done.bytes == sum(len(batch) for log in leader.logs.values() for batch in log.batches)
+    assert leader.produced > 10
+    assert "400 rows" in summary([done, None])
+
+
+@pytest.mark.parametrize("fault", [CLOSE_BEFORE, CLOSE_AFTER, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+@pytest.mark.parametrize("at", [0, 3, 9])
+def test_one_fault(leader: FakeLeader, fault: Any, at: int) -> None:
+    """An answer that was lost, a request that was, a leader that moved: with more on the way behind it."""
+    leader.faults.extend([None] * at + [fault])
+    write(leader, rows(400))
+    check_written(leader, 400)
+
+
+FAULTS = st.sampled_from(
+    [
+        None,
+        CLOSE_BEFORE,
+        CLOSE_AFTER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ]
+)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(FAULTS, max_size=25), st.integers(0, 300), st.sampled_from([150, 300, None]))
+def test_any_faults(faults: list[Any], count: int, largest: int | None) -> None:
+    leader = FakeLeader()
+    try:
+        leader.faults.extend(faults)
+        leader.largest_batch = largest
+        done = write(leader, rows(count))
+        check_written(leader, count)
+        assert done.rows == count
+    finally:
+        close_clusters()
+        leader.close()
+
+
+def test_a_batch_too_large_is_halved_and_the_next_ones_are_smaller(leader: FakeLeader) -> None:
+    """Without asking for the topic's max.message.bytes, which takes a right of its own."""
+    leader.largest_batch = 40_000
+    changed = {"kafka__batch__size": "100000", "kafka__max__request__size": "1000000"}
+    write(leader, *(rows(2000, first=first) for first in range(0, 40_000, 2000)), **changed)
+    check_written(leader, 40_000)
+    assert all(len(batch) <= 40_000 for log in leader.logs.values() for batch in log.batches)
+    assert leader.produced < 100
+
+
+def test_a_record_too_large_for_its_topic_names_its_row(leader: FakeLeader) -> None:
+    leader.largest_batch = 70
+    with pytest.raises(ConnectorError, match=r"MESSAGE_TOO_LARGE; rows 0 to 0 of the task"):
+        write(leader, rows(1))
+
+
+def test_records_that_the_broker_refuses_name_their_rows(leader: FakeLeader) -> None:
+    """Rows 10, 12 ... are in the batch of partition 0; its record 2 is row 14 of the task."""
+    leader.refused_records = [(2, "Compacted topic cannot accept message without key")]
+    expected = (
+        r"INVALID_RECORD; refused: row 14 of the task \(Compacted topic cannot accept message without key\)"
+    )
+    with pytest.raises(ConnectorError, match=expected):
+        write(leader, rows(10).slice(0, 0), rows(10, first=1).slice(9, 0), padded(10, rows(20, first=10)))
+
+
+def padded(count: int, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    """`batch` behind `count` rows for the other partition."""
+    before = pyarrow.RecordBatch.from_arrays(
+        [
+            pyarrow.array([b"value"] * count, pyarrow.binary()),
+            pyarrow.array([1] * count, pyarrow.int32()),
+        ],
+        names=["value", "partition"],
+    )
+    return pyarrow.Table.from_batches([before, batch]).combine_chunks().to_batches()[0]
+
+
+def test_a_producer_id_serves_the_next_task(leader: FakeLeader) -> None:
+    """One id for a worker, not one for a task: brokers remember each of them for a day."""
+    for first in (0, 100, 200):
+        write(leader, rows(100, first=first))
+    check_written(leader, 300)
+    assert leader.producer_ids == 1
+
+
+def test_a_forgotten_producer_id_is_replaced(leader: FakeLeader) -> None:
+    write(leader, rows(100))
+    leader.forget_producers()
+    write(leader, rows(100, first=100))
+    check_written(leader, 200)
+    assert leader.producer_ids == 2
+
+
+def test_a_task_that_failed_leaves_its_producer_id_behind(leader: FakeLeader) -> None:
+    leader.faults.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(ConnectorError, match=r"writing to t-[01]: TOPIC_AUTHORIZATION_FAILED"):
+        write(leader, rows(10))
+    write(leader, rows(10))
+    assert leader.producer_ids == 2
+    check_written(leader, 10)
+
+
+def test_lost_records_end_the_task(leader: FakeLeader) -> None:
+    """A gap behind batches that were acknowledged: only writing all rows again can fill it."""
+
+    def batches() -> Iterator[pyarrow.RecordBatch]:
+        yield rows(400)
+        leader.forget_producers()
+        yield rows(400, first=400)
+
+    with pytest.raises(ConnectorError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+        write_rows(parse_write_options(options_of(leader)), batches())
+
+
+def test_time_runs_out(leader: FakeLeader) -> None:
+    leader.faults.extend([ErrorCode.NOT_ENOUGH_REPLICAS] * 10_000)
+    expected = r"writing to t failed for 0.2 s \(kafka.delivery.timeout.ms\) at .*NOT_ENOUGH_REPLICAS"
+    with pytest.raises(ConnectorError, match=expected):
+        write(leader, rows(4), kafka__delivery__timeout__ms="200")
+
+
+@pytest.mark.parametrize("acks", ["1", "0"])
+def test_fewer_acks_mean_no_idempotence(leader: FakeLeader, acks: str) -> None:
+    """What nobody acknowledges is written a moment later."""
+    done = write(leader, rows(300), kafka__acks=acks)
+    assert done.rows == 300
+    wait_for(lambda: sum(len(leader.records(partition)) for partition in range(2)) == 300, "all records")
+    check_written(leader, 300)
+    assert leader.producer_ids == 0
+    assert bool(done.last_offsets) == (acks == "1")
+    batches = [batch for log in leader.logs.values() for batch in log.batches]
+    assert {parse_header(batch).producer_id for batch in batches} == {-1}
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_codecs(leader: FakeLeader, codec: str) -> None:
+    write(leader, rows(300), kafka__compression__type=codec)
+    check_written(leader, 300)
+    batches = [batch for log in leader.logs.values() for batch in log.batches]
+    assert {parse_header(batch).codec for batch in batches} == {Codec[codec.upper()]}
+
+
+def test_nothing_to_write_asks_nobody() -> None:
+    """Spark starts tasks for empty partitions; they need no broker."""
+    options = parse_write_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    assert write_rows(options, iter(())) == Written(0, 0, {})
+
+
+def test_a_missing_topic_names_a_row(leader: FakeLeader) -> None:
+    with pytest.raises(ConnectorError, match=r"row 0 of the task, column topic: .*absent"):
+        write(leader, rows(3), topic="absent")
+
+
+# --- planning
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"kafka__acks": "2"}, "kafka.acks must be all, 1 or 0, not 2"),
+        ({"kafka__compression__type": "brotli"}, "kafka.compression.type must be none, gzip"),
+        ({"kafka__acks": "1", "kafka__enable__idempotence": "true"}, "needs kafka.acks=all"),
+        ({"kafka__max__in__flight__requests__per__connection": "6"}, "at most 5 for an idempotent"),
+        ({"partitioner": "random"}, "partitioner must be murmur2 or crc32, not random"),
+        ({"partitoner": "crc32"}, "unknown option partitoner; did you mean partitioner"),
+        ({"kafka__value__serializer": "x"}, "kafka.value.serializer is not supported"),
+        ({"kafka__partitioner__class": "x"}, "use the option partitioner"),
+        ({"kafka__transactional__id": "x"}, "writes no transactions"),
+        ({"kafka__compression__zstd__level": "x", "kafka__compression__type": "zstd"}, "must be a number"),
+    ],
+)
+def test_options_are_refused_when_planned(changed: dict[str, str], message: str) -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+    given.update({name.replace("__", "."): value for name, value in changed.items()})
+    with pytest.raises(ConnectorError, match=message):
+        BatchWriter(given, KEYED, False)
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "message"),
+    [
+        (
+            {"value": BINARY, "offset": LongType(), "day": DateType()},
+            "t",
+            r"offset, day;.*drop\('offset', 'day'\)",
+        ),
+        ({"key": BINARY}, "t", "column value is needed"),
+        ({"value": IntegerType()}, "t", "column value must be binary or string, not int"),
+        ({"value": BINARY, "partition": LongType()}, "t", "column partition must be int, not bigint"),
+        (
+            {"value": BINARY, "headers": ArrayType(TEXT)},
+            "t",
+            "column headers must be array<struct<key:string,",
+        ),
+        ({"value": BINARY}, None, "neither a column topic nor an option topic"),
+    ],
+)
+def test_columns_are_refused_when_planned(columns: dict[str, Any], topic: str | None, message: str) -> None:
+    with pytest.raises(ConnectorError, match=message):
+        check_columns(schema_of(columns), topic)
+
+
+def test_all_columns_there_are() -> None:
+    pair = StructType([StructField("key", TEXT), StructField("value", BINARY)])
+    every = {"key": TEXT, "value": TEXT, "topic": TEXT, "partition": IntegerType()}
+    check_columns(schema_of({**every, "timestamp": TimestampType(), "headers": ArrayType(pair)}), None)
+    check_columns(schema_of({"Value": TEXT, "KEY": BINARY}), "t")
+
+
+def test_overwrite_is_refused_and_a_complete_stream_is_not() -> None:
+    """Spark's own sink takes output mode complete as well, and appends its rows."""
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+    with pytest.raises(ConnectorError, match="cannot be overwritten, only appended to"):
+        BatchWriter(given, KEYED, True)
+    make: Callable[..., Any] = StreamWriter
+    assert make(given, KEYED)
