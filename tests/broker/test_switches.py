@@ -103,6 +103,7 @@ async def test_w12_an_empty_segment_is_never_closed(world: World) -> None:
 
 
 async def test_w12_off_is_the_default_as_in_kafka(world: World) -> None:
+    """T21: only an append closes a segment that is too old; an idle partition is never compacted."""
     world.topic()
     client = await world.connect()
     await world.produce(client, world.batch((b"a", b"1")))

@@ -188,6 +188,21 @@ def test_w8_the_highest_version_or_timestamp_stays_where_the_topic_says_so(
         assert kept == [(b"k", 1, b"9"), (b"other", 3, b""), (b"end", 4, b"")]
 
 
+def test_w12_t77_a_silent_topic_is_compacted_to_the_end_where_it_says_so(
+    client: Client, broker: BrokerProcess, topic: str
+) -> None:
+    """Opt-ins of kompakt's: nobody writes any more, and yet the last segment is closed and cleaned, and its
+    tombstone goes. Kafka would wait for the next record.
+    """
+    settings = {
+        "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0",
+        "segment.idle.ms": "100", "compaction.expired.tombstones.enable": "true",
+    }  # fmt: skip
+    client.create_topic(topic, 1, settings)
+    client.produce(topic, [Sent(b"a", b"1", 0), Sent(b"a", None, 0), Sent(b"b", b"1", 0)])
+    wait_for(lambda: [record.key for record in read_all(client, topic)] == [b"b"], "the tombstone to go")
+
+
 DELETIONS: list[dict[bytes, bytes | None]] = [
     {b"a": b"1", b"b": b"1"},
     {b"a": None},
@@ -199,7 +214,9 @@ DELETIONS: list[dict[bytes, bytes | None]] = [
 def test_s65_s66_a_tombstone_removes_older_values_and_stays_for_readers(
     client: Client, broker: BrokerProcess, topic: str
 ) -> None:
-    """Within delete.retention.ms, a day here, a reader from the start still meets the marker."""
+    """Within delete.retention.ms, a day here, a reader from the start still meets the marker, with its own
+    time, although its batch bears the delete horizon instead (T82).
+    """
     client.create_topic(topic, 1, COMPACTED)
     rounds(client, topic, DELETIONS)
     wait_until_compacted(broker, topic, 0, 4)
