@@ -298,7 +298,10 @@ class TopicRegistry:
             raise
         finally:
             del self._growing[topic.name]
-        self._put(topic)
+        # The broker's settings, which are the topic's defaults, may have changed meanwhile.
+        grown = replace(topic, config=self._resolve(topic.name, topic.overrides))
+        self._put(grown)
+        self._configure_logs(grown)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Who asked for it may be gone; then nobody else looks at how it ended."""

@@ -109,19 +109,21 @@ class Worker:
 
 
 class CleanerPool:
-    """Owned by: one thread at a time that may wait; not the logs' owner, which the workers may be waiting
+    """Owned by: any thread that may wait, under lock; not the logs' owner, which the workers may be waiting
     for.
     """
 
     def __init__(self, manager: CleanerManager) -> None:
         self._manager = manager
         self._workers: list[Worker] = []
+        self._lock = threading.Lock()  # a stop of the broker waits for new settings, or prevents them
         self.is_running = False
 
     def start(self) -> None:
         """Begin cleaning; `BufferTooSmall` when the configured memory does not hold a single key (T30)."""
         self._manager.check_memory()
-        self._start_workers()
+        with self._lock:
+            self._start_workers()
 
     def _start_workers(self) -> None:
         count = self._manager.config.log_cleaner_threads
@@ -131,9 +133,13 @@ class CleanerPool:
             worker.thread.start()
 
     def stop(self) -> None:
-        """Return when no cleaning runs any more."""
+        """Return when no cleaning runs any more, nor will by new settings."""
+        with self._lock:
+            self.is_running = False
+            self._stop_workers()
+
+    def _stop_workers(self) -> None:
         workers, self._workers = self._workers, []
-        self.is_running = False
         for worker in workers:
             worker.request_stop()
         for worker in workers:
@@ -150,18 +156,19 @@ class CleanerPool:
 
         A limit of I/O and a pause take effect at once; sizes need new threads.
         """
-        old = self._manager.config
-        if self.is_running:
-            check_threads(old.log_cleaner_threads, config.log_cleaner_threads)
-        self._manager.config = config
-        self._manager.throttle.set_rate(config.log_cleaner_io_max_bytes_per_second)
-        if not self.is_running:
-            return
-        if any(getattr(old, name) != getattr(config, name) for name in NEEDS_NEW_THREADS):
-            self.stop()
-            self._start_workers()
-        else:
-            self.wake()
+        with self._lock:
+            old = self._manager.config
+            if self.is_running:
+                check_threads(old.log_cleaner_threads, config.log_cleaner_threads)
+            self._manager.config = config
+            self._manager.throttle.set_rate(config.log_cleaner_io_max_bytes_per_second)
+            if not self.is_running:
+                return
+            if any(getattr(old, name) != getattr(config, name) for name in NEEDS_NEW_THREADS):
+                self._stop_workers()
+                self._start_workers()
+            else:
+                self.wake()
 
 
 NEEDS_NEW_THREADS = (

@@ -187,6 +187,7 @@ class LogManager:
         self._now_ms = now_ms
         self._checkpointing = threading.Lock()
         self._deleted: list[Path] = []
+        self._deleted_in: set[Path] = set()  # where a rename was made since the start
         self._unopened: set[TopicPartition] = set()
         self._limits = LogLimits(
             producer_expiration_ms=config.producer_id_expiration_ms,
@@ -367,11 +368,14 @@ class LogManager:
         self.directory_of(log).log_count -= 1
         path = log.mark_deleted()
         self._deleted.append(path)
+        self._deleted_in.add(path.parent)
         log.abandon()
 
     def sync_deleted(self) -> None:
-        """On a thread: what was deleted so far stays deleted, whatever another disk forgets of it."""
-        for parent in {path.parent for path in tuple(self._deleted)}:
+        """On a thread: what was deleted so far stays deleted, whatever another disk forgets of it. Also what
+        `remove_deleted` is at work on in this moment, or has removed without having come to its own sync.
+        """
+        for parent in tuple(self._deleted_in):
             self._disk.sync_directory(parent)
 
     def remove_deleted(self) -> int:
@@ -418,12 +422,12 @@ class LogManager:
         with ThreadPoolExecutor(CLOSING_THREADS, "close") as pool:  # they wait for the disk: together
             closed = list(pool.map(self._close_log, logs))
         unclean = {log.directory.parent for log, is_closed in zip(logs, closed, strict=True) if not is_closed}
-        unclean |= {
-            directory.path
-            for directory in self.directories
-            if not directory.was_clean and not self._unopened.isdisjoint(directory.partitions())
-        }
         try:
+            unclean |= {
+                directory.path
+                for directory in self.directories
+                if not directory.was_clean and not self._unopened.isdisjoint(directory.partitions())
+            }
             self.checkpoint()
             for directory in self.directories:
                 if directory.path not in unclean:

@@ -99,8 +99,8 @@ class OffsetsStore:
         }
         async with self._creation:
             if self._broker.topics.get(OFFSETS_TOPIC) is None:
-                self._broker.topics.create(OFFSETS_TOPIC, config.offsets_topic_num_partitions, overrides)
-            await self._broker.topics.flushed()
+                count = config.offsets_topic_num_partitions
+                await self._broker.topics.create_durably(OFFSETS_TOPIC, count, overrides)
 
     def append(self, group_id: str, records: Sequence[KeyValue]) -> Written:
         """Append to the group's partition. Raises when nothing was appended."""

@@ -425,3 +425,22 @@ async def test_a_partition_that_cannot_be_opened_is_offline_and_kept(
     await world.restart()
     client = await world.connect()
     assert await world.values(client) == [b"v"]
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_the_brokers_settings_change_while_a_topic_grows(world: World, is_new: bool) -> None:
+    """The new partitions, and the topic, follow what holds at the end, not what held at the beginning."""
+    topics = world.broker.topics
+    if not is_new:
+        world.topic("t", 1)
+    growing = asyncio.ensure_future(
+        topics.create_durably("t", 20, {}) if is_new else topics.add_partitions("t", 20)
+    )
+    await until(lambda: TopicPartition("t", 3) in world.broker.partitions)
+    assert TopicPartition("t", 19) not in world.broker.partitions
+    topics.set_broker_overrides(False, {"log.segment.bytes": "2000000"})
+    await growing
+    topic = topics.get("t")
+    assert topic is not None
+    configs = [topic.config, *(world.broker.partitions[one].log.config for one in topic.partitions())]
+    assert {config.segment_bytes for config in configs} == {2_000_000}

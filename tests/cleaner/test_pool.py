@@ -151,3 +151,33 @@ def test_t122_a_topic_is_deleted_while_it_is_cleaned(make: Make) -> None:
     aborting.join(60)
     assert not aborting.is_alive()
     assert house.checkpoints() == {}
+
+
+def test_settings_that_come_during_a_stop_start_no_thread(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that stops closes its logs next: no cleaning may begin then."""
+    _, pool = make(log_cleaner_threads=1)
+    pool.start()
+    stopping, may_go_on = threading.Event(), threading.Event()
+    stop_workers = pool._stop_workers
+
+    def slowly() -> None:
+        stopping.set()
+        assert may_go_on.wait(30)
+        stop_workers()
+
+    monkeypatch.setattr(pool, "_stop_workers", slowly)
+    config = dataclasses.replace(pool._manager.config, log_cleaner_threads=2)
+    reconfiguring = threading.Thread(target=pool.reconfigure, args=(config,))
+    reconfiguring.start()
+    assert stopping.wait(30)
+    ending = threading.Thread(target=pool.stop)
+    ending.start()
+    may_go_on.set()
+    reconfiguring.join(30)
+    ending.join(30)
+    assert not pool.is_running
+    assert pool._workers == []
+    pool.reconfigure(dataclasses.replace(config, log_cleaner_threads=4))
+    assert pool._workers == []

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -166,3 +168,37 @@ def test_a_start_on_a_full_disk_serves_what_is_there(make_log: MakeLog, is_clean
     assert opened.high_watermark == 11
     log.restart()
     assert log.offsets() == list(range(11))
+
+
+def test_a_deletion_is_synced_while_another_turn_removes_it(start: Start) -> None:
+    """`remove_deleted` has taken the directory off the list but has synced nothing yet."""
+
+    class Watched(FaultyDisk):
+        synced: ClassVar[list[Path]] = []
+
+        def remove_tree(self, path: Path) -> None:
+            self.synced.clear()
+            manager.sync_deleted()
+            assert self.synced == [path.parent]
+            super().remove_tree(path)
+
+        def sync_directory(self, path: Path) -> None:
+            self.synced.append(path)
+            super().sync_directory(path)
+
+    manager = start(Watched())
+    create(manager, 1)
+    manager.delete(next(iter(manager.logs)))
+    assert manager.remove_deleted() == 1
+
+
+def test_a_data_directory_that_was_removed_under_a_broker_is_no_traceback_at_the_end(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = start()
+    create(manager, 3)
+    for directory in manager.directories:
+        shutil.rmtree(directory.path)
+    manager.close()
+    assert "could not be" in caplog.text
+    manager.directories[0].path.mkdir(exist_ok=True)  # for the fixture, which ends it again

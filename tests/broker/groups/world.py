@@ -106,9 +106,10 @@ class Topics:
     def get(self, name: str) -> SimpleNamespace | None:
         return self.created.get(name)
 
-    async def flushed(self) -> None:
+    async def create_durably(self, name: str, partitions: int, overrides: Mapping[str, str]) -> None:
         if self.refusal is not None:
             raise self.refusal
+        self.create(name, partitions, overrides)
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> None:
         self.created[name] = SimpleNamespace(partition_count=partitions, overrides=dict(overrides))
