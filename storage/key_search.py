@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from storage.log import Log
     from storage.segment import Segment
 
-STRIDE_BYTES = 4 << 20
+FIRST_STRIDE_BYTES = 256 << 10
+LARGEST_STRIDE_BYTES = 4 << 20
 ATTEMPTS = 3
 MOST_VERSIONS = 10_000
 
@@ -92,9 +93,10 @@ def _may_hold(segment: Segment, value: int) -> bool:
 
 def _versions(log: Log, segment: Segment, key: Bytes, found: KeySearch) -> Iterator[Record]:
     """The records with the key in one segment, the last first."""
-    end = segment.size_bytes
+    end, stride = segment.size_bytes, FIRST_STRIDE_BYTES
     while end > 0:
-        begin = _batch_start(segment, end - STRIDE_BYTES)
+        begin = _batch_start(segment, end - stride)
+        stride = min(2 * stride, LARGEST_STRIDE_BYTES)
         data = segment.read_at(begin, end - begin)
         found.bytes_read += len(data)
         yield from _in_chunk(log, segment, data, begin, key)
