@@ -65,7 +65,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._sizes = TopicSizes()
         self._latest: Found | None = None
         self._fixed_end: Found | None = None
-        self._last_batch_s: float | None = None
+        # Spark's own source, too, lets the first trigger of a run go without waiting.
+        self._last_batch_s = float("-inf")
         self._initial: Found | None = None
         self._group: GroupCommitter | None = None
         if options.commit_group is not None:
@@ -103,14 +104,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._commit(begin)
         latest = self._look_up(begin) if self._fixed_end is None else dict(self._fixed_end)
         self._latest = latest
-        if latest == begin:
-            return start
         if isinstance(limit, ReadAllAvailable):
-            return to_json_object(latest)
+            return start if latest == begin else to_json_object(latest)
         begin = self._with_new_partitions(begin, latest)
         if self._should_wait(begin, latest):
             return start
         self._last_batch_s = time.monotonic()
+        if latest == begin:
+            return start  # as it was written, to the character
         if self._options.max_offsets_per_trigger is not None:
             latest = limit_offsets(begin, latest, self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
@@ -202,8 +203,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         minimum = self._options.min_offsets_per_trigger
         if minimum is None or self._fixed_end is not None or total_backlog(begin, latest) >= minimum:
             return False
-        if self._last_batch_s is None:
-            self._last_batch_s = time.monotonic()
         return time.monotonic() - self._last_batch_s < self._options.max_trigger_delay_ms / 1000
 
     def _lose(self, what: str) -> None:

@@ -89,15 +89,25 @@ def test_a_trigger_is_limited(start_broker: Start) -> None:
 
 
 def test_a_trigger_waits_for_enough(start_broker: Start) -> None:
+    """The first trigger of a run does not wait, be there anything or nothing, as in Spark's own source."""
     broker = start_broker(logs_of([batch(0, 3)]))
     start = {"t": {"0": 0}}
     reader = stream(broker, minOffsetsPerTrigger="4", maxTriggerDelay="1h")
     assert reader.getDefaultReadLimit() == ReadMinRows(4)
-    assert reader.latestOffset(start, ReadMinRows(4)) == start
-    broker.logs[TopicPartition("t", 0)].batches.append(batch(3))
-    assert reader.latestOffset(start, ReadMinRows(4)) == {"t": {"0": 4}}
+    first = reader.latestOffset(start, ReadMinRows(4))
+    assert first == {"t": {"0": 3}}
+    broker.logs[TopicPartition("t", 0)].batches.append(batch(3, 3))
+    assert reader.latestOffset(first, ReadMinRows(4)) == first
+    broker.logs[TopicPartition("t", 0)].batches.append(batch(6))
+    assert reader.latestOffset(first, ReadMinRows(4)) == {"t": {"0": 7}}
     impatient = stream(broker, minOffsetsPerTrigger="40", maxTriggerDelay="0")
-    assert impatient.latestOffset(start, ReadMinRows(40)) == {"t": {"0": 4}}
+    for begin in (start, first):
+        assert impatient.latestOffset(begin, ReadMinRows(40)) == {"t": {"0": 7}}
+    late = stream(broker, minOffsetsPerTrigger="4", maxTriggerDelay="1h")
+    end = {"t": {"0": 7}}
+    assert late.latestOffset(end, ReadMinRows(4)) == end
+    broker.logs[TopicPartition("t", 0)].batches.append(batch(7))
+    assert late.latestOffset(end, ReadMinRows(4)) == end
 
 
 def test_available_now_has_a_fixed_end(start_broker: Start) -> None:
