@@ -36,6 +36,9 @@ transaction's marker stays until nothing of its transaction is left, then gets a
 and is dropped after that. An abort marker keeps its entry in the transaction index as long as a batch of
 the transaction is left (`transactions.py`).
 
+Versions. A topic may ask for the record with the highest timestamp or header version instead of the last
+(`compaction.strategy`); then the map is filled by `versions.py`, in which the clean part may win as well.
+
 Keys are compared by a 128-bit keyed hash and not byte by byte, as in Kafka. Two of n keys are taken for one
 another with probability n*n / 2**129 (for a billion keys: 1 in 10**21), and the hash's secret key keeps
 anybody from making such a pair on purpose.

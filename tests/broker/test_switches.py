@@ -193,10 +193,9 @@ async def test_t77_by_default_they_wait_for_the_next_cleaning_as_in_kafka(world:
 
 async def test_t77_dirt_below_the_ratio_goes_along(world: World) -> None:
     await cleaned_with_a_tombstone(world, "true")
-    world.broker.topics.set_overrides(
-        "t",
-        {**world.broker.topics.get("t").overrides, "min.cleanable.dirty.ratio": "1"},  # type: ignore[union-attr]
-    )
+    topic = world.broker.topics.get("t")
+    assert topic is not None
+    world.broker.topics.set_overrides("t", {**topic.overrides, "min.cleanable.dirty.ratio": "1"})
     client = await world.connect()
     await world.produce(client, world.batch((b"b", b"2")))
     log_of(world).roll(world.clock.now_ms())
