@@ -400,3 +400,6 @@ def _of_right_epoch(batches: Table, epochs: LeaderEpochs | None) -> Any:
 def compile_kernels() -> None:
     """Call each kernel once, so that its compiled form lies in the cache."""
     find_candidate(as_chunk(bytes(HEADER_BYTES)), 0, 0, 1)
+    table = numpy.zeros((batch_table.TABLE_ROWS, 1), numpy.int64)
+    table[SIZE_BYTES] = HEADER_BYTES
+    _count_intact(bytes(HEADER_BYTES), table)

@@ -52,8 +52,12 @@ def first_at_or_after(
     for segment in segments:
         if segment.max_timestamp < timestamp_ms:
             continue
-        offset = max(segment.time_index.floor(timestamp_ms)[1], start_offset)
-        found = _first_in(segment, timestamp_ms, segment.offset_index.floor(offset)[1], start_offset)
+        floor = segment.time_index.floor(timestamp_ms)
+        if not segment.time_entry_holds(*floor):
+            segment.rebuild_indexes()
+            floor = segment.time_index.floor(timestamp_ms)
+        offset = max(floor[1], start_offset)
+        found = _first_in(segment, timestamp_ms, segment.floor(offset), start_offset)
         if found is not None:
             return found
     return None

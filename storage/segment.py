@@ -158,7 +158,8 @@ class Segment(StoredBatches):
     def _read_largest(self) -> tuple[int, int]:
         with contextlib.suppress(BrokenIndex, FileNotFoundError):
             largest = self.time_index.last()
-            if (largest[0] >= 0) == (self.size_bytes > 0):  # else the final entry, always forced, was lost
+            is_final = (largest[0] >= 0) == (self.size_bytes > 0)  # it is always forced, but may be lost
+            if is_final and self.time_entry_holds(*largest):
                 return largest
         self.rebuild_indexes()
         return self.time_index.last()

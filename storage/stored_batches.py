@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy
 
+from protocol.batch import HEADER_BYTES, parse_header
 from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table
 from storage.batch_table import COMPLETE, CUT, NOT_FOUND, as_chunk, find_batch, read_table
@@ -196,7 +197,7 @@ class StoredBatches:
         hint = self.hints.get(offset)
         if hint is not None:
             return hint if hint < self.size_bytes else None
-        position = self._floor(offset, may_wait)
+        position = self.floor(offset, may_wait)
         while position < self.size_bytes:
             begin, limit = self._skip_damage(position)
             for damage in self.damages if begin != position else ():
@@ -218,7 +219,7 @@ class StoredBatches:
                     return damage.end
             raise
 
-    def _floor(self, offset: int, may_wait: bool) -> int:
+    def floor(self, offset: int, may_wait: bool = True) -> int:
         """A batch start at or before that of `offset`; the stretch up to the next index entry is checked."""
         try:
             position = self.offset_index.floor(offset, may_wait)[1]
@@ -254,6 +255,17 @@ class StoredBatches:
                 )
             position += int(size)
         return None, position
+
+    def time_entry_holds(self, timestamp: int, offset: int) -> bool:
+        """Whether an entry of the time index is what the batch it speaks of says; of our own it is."""
+        if self.limit_offset is None or timestamp < 0:
+            return True
+        try:
+            position = self.locate(offset)
+        except KafkaError:
+            return False
+        head = b"" if position is None else self.file.read(HEADER_BYTES, position)
+        return len(head) == HEADER_BYTES and parse_header(head).max_timestamp == timestamp
 
     def remember(self, offset: int, position: int) -> None:
         """Where to go on for a reader that asks for `offset` next."""

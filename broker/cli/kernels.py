@@ -13,9 +13,9 @@ def kernels() -> None:
     from cleaner import warm_up as cleaner_kernels
     from protocol import records as record_kernels
     from storage import batch_table as storage_kernels
-    from storage import statistics_kernels
+    from storage import integrity, statistics_kernels
 
     started = time.monotonic()
-    for room in (record_kernels, storage_kernels, statistics_kernels, cleaner_kernels):
+    for room in (record_kernels, storage_kernels, integrity, statistics_kernels, cleaner_kernels):
         room.compile_kernels()
     print(f"the kernels are compiled; that took {time.monotonic() - started:.1f} s")

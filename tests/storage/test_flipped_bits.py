@@ -77,19 +77,19 @@ class Damaged:
             builder.log.close()
         else:
             builder.log.abandon()
-        self._attic = attic
+        self.attic = attic
         shutil.copytree(builder.directory, attic)
 
     def batches(self) -> Iterator[tuple[str, int, int, range]]:
         """(file, position, size, offsets) of every batch."""
-        for path in sorted(self._attic.glob("*.log")):
+        for path in sorted(self.attic.glob("*.log")):
             for position, header in iterate_headers(path.read_bytes()):
                 yield path.name, position, header.size_bytes, range(header.base_offset, header.next_offset)
 
     def open_with(self, name: str, bit: int) -> Log:
         self.builder.log.abandon()
         shutil.rmtree(self.builder.directory)
-        shutil.copytree(self._attic, self.builder.directory)
+        shutil.copytree(self.attic, self.builder.directory)
         flip(self.builder.directory / name, bit)
         return self.builder.open(is_clean=self.is_clean)
 
@@ -134,6 +134,31 @@ def test_a_bit_of_every_part_of_a_batch(
         return [8 * (position + byte) + chance.randrange(8) for byte in some]
 
     check_flips(make_log, tmp_path / "attic", codec, is_clean, bits_of)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "checkpoint", ".metadata"])
+def test_every_byte_of_the_small_files(make_log: MakeLog, tmp_path: Path, suffix: str) -> None:
+    """After a clean stop: made anew, or not needed; never a wrong record, end, or time."""
+    builder = make_log(index_interval_bytes=1)
+    three_segments(builder, Codec.NONE)
+    damaged = Damaged(builder, tmp_path / "attic", is_clean=True)
+    times = [NOW_MS + number * 10 + batch for number in range(3) for batch in range(3)]
+    log = builder.open(is_clean=True)
+    by_time = [log.offset_for_timestamp(time) for time in times]
+    newest = log.max_timestamp_offset()
+    chance = random.Random(suffix)
+    for path in sorted(damaged.attic.glob("*" + suffix)):
+        for byte in range(path.stat().st_size):
+            bit = 8 * byte + chance.randrange(8)
+            log = damaged.open_with(path.name, bit)
+            where = f"bit {bit} of {path.name}"
+            assert (log.log_end_offset, log.log_start_offset) == (18, 0), where
+            found = [log.offset_for_timestamp(time) for time in times]
+            assert [one and one[:2] for one in found] == [one and one[:2] for one in by_time], where
+            largest = log.max_timestamp_offset()
+            assert largest and newest and largest[:2] == newest[:2], where
+            assert consume(log) == (damaged.whole, []), where
+            assert log.health.damaged_places == 0, where
 
 
 @pytest.mark.slow
