@@ -73,10 +73,9 @@ def get(
         looked = sum(one["segments"] - one["segments_ruled_out"] for one in answer["partitions"])
         segments = sum(one["segments"] for one in answer["partitions"])
         where = f"{topic}-{answer['partitions'][0]['partition']}" if partitioner != "all" else topic
+        rest = ", the key filters rule out the others" if looked < segments else ""
         raise fail(
-            f"no record of {where} has the key {key}; read {looked} of {segments} segments, the key filters "
-            f"rule out the others",
-            REFUSED,
+            f"no record of {where} has the key {key}; read {looked} of {segments} segments{rest}", REFUSED
         )
 
 
