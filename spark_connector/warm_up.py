@@ -6,25 +6,47 @@ Set-up runs it once, so that no query's first task waits for a compiler.
 from __future__ import annotations
 
 import numpy
+from pyspark.sql.types import LongType, StructField, StructType
 
 from protocol.compression import Codec
 from protocol.records import as_array, encode_batch
 from spark_connector import kernels
 from spark_connector.columns import ARROW_TYPES, ColumnBuilder
+from spark_connector.formats import Formats
+from spark_connector.key_set import (
+    ENTRY_BYTES,
+    FIRST_SLOTS,
+    SECRET,
+    KeySet,
+    Part,
+    forget_others,
+    hash_rows,
+    hashes_of,
+)
 from spark_connector.offsets import TopicPartition
 from spark_connector.shape import Shape
+from spark_connector.values import ValueDecoder
 
 
 def main() -> None:
-    """Send one small batch the way of all others."""
-    records = [(0, b"key", None, [("header", b"value")])]
+    """Send one small batch the way of all others: as columns, as a table's key, as JSON."""
+    records = [(0, b"key", b'{"id": 1}', [("header", b"value")])]
     data = as_array(encode_batch(records, codec=Codec.NONE))
     table = numpy.empty((1, kernels.BATCH_FIELDS), numpy.int64)
     kernels.scan_batches(data, 0, table)
-    (made,) = ColumnBuilder(Shape.of(list(ARROW_TYPES)), TopicPartition("warm-up", 0)).build(
-        data, table, 0, 1
-    )
+    builder = ColumnBuilder(Shape.of(list(ARROW_TYPES)), TopicPartition("warm-up", 0))
+    (made,) = builder.build(data, table, 0, 1)
     assert made.num_rows == 1
+    for located in builder.locate(data, table, 0, 1):
+        hashes = hashes_of([b"key"])
+        hash_rows(data, located.rows, SECRET, hashes)
+        forget_others(hashes, hashes_of([b"key"]))
+        assert KeySet(FIRST_SLOTS * ENTRY_BYTES, Part(0, 0, 1)).add(hashes).tolist() == [1]
+        fields = StructType([StructField("id", LongType())])
+        (ids,) = (
+            ValueDecoder(Shape(("id",), fields, Formats(value="json"))).decode(data, located.rows).values()
+        )
+        assert ids.to_pylist() == [1]
 
 
 if __name__ == "__main__":
