@@ -17,12 +17,13 @@ _CODE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ \S+ +\S*libllvm\S*")
 
 
 def load_kernels() -> None:
-    """The kernels of produce, fetch and recovery."""
+    """The kernels of produce, fetch and recovery; behind them the collector works again (`serve`)."""
     from protocol import records
     from storage import batch_table
 
     records.compile_kernels()
     batch_table.compile_kernels()
+    gc.enable()
 
 
 def load_cleaner_kernels() -> None:

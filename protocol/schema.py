@@ -256,7 +256,22 @@ def _dataclass(cls: type[Any]) -> tuple[type[Any], tuple[Field, ...]]:
         fields.append(declared)
         default = field(default_factory=list) if declared.default == () else declared.default
         setattr(cls, name, default)
-    return dataclass(slots=True)(cls), tuple(fields)
+    # What dataclass would write for each of the many classes takes a good part of every start.
+    cls.__doc__ = cls.__doc__ or cls.__name__
+    for name, method in (("__eq__", _is_equal), ("__repr__", _shown), ("__hash__", None)):
+        setattr(cls, name, method)
+    return dataclass(slots=True, eq=False, repr=False)(cls), tuple(fields)
+
+
+def _is_equal(self: Any, other: Any) -> bool:
+    """`==` of two messages: of the same class, with equal fields."""
+    return other.__class__ is self.__class__ and all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+
+def _shown(self: Any) -> str:
+    """`repr` of a message, as dataclasses have it."""
+    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+    return f"{self.__class__.__qualname__}({values})"
 
 
 def _message(kind: str, key: int, versions: str, flexible: str, advertised: str | None) -> Any:

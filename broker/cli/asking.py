@@ -5,16 +5,16 @@ What goes wrong is one line and an exit status: 2 when no broker can be asked, 1
 
 from __future__ import annotations
 
-import http.client
 import json
 import sys
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlencode
 
 import typer
+
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
 
 BAD_USAGE = 2
 REFUSED = 1
@@ -40,8 +40,8 @@ def fail(message: str, status: int) -> typer.Exit:
 def topic_path(topic: str, rest: str, **query: object) -> str:
     """The path of a question about `topic`; parameters that are None are left out."""
     given = {name: value for name, value in query.items() if value is not None}
-    suffix = f"?{urllib.parse.urlencode(given)}" if given else ""
-    return f"/api/topics/{urllib.parse.quote(topic, safe='')}/{rest}{suffix}"
+    suffix = f"?{urlencode(given)}" if given else ""
+    return f"/api/topics/{quote(topic, safe='')}/{rest}{suffix}"
 
 
 def ask(
@@ -51,6 +51,10 @@ def ask(
     on_progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """GET, or POST `body`; the answer. With `on_progress` it comes as lines, of which the last counts."""
+    import http.client  # here, because they are long to load, and `serve` has no use for them
+    import urllib.error
+    import urllib.request
+
     headers = {"Accept": LINES if on_progress is not None else "application/json"}
     data = None
     if body is not None:
@@ -72,7 +76,7 @@ def ask(
     return last
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
+def _reason(error: HTTPError) -> str:
     try:
         return str(json.loads(error.read())["error"])
     except (ValueError, KeyError, TypeError):

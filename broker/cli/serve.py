@@ -6,6 +6,7 @@ winning. What is wrong with them is one line each, and exit status 2.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -71,6 +72,7 @@ def serve(
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(LOG_FORMAT))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    gc.disable()  # until the kernels are loaded: a start makes much, and nothing that could be collected
     from broker.run import run  # the broker's parts are loaded only once the settings are good
 
     raise typer.Exit(run(loaded))

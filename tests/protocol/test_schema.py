@@ -101,6 +101,16 @@ def test_no_versions_hold_none() -> None:
     assert not any(NO_VERSIONS.has(version) for version in range(0x8000))
 
 
+def test_messages_are_equal_by_value_and_show_themselves() -> None:
+    one, other = Everything.Inner(number=3, text="t"), Everything.Inner(number=3, text="t")
+    assert one == other
+    assert one != Everything.Inner(number=4, text="t")
+    assert Everything.Hint() != Everything.Inner(), "of another class"
+    assert repr(one) == "Everything.Inner(number=3, text='t')"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+
+
 def test_every_field_has_its_default() -> None:
     empty = Everything()
     assert (empty.tiny, empty.flag, empty.large, empty.name) == (0, False, -1, "")
