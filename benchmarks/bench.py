@@ -17,6 +17,8 @@ from benchmarks.systems import System, make_systems
 from tests.kafka.tools import Tools
 
 NEVER = str(2**63 - 1)
+# Shipped defaults, but that deleted topics give their disk back soon.
+SETTINGS = {"log.segment.delete.delay.ms": "1000"}
 # Whose broker a side is, and what its topics are given.
 SIDES: dict[str, tuple[str, dict[str, str]]] = {
     KOMPAKT: (KOMPAKT, {}),
@@ -111,7 +113,8 @@ class Bench:
                 system.close()
 
     def _make(self, settings: Mapping[str, str]) -> list[System]:
-        return make_systems(self._directory / f"pair-{next(self._numbers)}", self.tools, self._only, settings)
+        directory = self._directory / f"pair-{next(self._numbers)}"
+        return make_systems(directory, self.tools, self._only, {**SETTINGS, **settings})
 
     def sides(self, names: Sequence[str], systems: Sequence[System]) -> list[Side]:
         """Those of `names` whose broker is measured."""

@@ -139,7 +139,7 @@ def make_systems(
 ) -> list[System]:
     """Both systems (or the one named), not started, with their data under `directory`."""
     systems = []
-    settings = {**SETTINGS, **(settings or {})}
+    settings = SETTINGS if settings is None else settings
     if only in (None, KOMPAKT):
         data = directory / "kompakt" / "data"
         data.parent.mkdir(parents=True, exist_ok=True)

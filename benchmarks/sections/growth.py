@@ -46,6 +46,13 @@ def drop_from_cache(directory: Path) -> None:
             os.close(descriptor)
 
 
+def fill(side: Side, topic: str, batches: Iterator[bytes]) -> int:
+    """Send all; the offset of the last batch. One record more, with acks=all, makes them all readable."""
+    last = wire.send_batches(side.system.port, topic, batches, 16)
+    wire.round_trips(side.system.port, topic, wire.ACKS_ALL, 0, 1, VALUE_BYTES)
+    return last
+
+
 def replay(bench: Bench) -> None:
     """p99 of one-record produces while somebody reads 2 GiB from the disk, against the quiet before."""
     batch = filler(BATCH_BYTES)
@@ -100,9 +107,7 @@ def _by_bytes(bench: Bench, side: Side) -> None:
     ends = []
     for topic, size in (("small", SMALL_LOG_BYTES), ("large", large)):
         side.create_topic(topic, settings=KEPT)
-        ends.append(
-            wire.send_batches(side.system.port, topic, (batch for _ in range(size // len(batch))), 16)
-        )
+        ends.append(fill(side, topic, (batch for _ in range(size // len(batch)))))
         drop_from_cache(side.system.data / f"{topic}-0")
     _compare(bench, side, f"{large / 1e9:.0f} GB against 10 MB", ("small", "large"), ends)
 
@@ -113,7 +118,7 @@ def _by_segments(bench: Bench, side: Side) -> None:
     ends = []
     for topic, segments in (("few", FEW_SEGMENTS), ("many", many)):
         side.create_topic(topic, settings={**KEPT, "segment.ms": str(SEGMENT_MS)})
-        ends.append(wire.send_batches(side.system.port, topic, _ageing(segments)))
+        ends.append(fill(side, topic, _ageing(segments)))
         found = len(list((side.system.data / f"{topic}-0").glob("*.log")))
         if found < segments:
             raise RuntimeError(f"{topic} has {found} segments, not {segments}")

@@ -31,7 +31,7 @@ def restart(bench: Bench) -> None:
     """2,000 partitions with 5 GiB in all, stopped cleanly."""
     partitions = max(PARTITIONS // 10, int(PARTITIONS * min(1.0, bench.size.heaviness)))
     total = int(RESTARTED_GIB * bench.size.heaviness * GIB)
-    batches = max(1, total // partitions // LARGE_BATCH_BYTES)
+    batches = -(-total // partitions // LARGE_BATCH_BYTES)
     batch = filler(total // partitions // batches)
     case = f"{partitions} partitions, {total / GIB:.1f} GiB"
     with bench.fresh() as systems:
