@@ -265,7 +265,9 @@ def _dataclass(cls: type[Any]) -> tuple[type[Any], tuple[Field, ...]]:
 
 def _is_equal(self: Any, other: Any) -> bool:
     """`==` of two messages: of the same class, with equal fields."""
-    return other.__class__ is self.__class__ and all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+    return other.__class__ is self.__class__ and all(
+        getattr(self, name) == getattr(other, name) for name in self.__slots__
+    )
 
 
 def _shown(self: Any) -> str:
