@@ -436,7 +436,7 @@ class CleanedLog(RuleBasedStateMachine):
 
 
 def run(examples: int, steps: int) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         CleanedLog,
         settings=settings(
             max_examples=examples,

@@ -10,6 +10,7 @@ steps it met. Every few rounds the second kill comes while the first is still be
 from __future__ import annotations
 
 import collections
+import functools
 import random
 import threading
 import time
@@ -92,7 +93,7 @@ def test_kill_during_cleaning_loses_no_last_value(tmp_path: Path) -> None:
     number = twice = 0
     for round_number in range(KILLS):
         writer = Writer(broker.bootstrap, number)
-        wait_for(lambda writer=writer: writer.acknowledged, "the first acknowledgement")
+        wait_for(functools.partial(len, writer.acknowledged), "the first acknowledgement")
         left = kill_in_a_cleaning(broker, dice)
         met.update(left or {"nothing"})
         writer.finish()
