@@ -36,6 +36,8 @@ from storage.statistics_kernels import (
     BLOCK_BITS,
     BLOCK_BYTES,
     BROKEN,
+    CHECKED_BYTES,
+    CRC_TABLE,
     DONE,
     HASHES,
     KEYED,
@@ -53,6 +55,7 @@ from storage.statistics_kernels import (
     fold,
     hash_key,
     is_in_block,
+    seal_blocks,
 )
 
 logger = logging.getLogger(__name__)
@@ -68,7 +71,6 @@ BUILD_BITS_PER_KEY = 12
 COUNTED_SPAN = 1 << 22
 """offsets of a segment from which on its records are counted first: a cleaned one has few in a wide span"""
 FIRST_READ_BYTES = 8192
-CHECKED_BYTES = BLOCK_BYTES - 4
 MAX_RANK = 64 - SKETCH_BITS + 1
 
 _building = threading.Lock()  # one at a time: memory, and no two writers of one file
@@ -320,11 +322,8 @@ class _Count:
     def finish(self) -> tuple[SegmentStatistics, bytes]:
         keys = min(estimate(self._sketch), int(self._tally[KEYED]))
         level = min(self._level, _level_for(keys, MIN_BITS_PER_KEY))
-        blocks = fold(self._blocks, self._level - level).reshape(-1, BLOCK_BYTES)
-        for block in blocks:
-            block[CHECKED_BYTES:] = numpy.frombuffer(
-                crc32c.crc32c(block[:CHECKED_BYTES].tobytes()).to_bytes(4, "big"), numpy.uint8
-            )
+        blocks = fold(self._blocks, self._level - level)
+        seal_blocks(blocks, CRC_TABLE)
         (_, first_checksum), (last_position, last_checksum) = self._ends or [(0, 0), (0, 0)]
         statistics = SegmentStatistics(
             self._segment.base_offset, self._next_offset, self._segment.size_bytes, last_position,

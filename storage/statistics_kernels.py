@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import crc32c
 import numpy
 
 from protocol.kernel import kernel
@@ -44,7 +45,13 @@ SKETCH_REGISTERS = 1 << SKETCH_BITS
 BLOCK_BYTES = 64
 BLOCK_BITS = 480
 """of a block; its last four bytes are their checksum"""
+CHECKED_BYTES = BLOCK_BYTES - 4
 HASHES = 7
+
+# The checksum is linear, so that those of single bytes give the table of its polynomial.
+CRC_TABLE = numpy.array(
+    [crc32c.crc32c(bytes([byte])) ^ crc32c.crc32c(bytes(1)) for byte in range(256)], numpy.int64
+)
 
 CODEC_MASK = 7
 LOG_APPEND_TIME = 0x08
@@ -260,6 +267,18 @@ def fold(blocks: Any, folds: int) -> Any:
 
 
 @kernel
+def seal_blocks(blocks: Any, crc_table: Longs) -> None:
+    """Write the checksum (CRC-32C, big-endian) of each block's bits behind them."""
+    for start in range(0, blocks.size, BLOCK_BYTES):
+        checksum = 0xFFFFFFFF
+        for index in range(start, start + CHECKED_BYTES):
+            checksum = crc_table[(checksum ^ blocks[index]) & 0xFF] ^ (checksum >> 8)
+        checksum ^= 0xFFFFFFFF
+        for index in range(4):
+            blocks[start + CHECKED_BYTES + index] = (checksum >> (24 - 8 * index)) & 0xFF
+
+
+@kernel
 def same_key(data: Bytes, position: int, key: Bytes) -> bool:
     same = 0
     while same < key.size and data[position + same] == key[same]:
@@ -309,6 +328,8 @@ def compile_kernels() -> None:
     count_section(section, 0, section.size, 1, 0, NO_TIMESTAMP, sketch, blocks, 1, tally)
     value = numpy.uint64(hash_key(section, 0, section.size))
     block_of(value, 1)
-    is_in_block(as_chunk(fold(blocks, 1).tobytes()), value)
+    folded = fold(blocks, 1)
+    seal_blocks(folded, CRC_TABLE)
+    is_in_block(as_chunk(folded.tobytes()), value)
     batches_with_key(chunk, table, section, numpy.zeros(1, numpy.uint8))
     holds_key(section, 0, section.size, 1, section)
