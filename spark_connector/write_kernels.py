@@ -75,37 +75,37 @@ def put_varint(output: Bytes, at: Any, number: int) -> Any:
 
 
 @unchecked_kernel
+def put_field(arena: Bytes, at: Any, field: tuple[Bytes, int, int]) -> Any:
+    """Write a key or value, (data, start, size), with its size before it; the position behind it."""
+    data, start, size = field
+    at = put_varint(arena, at, size)
+    if size > 0:
+        copy_block(arena, position_at(at), data, start, size)
+        at += U64(size)
+    return at
+
+
+@unchecked_kernel
 def put_record(
     arena: Bytes,
     position: int,
     body_bytes: int,
     timestamp_delta: int,
     offset_delta: int,
-    keys: Bytes,
-    key: int,
-    key_bytes: int,
-    values: Bytes,
-    value: int,
-    value_bytes: int,
-    headers: Bytes,
-    header: int,
-    header_bytes: int,
+    key: tuple[Bytes, int, int],
+    value: tuple[Bytes, int, int],
+    headers: tuple[Bytes, int, int],
 ) -> None:
     """Write one record at `position`. The caller has seen that all of it fits and where it comes from."""
     at = put_varint(arena, U64(position), body_bytes)
     arena[at] = 0
     at = put_varint(arena, at + U64(1), timestamp_delta)
     at = put_varint(arena, at, offset_delta)
-    at = put_varint(arena, at, key_bytes)
-    if key_bytes > 0:
-        copy_block(arena, position_at(at), keys, key, key_bytes)
-        at += U64(key_bytes)
-    at = put_varint(arena, at, value_bytes)
-    if value_bytes > 0:
-        copy_block(arena, position_at(at), values, value, value_bytes)
-        at += U64(value_bytes)
-    if header_bytes > 0:
-        copy_block(arena, position_at(at), headers, header, header_bytes)
+    at = put_field(arena, at, key)
+    at = put_field(arena, at, value)
+    data, start, size = headers
+    if size > 0:
+        copy_block(arena, position_at(at), data, start, size)
     else:
         arena[at] = 0
 
@@ -126,23 +126,37 @@ def sized(size: int) -> int:
 
 
 @kernel
+def note_record(slots: Longs, number: int, size: int, timestamp: int) -> None:
+    """Count a record of `size` bytes that was written to a slot."""
+    slots[number, POSITION] += size
+    slots[number, COUNT] += 1
+    if slots[number, COUNT] == 1:
+        slots[number, BASE_TIMESTAMP] = timestamp
+        slots[number, MAX_TIMESTAMP] = timestamp
+    elif timestamp > slots[number, MAX_TIMESTAMP]:
+        slots[number, MAX_TIMESTAMP] = timestamp
+
+
+@kernel
+def note_keyless(topics: Longs, topic: int, size: int) -> None:
+    """Count a record without key; the next partition has its turn when this one has had enough."""
+    topics[topic, KEYLESS_LEFT] -= size
+    if topics[topic, KEYLESS_LEFT] <= 0:
+        topics[topic, KEYLESS_PARTITION] = (topics[topic, KEYLESS_PARTITION] + 1) % topics[topic, PARTITIONS]
+        topics[topic, KEYLESS_LEFT] = KEYLESS_BYTES
+
+
+@kernel
 def encode_rows(
     first: int,
     count: int,
     partitioner: int,
     now_ms: int,
-    keys: Bytes,
-    key_ends: Ints,
-    key_valid: Bytes,
-    values: Bytes,
-    value_ends: Ints,
-    value_valid: Bytes,
-    headers: Bytes,
-    header_ends: Longs,
-    timestamps: Longs,
-    timestamp_valid: Bytes,
-    chosen: Ints,
-    chosen_valid: Bytes,
+    keys: tuple[Bytes, Ints, Bytes],
+    values: tuple[Bytes, Ints, Bytes],
+    headers: tuple[Bytes, Longs],
+    timestamps: tuple[Longs, Bytes],
+    chosen: tuple[Ints, Bytes],
     row_topics: Ints,
     topics: Longs,
     slots: Longs,
@@ -152,79 +166,54 @@ def encode_rows(
 ) -> tuple[int, int, int, int]:
     """Write rows first ... count - 1: (row where it stopped, why, slot or partition, bytes of the record).
 
-    Columns as Arrow has them; `*_valid` are bytes, 0 for null, none at all for a column without nulls. Empty
-    arrays stand for columns that are not there: no key, no headers, `now_ms`, a partition by key, and the
-    first topic for all. `numbers` (a row for each slot) keeps which row became which record of the batch.
+    Columns as Arrow has them, with a byte a row for validity, none at all without nulls. Empty arrays stand
+    for columns that are not there: no key, no headers, `now_ms`, a partition by key, the first topic for all.
+    `numbers` (a row for each slot) keeps which row became which record of the batch.
     """
     for row in range(first, count):
         topic: Any = numpy.int64(row_topics[row]) if row_topics.size > 0 else 0
         if topic < 0:
             return row, NO_TOPIC, 0, 0
-        key, key_bytes = field_of(key_ends, key_valid, row)
-        value, value_bytes = field_of(value_ends, value_valid, row)
-        if key < 0 or key_bytes > keys.size - key or value < 0 or value_bytes > values.size - value:
-            return row, BAD_COLUMN, 0, 0
+        key, key_bytes = field_of(keys[1], keys[2], row)
+        value, value_bytes = field_of(values[1], values[2], row)
         header, header_bytes = 0, 0
-        if header_ends.size > 0:
-            header, header_bytes = header_ends[row], header_ends[row + 1] - header_ends[row]
-            if header < 0 or header_bytes > headers.size - header:
-                return row, BAD_COLUMN, 0, 0
+        if headers[1].size > 0:
+            header, header_bytes = headers[1][row], headers[1][row + 1] - headers[1][row]
+        if min(key, value, header) < 0 or key_bytes > keys[0].size - key:
+            return row, BAD_COLUMN, 0, 0
+        if value_bytes > values[0].size - value or header_bytes > headers[0].size - header:
+            return row, BAD_COLUMN, 0, 0
         timestamp = now_ms
-        if timestamps.size > 0 and (timestamp_valid.size == 0 or timestamp_valid[row] != 0):
-            timestamp = timestamps[row] // MICROSECONDS
+        if timestamps[0].size > 0 and (timestamps[1].size == 0 or timestamps[1][row] != 0):
+            timestamp = timestamps[0][row] // MICROSECONDS
             if timestamp < 0:
                 return row, BAD_TIMESTAMP, 0, 0
         partitions = topics[topic, PARTITIONS]
-        partition: Any = -1
-        if chosen.size > 0 and (chosen_valid.size == 0 or chosen_valid[row] != 0):
-            partition = numpy.int64(chosen[row])
+        if chosen[0].size > 0 and (chosen[1].size == 0 or chosen[1][row] != 0):
+            partition: Any = numpy.int64(chosen[0][row])
             if partition < 0 or partition >= partitions:
                 return row, BAD_PARTITION, partition, partitions
         else:
-            partition = partition_of(partitioner, keys, key, key_bytes, partitions)
+            partition = partition_of(partitioner, keys[0], key, key_bytes, partitions)
         keyless = partition < 0
-        if keyless:
-            partition = topics[topic, KEYLESS_PARTITION]
-        number = topics[topic, FIRST_SLOT] + partition
-        records = slots[number, COUNT]
+        number = topics[topic, FIRST_SLOT] + (topics[topic, KEYLESS_PARTITION] if keyless else partition)
+        records, position = slots[number, COUNT], slots[number, POSITION]
         delta = timestamp - slots[number, BASE_TIMESTAMP] if records > 0 else 0
         body = 1 + varint_bytes(delta) + varint_bytes(records) + sized(key_bytes) + sized(value_bytes)
         body += max(header_bytes, 1)
         size = body + varint_bytes(body)
-        position = slots[number, POSITION]
         if size > slots[number, END] - position or records >= numbers.shape[1]:
             return row, FULL, number, size
         if position < 0 or slots[number, END] > arena.size:
             return row, BAD_COLUMN, 0, 0
+        from_key, from_value = (keys[0], key, key_bytes), (values[0], value, value_bytes)
         put_record(
-            arena,
-            position,
-            body,
-            delta,
-            records,
-            keys,
-            key,
-            key_bytes,
-            values,
-            value,
-            value_bytes,
-            headers,
-            header,
-            header_bytes,
+            arena, position, body, delta, records, from_key, from_value, (headers[0], header, header_bytes)
         )
         numbers[number, records] = first_number + row
-        slots[number, POSITION] = position + size
-        slots[number, COUNT] = records + 1
-        if records == 0:
-            slots[number, BASE_TIMESTAMP] = timestamp
-            slots[number, MAX_TIMESTAMP] = timestamp
-        elif timestamp > slots[number, MAX_TIMESTAMP]:
-            slots[number, MAX_TIMESTAMP] = timestamp
+        note_record(slots, number, size, timestamp)
         if keyless:
-            topics[topic, KEYLESS_LEFT] -= size
-            if topics[topic, KEYLESS_LEFT] <= 0:
-                topics[topic, KEYLESS_PARTITION] = (partition + 1) % partitions
-                topics[topic, KEYLESS_LEFT] = KEYLESS_BYTES
+            note_keyless(topics, topic, size)
     return count, DONE, 0, 0
 
 
@@ -285,14 +274,8 @@ def write_row_headers(
             value, value_bytes = field_of(value_ends, value_valid, pair)
             if key < 0 or key_bytes > keys.size - key or value < 0 or value_bytes > values.size - value:
                 return False
-            at = put_varint(output, at, key_bytes)
-            if key_bytes > 0:
-                copy_block(output, position_at(at), keys, key, key_bytes)
-                at += U64(key_bytes)
-            at = put_varint(output, at, value_bytes)
-            if value_bytes > 0:
-                copy_block(output, position_at(at), values, value, value_bytes)
-                at += U64(value_bytes)
+            at = put_field(output, at, (keys, key, key_bytes))
+            at = put_field(output, at, (values, value, value_bytes))
     return True
 
 

@@ -16,6 +16,7 @@ from protocol.compression import CODEC_NAMES
 from spark_connector import options
 from spark_connector.errors import ConnectorError
 from spark_connector.options import ClientSettings
+from spark_connector.write_option_table import NAMES
 
 logger = logging.getLogger("kompakt.spark")
 
@@ -27,7 +28,6 @@ WRITABLE = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "timestamp": ("timestamp",),
 }
-NAMES = {"topic": "topic", "partitioner": "partitioner", "includeheaders": "includeHeaders"}
 REJECTED = {
     "kafka.key.serializer": "keys are binary or string columns; cast them in the query",
     "kafka.value.serializer": "values are binary or string columns; cast them in the query",

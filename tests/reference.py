@@ -19,12 +19,14 @@ from config.broker import BrokerConfig
 from config.definition import Row, Type, rows_of
 from config.harmless import HARMLESS
 from config.topic import TopicConfig
+from spark_connector import option_table, write_option_table
 
 REFERENCE = Path(__file__).resolve().parent.parent / "REFERENCE.md"
 HEAD = """\
 # Reference
 
-Every API, configuration key, metric and command. Made from the code by `make docs`; a test compares.
+Every API, configuration key, metric, command and option of the Spark source. Made from the code
+by `make docs`; a test compares.
 """
 
 
@@ -117,9 +119,16 @@ def _commands() -> Iterator[Sequence[str]]:
         )
 
 
+def _options(rows: Sequence[option_table.OptionRow]) -> Iterator[Sequence[str]]:
+    for row in rows:
+        yield f"`{row.name}`", row.default, row.where, row.words
+
+
 def render() -> str:
     """The whole document."""
     key_headings = ("key", "type", "default", "range", "dynamic", "also known as, or taken from", "meaning")
+    option_headings = ("option", "default", "batch, stream", "meaning")
+    writes = (*write_option_table.ROWS, *write_option_table.KAFKA_ROWS)
     harmless = ((f"`{name}`", reason) for name, reason in sorted(HARMLESS.items()))
     sections = [
         HEAD,
@@ -130,6 +139,10 @@ def render() -> str:
         "## Keys of Kafka that are taken and do nothing\n\n" + _table(("key", "why"), harmless),
         "## Metrics\n\nScrape `/metrics`.\n\n"
         + _table(("name", "kind", "label", "of", "meaning"), _metrics()),
+        '## Options of a Spark read\n\n`spark.read` and `spark.readStream` with `format("kompakt")`.\n\n'
+        + _table(option_headings, _options(option_table.ROWS)),
+        '## Options of a Spark write\n\n`df.write` and `df.writeStream` with `format("kompakt")`.\n\n'
+        + _table(option_headings, _options(writes)),
     ]
     return "\n".join(sections)
 

@@ -1,0 +1,181 @@
+"""Goal: lag tools see a stream: what it has finished stands in its consumer group, the last batch included.
+
+Method: the committer against a leader that refuses at first; streams from a real broker, ended and started
+again, with the group's offsets read by confluent-kafka's admin client, as tools do.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+
+import pyspark_kompakt
+from protocol.errors import ErrorCode
+from spark_connector import commits
+from spark_connector.commits import GroupCommitter, OffsetCommitListener
+from spark_connector.errors import ConnectorError
+from spark_connector.offsets import TopicPartition
+from spark_connector.options import parse_client_settings, parse_options
+from spark_connector.stream import StreamReader
+from tests.spark.conftest import close_clusters, options_for
+from tests.spark.fake_leader import FakeLeader
+from tests.spark.test_spark import create_topic, produce
+from tests.waiting import wait_for
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def leader() -> Iterator[FakeLeader]:
+    made = FakeLeader()
+    yield made
+    close_clusters()
+    made.close()
+
+
+def committer_for(leader: FakeLeader) -> GroupCommitter:
+    return GroupCommitter(parse_client_settings(options_for(leader)), "g")
+
+
+def test_commits_are_sent_once_and_tried_again(leader: FakeLeader) -> None:
+    leader.commit_errors.extend([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+    committer = committer_for(leader)
+    assert committer.commit({T0: 5, T1: 7})
+    assert committer.commit({T0: 5, T1: 7})
+    assert committer.commit({})
+    assert leader.committed == [("g", {T0: 5, T1: 7})]
+    leader.closes = 1
+    assert committer.commit({T0: 6, T1: 7})
+    assert leader.committed[1:] == [("g", {T0: 6, T1: 7})]
+
+
+def test_a_commit_that_fails_is_a_warning(
+    leader: FakeLeader, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query goes on, its position being its checkpoint; the next commit is tried."""
+    monkeypatch.setattr(commits, "COMMIT_LIMIT_MS", 100)
+    leader.commit_errors.extend([ErrorCode.GROUP_AUTHORIZATION_FAILED])
+    committer = committer_for(leader)
+    assert not committer.commit({T0: 5})
+    assert "GROUP_AUTHORIZATION_FAILED; the next commit catches up" in caplog.text
+    assert committer.commit({T0: 5})
+    assert leader.committed == [("g", {T0: 5})]
+
+
+def test_the_reader_commits_what_the_next_plan_starts_from(leader: FakeLeader) -> None:
+    """Not the start of a new query: it has read nothing yet."""
+    options = options_for(leader, groupId="g", commitOffsets="true", startingOffsets="earliest")
+    parsed = parse_options(options)
+    reader = StreamReader(parsed, parsed.columns)
+    start = reader.initialOffset()
+    limit = reader.getDefaultReadLimit()
+    reader.latestOffset(start, limit)
+    assert leader.committed == []
+    for log in leader.logs.values():
+        log.high_watermark = 9
+    reader.latestOffset({"t": {"0": 4, "1": 2}}, limit)
+    reader.commit({"t": {"0": 4, "1": 2}})
+    assert leader.committed == [("g", {T0: 4, T1: 2})]
+    again = StreamReader(parsed, parsed.columns)
+    again.latestOffset({"t": {"0": 9, "1": 9}}, limit)
+    assert leader.committed[1:] == [("g", {T0: 9, T1: 9})]
+
+
+def test_a_group_is_needed() -> None:
+    fake = SimpleNamespace(bootstrap="127.0.0.1:1")
+    with pytest.raises(ConnectorError, match="commitOffsets=true needs the option groupId"):
+        parse_options(options_for(fake, commitOffsets="true"))
+    with pytest.raises(ConnectorError, match="commit_offsets needs the option groupId"):
+        pyspark_kompakt.commit_offsets(None, options_for(fake))
+
+
+def progress_of(name: str, *ends: str | None) -> Any:
+    sources = [SimpleNamespace(endOffset=end) for end in ends]
+    return SimpleNamespace(progress=SimpleNamespace(name=name, sources=sources))
+
+
+def test_the_listener_takes_kafka_sources_of_the_query_it_is_for(leader: FakeLeader) -> None:
+    listener = OffsetCommitListener(committer_for(leader), "mine")
+    listener.onQueryProgress(progress_of("other", '{"t":{"0":1}}'))
+    listener.onQueryProgress(
+        progress_of("mine", '{"t":{"0":5}}', '{"t":{"1":6}}', "17", '{"logOffset":3}', None)
+    )
+    assert leader.committed == [("g", {T0: 5, T1: 6})]
+
+
+# --- with Spark and a broker
+
+
+def lag_of(bootstrap: str, topic: str, group: str) -> dict[int, int]:
+    """As kafka-consumer-groups shows it: log end minus committed offset, by partition."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    request = confluent_kafka.ConsumerGroupTopicPartitions(group)
+    (answer,) = admin.list_consumer_group_offsets([request]).values()
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "watermarks"})
+    found = {}
+    for place in answer.result(30).topic_partitions:
+        assert place.topic == topic
+        found[place.partition] = consumer.get_watermark_offsets(place, 30)[1] - place.offset
+    consumer.close()
+    return found
+
+
+@pytest.fixture
+def run(spark: Any, kompakt_broker: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Run a stream over what there is, from its checkpoint on."""
+
+    def start(topic: str, name: str, **options: str) -> Any:
+        source = spark.readStream.format("kompakt").option("subscribe", topic)
+        source = source.option("kafka.bootstrap.servers", kompakt_broker.bootstrap)
+        frame = source.options(startingOffsets="earliest", maxOffsetsPerTrigger="60", **options).load()
+        sink = frame.writeStream.format("noop").queryName(name)
+        sink = sink.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True)
+        query = sink.start()
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+        return query
+
+    return start
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_available_now_commits_its_last_batch(run: Callable[..., Any], kompakt_broker: Any) -> None:
+    """And a query without the option, started again with it, catches up with what it had read before."""
+    bootstrap, group = kompakt_broker.bootstrap, f"g-{uuid.uuid4().hex}"
+    topic = create_topic(bootstrap)
+    produce(bootstrap, topic, 150)
+    run(topic, "first")
+    assert lag_of(bootstrap, topic, group) == {}
+    run(topic, "first", groupId=group, commitOffsets="true")
+    assert lag_of(bootstrap, topic, group) == {0: 0, 1: 0, 2: 0}
+    produce(bootstrap, topic, 30, first=150)
+    assert lag_of(bootstrap, topic, group) == {0: 10, 1: 10, 2: 10}
+    run(topic, "first", groupId=group, commitOffsets="true")
+    assert lag_of(bootstrap, topic, group) == {0: 0, 1: 0, 2: 0}
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_listener_commits_as_batches_end(
+    spark: Any, run: Callable[..., Any], kompakt_broker: Any
+) -> None:
+    bootstrap, group = kompakt_broker.bootstrap, f"g-{uuid.uuid4().hex}"
+    topic = create_topic(bootstrap)
+    produce(bootstrap, topic, 90)
+    options = {"kafka.bootstrap.servers": bootstrap, "groupId": group}
+    listener = pyspark_kompakt.commit_offsets(spark, options, query_name="heard")
+    try:
+        run(topic, "heard")
+        wait_for(lambda: lag_of(bootstrap, topic, group) == {0: 0, 1: 0, 2: 0}, "the last batch's event")
+    finally:
+        spark.streams.removeListener(listener)
