@@ -13,6 +13,13 @@ record.
     columns.py   batch tables -> Arrow columns; kernels.py does the walking and copying
     reader.py    batch reads; stream.py: micro-batches
 
+    write_options.py   options and columns of a writer
+    write_columns.py   Arrow columns -> flat arrays; write_kernels.py encodes rows, partitioners.py places keys
+    encoder.py         a slot for each partition, sealed into a record batch when it is full
+    producer.py        requests on the way, sequences, whatever has to be sent again
+    writer.py          batch writes; stream_writer.py: micro-batches
+    commits.py         finished micro-batches into a consumer group
+
 What Spark's driver side imports (source, options, offsets, planning) loads neither numpy, numba nor pyarrow.
 Nothing but `protocol/` is imported of this project: executors carry no broker.
 """

@@ -6,12 +6,14 @@ Set-up runs it once, so that no query's first task waits for a compiler.
 from __future__ import annotations
 
 import numpy
+import pyarrow
 from pyspark.sql.types import LongType, StructField, StructType
 
 from protocol.compression import Codec
 from protocol.records import as_array, encode_batch
 from spark_connector import kernels
 from spark_connector.columns import ARROW_TYPES, ColumnBuilder
+from spark_connector.encoder import Encoder, split
 from spark_connector.formats import Formats
 from spark_connector.key_set import (
     ENTRY_BYTES,
@@ -24,8 +26,11 @@ from spark_connector.key_set import (
     hashes_of,
 )
 from spark_connector.offsets import TopicPartition
+from spark_connector.options import ClientSettings
+from spark_connector.partitioners import PARTITIONERS
 from spark_connector.shape import Shape
 from spark_connector.values import ValueDecoder
+from spark_connector.write_options import WriteOptions
 
 
 def main() -> None:
@@ -47,6 +52,21 @@ def main() -> None:
             ValueDecoder(Shape(("id",), fields, Formats(value="json"))).decode(data, located.rows).values()
         )
         assert ids.to_pylist() == [1]
+    warm_writer()
+
+
+def warm_writer() -> None:
+    """Encode two rows, by key and by checksum, and halve their batch."""
+    pairs = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
+    columns = [pyarrow.array([b"key"] * 2), pyarrow.array([b"value"] * 2)]
+    columns.append(pyarrow.array([[{"key": "header", "value": b"value"}]] * 2, pairs))
+    batch = pyarrow.RecordBatch.from_arrays(columns, names=["key", "value", "headers"])
+    for partitioner in PARTITIONERS:
+        options = WriteOptions(ClientSettings(()), topic="warm-up", partitioner=partitioner)
+        encoder = Encoder(options, lambda topic: 1)
+        assert not list(encoder.encode(batch, 0))
+        (sealed,) = encoder.flush()
+        assert [piece.record_count for piece in split(sealed, None)] == [1, 1]
 
 
 if __name__ == "__main__":
