@@ -152,6 +152,12 @@ def _show_compaction(topic: str, answer: dict[str, Any]) -> None:
             out.print(f"{topic}-{one['partition']} was not cleaned: {one['error']}", soft_wrap=True)
         elif one["is_dry"] and one["held_back_by"] is not None:
             out.print(f"{topic}-{one['partition']}: {one['held_back_by']}.", soft_wrap=True)
+        elif one["is_dry"] and not one["is_complete"]:
+            out.print(
+                f"{topic}-{one['partition']}: counted for the keys up to offset {one['end_offset']}, where "
+                f"the cleaner's map is full (log.cleaner.dedupe.buffer.size); a compaction goes on from there.",
+                soft_wrap=True,
+            )
         elif not one["is_dry"]:
             out.print(f"{topic}-{one['partition']} now: {one['now'].get('sentence', '')}", soft_wrap=True)
 

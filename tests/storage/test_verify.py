@@ -13,7 +13,7 @@ import pytest
 
 from storage import layout
 from storage.checkpoint import OffsetCheckpoint
-from storage.verify import verify_data_directory, verify_log
+from storage.verify import size_to_verify, verify_data_directory, verify_log
 from tests.storage.builders import LogBuilder, batch
 from tests.storage.conftest import MakeLog
 
@@ -103,3 +103,13 @@ def test_a_checkpoint_that_kafka_made_and_never_wrote_is_good(log: LogBuilder) -
     assert OffsetCheckpoint(checkpoint).read() == {}
     checkpoint.write_bytes(b"0\n")
     assert verify_data_directory(log.directory.parent) == [f"{checkpoint.name}: is damaged"]
+
+
+def test_progress_is_told_of_every_byte(make_log: MakeLog) -> None:
+    log = make_log(segment_bytes=20 * SIZE)
+    log.fill(50)
+    log.log.close()
+    for check, directory in ((verify_log, log.directory), (verify_data_directory, log.directory.parent)):
+        told: list[int] = []
+        assert check(directory, told.append) == []
+        assert sum(told) == size_to_verify(directory) == 50 * SIZE
