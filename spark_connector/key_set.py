@@ -141,7 +141,11 @@ class KeySet:
         mask, prefix, below = self.part
         bit = mask + 1
         self.part = Part(mask | bit, prefix, below)
-        self._rebuild(self._table.shape[0])
+        # In place, by way of the half that stays: a second table beside the first would be the larger copy.
+        kept = self._table[(self._table[:, 0] & U64(self.part.mask)) == U64(prefix)]
+        self._table.fill(0)
+        self.count = 0
+        self.count = self._put(kept, numpy.zeros(len(kept), numpy.uint8))
         return Part(mask | bit, prefix | bit, min(reached, below))
 
     def _rebuild(self, slots: int) -> None:

@@ -67,7 +67,7 @@ ROWS = (
     ),
     OptionRow(
         "viewMemoryBytes",
-        "33554432",
+        "16777216",
         BATCH,
         "Memory for the keys of `view=latest` in a task, 16 bytes a key; a partition with more keys is read "
         "in several passes.",

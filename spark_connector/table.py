@@ -31,7 +31,7 @@ from spark_connector.options import Options
 from spark_connector.shape import Shape
 from spark_connector.unpacking import Piece, Unpacker
 
-CHUNK_BYTES = 1536 * 1024
+CHUNK_BYTES = 512 * 1024
 FIRST_FETCH_BYTES = 64 * 1024
 GROWTH = 256  # of a chunk in offsets, at most, from one to the next
 LEAST_ROWS = 10_000

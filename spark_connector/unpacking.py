@@ -20,6 +20,9 @@ from spark_connector.offsets import TopicPartition
 # Enough rows that a record batch costs Spark little beside its bytes, few enough to stay in the caches.
 TARGET_ROWS = 40_000
 TARGET_BYTES = 4 * 1024 * 1024
+# Backwards a piece is walked twice, and little of it may be kept.
+BACKWARD_ROWS = 20_000
+BACKWARD_BYTES = 1024 * 1024
 DECOMPRESSED_LIMIT_BYTES = 512 * 1024 * 1024
 CODEC_MASK = 0x07
 
@@ -43,7 +46,7 @@ class Unpacker:
         """Pieces of about TARGET_ROWS and TARGET_BYTES; what is compressed becomes new bytes."""
         if not (batches[:, kernels.ATTRIBUTES] & CODEC_MASK).any():
             self._check_counts(batches)
-            for chosen in _cut(batches):
+            for chosen in _cut(batches, TARGET_ROWS, TARGET_BYTES):
                 yield data, chosen
             return
         first = rows = size = 0
@@ -59,10 +62,10 @@ class Unpacker:
                 first = index + 1
 
     def backwards(self, data: Bytes, batches: Longs) -> Iterator[Piece]:
-        """As `forwards` with the last piece first; within a piece the batches keep their order."""
+        """As `forwards`, in smaller pieces, the last one first; in a piece the batches keep their order."""
         if not (batches[:, kernels.ATTRIBUTES] & CODEC_MASK).any():
             self._check_counts(batches)
-            for chosen in reversed(_cut(batches)):
+            for chosen in reversed(_cut(batches, BACKWARD_ROWS, BACKWARD_BYTES)):
                 yield data, chosen
             return
         end, rows, size = len(batches), 0, 0
@@ -71,7 +74,7 @@ class Unpacker:
             parts.append(self._decompress(data, batches[index]))
             size += parts[-1].size
             rows += int(batches[index, kernels.RECORD_COUNT])
-            if rows >= TARGET_ROWS or size >= TARGET_BYTES or index == 0:
+            if rows >= BACKWARD_ROWS or size >= BACKWARD_BYTES or index == 0:
                 joined = [self._join(parts[::-1], batches[index:end])]
                 parts, rows, size = [], 0, 0
                 yield joined.pop(), batches[index:end]
@@ -134,13 +137,13 @@ def merged(pieces: list[Piece]) -> Piece:
     return _joined(parts), numpy.concatenate(moved)
 
 
-def _cut(batches: Longs) -> list[Longs]:
+def _cut(batches: Longs, target_rows: int, target_bytes: int) -> list[Longs]:
     """Runs of about equal size, each near the targets."""
     if not len(batches):
         return []
     rows = numpy.cumsum(batches[:, kernels.RECORD_COUNT])
     size = int(batches[-1, kernels.PAYLOAD_END] - batches[0, kernels.PAYLOAD_START])
-    count = max(round(int(rows[-1]) / TARGET_ROWS), round(size / TARGET_BYTES), 1)
+    count = max(round(int(rows[-1]) / target_rows), round(size / target_bytes), 1)
     if count == 1:
         return [batches]
     edges = numpy.searchsorted(rows, [rows[-1] * part / count for part in range(1, count)]) + 1

@@ -91,7 +91,7 @@ def test_a_view_is_the_dict_that_the_log_makes(
     assert read(broker) == as_rows(rows)
     monkeypatch.setattr(table, "CHUNK_BYTES", chosen.choice([100, 1000, 10_000]))
     monkeypatch.setattr(table, "FIRST_FETCH_BYTES", 100)
-    monkeypatch.setattr(unpacking, "TARGET_ROWS", chosen.choice([1, 7, 50]))
+    monkeypatch.setattr(unpacking, "BACKWARD_ROWS", chosen.choice([1, 7, 50]))
     monkeypatch.setattr(columns, "MAX_ROWS", chosen.choice([1, 3, 20]))
     assert read(broker, kafka__max__partition__fetch__bytes=str(chosen.choice([1, 500]))) == as_rows(rows)
 
