@@ -1,7 +1,7 @@
 """What a closed segment holds, in a file beside it: counts, times, a sketch of its keys, a key filter
 (FORMAT.md tells every byte).
 
-Nothing rests on this file: it is written without a sync after the segment was closed or cleaned, told from
+Nothing rests on this file: it is written some time after the segment was closed or cleaned, told from
 one of other batches by the size and the ends of the `.log` it was made of, and made anew when it is missing,
 damaged or of another time. Kafka and its tools do not know the suffix and leave it alone. A key filter never
 denies a key that is there: each block has a checksum of its own, so that a look-up can trust 64 bytes.
@@ -30,7 +30,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records import payload
 from storage import batch_table, layout
 from storage.batch_table import RECORD_COUNT, Longs, Table, as_chunk
-from storage.file import NO_ROOM, Disk, read_whole, write_whole
+from storage.file import Disk, read_whole, write_whole
 from storage.segment import Segment
 from storage.statistics_kernels import (
     BLOCK_BITS,
@@ -418,20 +418,20 @@ def open_sidecar(segment: Segment) -> Sidecar | None:
 
 
 def write(segment: Segment, statistics: SegmentStatistics, blocks: bytes) -> None:
-    """Put the file in place in one step; on a full disk there is none. Not synced: it can be made anew."""
+    """Put the file in place in one step, whole even after a power cut. Where that fails there is none: it is
+    no reason to refuse an answer.
+    """
     path = path_of(segment)
     temporary = path.with_name(path.name + layout.TEMPORARY_SUFFIX)
     disk = segment.file.disk
     if not is_in_use(segment):
         return
     try:
-        write_whole(disk, temporary, statistics.encode_head() + blocks, is_durable=False)
+        write_whole(disk, temporary, statistics.encode_head() + blocks, is_durable=True)
         disk.rename(temporary, path)
     except OSError as problem:
         with contextlib.suppress(OSError):
             disk.unlink(temporary)
-        if problem.errno not in NO_ROOM:
-            raise
         logger.warning("%s is not written: %s", path, problem)
 
 

@@ -268,6 +268,20 @@ def test_a_segment_that_left_the_log_gets_no_file(make_log: MakeLog) -> None:
     assert log.files(layout.STATISTICS_SUFFIX) == []
 
 
+def test_a_disk_that_refuses_the_file_refuses_no_answer(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_log()
+    segment = filled(log, 100, 9)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(5, "an input/output error")
+
+    monkeypatch.setattr(statistics, "write_whole", refuse)
+    assert statistics.ensure(segment).records == 100
+    assert log.files(layout.STATISTICS_SUFFIX) + log.files(layout.TEMPORARY_SUFFIX) == []
+
+
 def test_a_broken_segment_is_named(make_log: MakeLog) -> None:
     log = make_log()
     segment = filled(log, 100, 9)
