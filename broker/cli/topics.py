@@ -154,8 +154,8 @@ def _show_compaction(topic: str, answer: dict[str, Any]) -> None:
             out.print(f"{topic}-{one['partition']}: {one['held_back_by']}.", soft_wrap=True)
         elif one["is_dry"] and not one["is_complete"]:
             out.print(
-                f"{topic}-{one['partition']}: counted for the keys up to offset {one['end_offset']}, where the "
-                f"cleaner's map is full (log.cleaner.dedupe.buffer.size); a compaction goes on from there.",
+                f"{topic}-{one['partition']}: counted for the keys up to offset {one['end_offset']}, where "
+                f"the cleaner's map is full (log.cleaner.dedupe.buffer.size); a compaction goes on there.",
                 soft_wrap=True,
             )
         elif not one["is_dry"]:
