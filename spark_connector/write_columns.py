@@ -93,8 +93,7 @@ def numbers_of(array: pyarrow.Array | None, absent: Any) -> Numbers:
 def headers_of(array: pyarrow.Array) -> tuple[Bytes, Longs]:
     """Each row's headers as they stand in a record, and n + 1 ends; empty for a row without headers."""
     pairs = array.values
-    keys, values = binary_of(pairs.field(0)), binary_of(pairs.field(1))
-    # `field` leaves out the offset and the nulls of the pairs themselves.
+    keys, values = (binary_of(child) for child in pairs.flatten())  # `field` would forget their offset
     list_ends, list_valid, pair_valid = _ends(array.buffers()[1], array), _valid(array), _valid(pairs)
     ends = numpy.empty(len(array) + 1, numpy.int64)
     broken = measure_row_headers(

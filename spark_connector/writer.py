@@ -47,6 +47,8 @@ def write_rows(options: WriteOptions, batches: Iterator[Any]) -> Written:
     is_clean = False
     try:
         for batch in batches:
+            if batch.num_rows == 0:
+                continue
             if producer is None:
                 producer = Producer(cluster, options, encoder.limit)
             for sealed in encoder.encode(batch, time.time_ns() // 1_000_000):

@@ -247,6 +247,7 @@ def test_nothing_to_write_asks_nobody() -> None:
     """Spark starts tasks for empty partitions; they need no broker."""
     options = parse_write_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
     assert write_rows(options, iter(())) == Written(0, 0, {})
+    assert write_rows(options, iter([rows(3).slice(1, 0)])) == Written(0, 0, {})
 
 
 def test_a_missing_topic_names_a_row(leader: FakeLeader) -> None:

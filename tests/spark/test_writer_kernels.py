@@ -145,6 +145,19 @@ def test_codecs(codec: int) -> None:
     compare(made, rows, codec)
 
 
+def test_headers_whose_pairs_are_a_slice() -> None:
+    """Arrow may keep the offset in the pairs themselves, not in the list over them."""
+    pairs = pyarrow.array([{"key": name, "value": name.encode()} for name in "xabc"], HEADERS.value_type)
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array([0, 1, 3], pyarrow.int32()), pairs[1:])
+    values = pyarrow.array([b"v", b"w"])
+    (made,) = encoded(
+        [pyarrow.RecordBatch.from_arrays([values, lists], names=["value", "headers"])], topic="u"
+    )
+    made.number(-1, -1, -1)
+    headers = [record.headers for record in decode_batch(b"".join(made.parts))]
+    assert headers == [(("a", b"a"),), (("b", b"b"), ("c", b"c"))]
+
+
 def test_text_keys_are_utf8_and_an_option_beats_the_column() -> None:
     rows: list[Row] = [{"key": "schlüssel", "value": b"v", "topic": "nowhere"}]
     (made,) = encoded([batch_of(rows, text=True)], topic="u")
