@@ -110,6 +110,10 @@ def test_kill_during_cleaning_loses_no_last_value(tmp_path: Path) -> None:
         number = writer.next_number
         if round_number % VERIFY_EVERY == 0:
             stop_and_verify(broker)
+            print(
+                f"after {round_number + 1} kills: {len(records)} records up to {records[-1].offset}",
+                flush=True,
+            )
     first, end = Confluent(broker.bootstrap).offsets(TOPIC, 0)
     records = read_from(broker, 0)
     broker.close()
