@@ -17,12 +17,13 @@ import numpy
 
 from protocol.control import ControlType, control_type
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.fetch import FetchResponse
 from protocol.records import as_array, decode_batch
 from spark_connector import kernels
 from spark_connector.client import Cluster, refusal
 from spark_connector.connection import FETCH, Connection, Unavailable
 from spark_connector.errors import ConnectorError, DataLossError
+from spark_connector.fetch_request import fetch_request
 from spark_connector.kernels import Bytes, Longs
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import Options
@@ -67,22 +68,12 @@ class Fetcher:
 
     def request(self, connection: Connection) -> None:
         """Without patience an answer comes at once, with it the broker may wait for records to arrive."""
-        partition = FetchRequest.FetchTopic.FetchPartition(
-            partition=self.topic_partition.partition,
-            current_leader_epoch=-1,
-            fetch_offset=self.next,
-            log_start_offset=-1,
-            partition_max_bytes=self._fetch_bytes,
-        )
-        request = FetchRequest(
-            replica_id=-1,
-            max_wait_ms=PATIENT_WAIT_MS if self._is_patient else 0,
-            min_bytes=1 if self._is_patient else 0,
-            max_bytes=self._fetch_bytes,
-            isolation_level=int(self._settings.read_committed),
-            session_id=0,
-            session_epoch=-1,
-            topics=[FetchRequest.FetchTopic(topic=self.topic_partition.topic, partitions=[partition])],
+        request = fetch_request(
+            self.topic_partition,
+            self.next,
+            self._fetch_bytes,
+            read_committed=self._settings.read_committed,
+            wait_ms=PATIENT_WAIT_MS if self._is_patient else 0,
         )
         connection.send(request, FETCH, FetchResponse)
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from protocol.batch import HEADER_BYTES, iterate_headers, parse_header
 from protocol.errors import KafkaError
-from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.fetch import FetchResponse
 from spark_connector.client import Cluster
 from spark_connector.connection import FETCH, Unavailable
+from spark_connector.fetch_request import fetch_request
 from spark_connector.offsets import TopicPartition
 
 logger = logging.getLogger("kompakt.spark")
@@ -68,22 +69,8 @@ def probe(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[Topic
 
 
 def _look(cluster: Cluster, topic_partition: TopicPartition, offset: int) -> Probe | None:
-    partition = FetchRequest.FetchTopic.FetchPartition(
-        partition=topic_partition.partition,
-        current_leader_epoch=-1,
-        fetch_offset=offset,
-        log_start_offset=-1,
-        partition_max_bytes=PROBE_BYTES,
-    )
-    request = FetchRequest(
-        replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=PROBE_BYTES,
-        isolation_level=int(cluster.settings.read_committed),
-        session_id=0,
-        session_epoch=-1,
-        topics=[FetchRequest.FetchTopic(topic=topic_partition.topic, partitions=[partition])],
+    request = fetch_request(
+        topic_partition, offset, PROBE_BYTES, read_committed=cluster.settings.read_committed
     )
     with cluster.connection(cluster.leader_of(topic_partition)) as connection:
         answer = connection.call(request, FETCH, FetchResponse)
