@@ -1,7 +1,7 @@
 """The jars of Spark's own Kafka source: where they are, and how they get there.
 
-`mvn` resolves `pom.xml` once into `.cache/` of the repository, or KOMPAKT_SPARK_KAFKA_LIBS names a directory that
-has them already.
+`mvn` resolves `pom.xml` once into `.cache/` of the repository, or KOMPAKT_SPARK_KAFKA_LIBS names a directory
+that has them already.
 """
 
 from __future__ import annotations
