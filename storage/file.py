@@ -158,17 +158,31 @@ def default_capacity() -> int:
 POOL = DescriptorPool(default_capacity())
 
 
+NOWHERE = -(1 << 62)
+
+
 class DataFile:
     """One file of a log by path; its descriptor comes and goes.
 
     Owned by: the log's owner for writing and renaming; any thread, under lock, for reading and flushing.
     """
 
-    __slots__ = ("_descriptor", "_lock", "_pool", "_users", "disk", "is_pinned", "path", "recently_used")
+    __slots__ = (
+        "_descriptor",
+        "_lock",
+        "_pool",
+        "_users",
+        "cold_position",
+        "disk",
+        "is_pinned",
+        "path",
+        "recently_used",
+    )
 
     def __init__(self, disk: Disk, path: Path, pool: DescriptorPool = POOL) -> None:
         self.disk = disk
         self.path = path
+        self.cold_position = NOWHERE  # where a read that was slow ended last
         self.is_pinned = False
         self.recently_used = False
         self._pool = pool

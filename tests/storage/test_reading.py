@@ -14,7 +14,8 @@ import pytest
 from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_all
-from storage.file import Disk
+from storage.file import Buffer, Disk
+from storage.slice import LARGE_BYTES
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
 
@@ -24,6 +25,17 @@ class ColdDisk(Disk):
 
     def pread_cached(self, descriptor: int, size: int, position: int) -> bytes | None:
         return None
+
+
+class AskedDisk(Disk):
+    """Notes how much the page cache is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def pread_cached(self, descriptor: int, size: int, position: int) -> Buffer | None:
+        self.asked.append(size)
+        return super().pread_cached(descriptor, size, position)
 
 
 def test_t137_t138_outside_of_the_log(make_log: MakeLog) -> None:
@@ -125,6 +137,40 @@ def test_a_cold_read_is_told_and_done_elsewhere(make_log: MakeLog) -> None:
         assert found.read_now() is None
         assert next(decode_all(found.read())).offset == offset
     assert log.log.read(20, 1000, upper_offset=20).read_now() == b""
+
+
+def test_behind_a_slow_read_the_loop_does_not_even_ask(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking starts the reading ahead, which holds the loop up for as long as the disk takes."""
+    disk = AskedDisk()
+    log = make_log(disk)
+    for _ in range(6):
+        log.append(b"v" * LARGE_BYTES)
+    log.append(b"little")
+    log.log.flush()
+
+    def asks(offset: int) -> bool:
+        """Read the batch at `offset`: whether the loop asked the page cache for it."""
+        found = log.log.read(offset, LARGE_BYTES + 200, upper_offset=6)
+        disk.asked.clear()
+        data = found.read_now()
+        asked = max(disk.asked, default=0) >= LARGE_BYTES
+        assert next(decode_all(data or found.read())).offset == offset
+        return asked
+
+    monkeypatch.setattr("storage.slice.SLOW_NS", 10**18)
+    assert asks(1)
+    assert asks(2)
+    monkeypatch.setattr("storage.slice.SLOW_NS", -1)
+    assert asks(1), "this one is slow"
+    assert not asks(2)
+    assert not asks(3), "within reach of what a thread found slow"
+    monkeypatch.setattr("storage.slice.SLOW_NS", 10**18)
+    assert asks(1), "before it"
+    assert log.log.read(6, 1000, upper_offset=7).read_now(), "little at once, by a reader at the end"
+    monkeypatch.setattr("storage.slice.COLD_BYTES", 0)
+    assert asks(5), "out of reach"
 
 
 def test_a_reader_that_follows_the_end_needs_no_search(
