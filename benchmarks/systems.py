@@ -119,7 +119,7 @@ class System:
             return len(known) == partitions and all(one.leader >= 0 for one in known.values())
 
         wait_for(is_led, f"a leader of {topic}", LEADER_LIMIT_SECONDS)
-        for index in {0, partitions - 1}:
+        for index in range(partitions):
             wait_for(partial(serves, self.port, topic, index), f"{topic}-{index} to be served")
 
     def delete_topic(self, topic: str) -> None:
