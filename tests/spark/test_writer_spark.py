@@ -126,7 +126,8 @@ def test_a_stream_is_written_once(spark: Any, bootstrap: str, topic: str, tmp_pa
         query = sink.trigger(availableNow=True).start()
         assert query.awaitTermination(120)
         assert query.exception() is None
-    wanted = [(record.key, record.value) for record in received(reader(spark, bootstrap, topic).load())]
+    everything = reader(spark, bootstrap, topic, includeHeaders="true").load()
+    wanted = [(record.key, record.value) for record in received(everything)]
     found = [(key, value) for _, key, value, _, _ in read_back(bootstrap, copy, 180)]
     assert sorted(found, key=repr) == sorted(wanted, key=repr)
 
