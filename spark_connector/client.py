@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
+from uuid import UUID
 
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
@@ -102,6 +103,7 @@ class Cluster:
         self._idle: defaultdict[tuple[str, int], list[Connection]] = defaultdict(list)
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, UUID] = {}
 
     # --- connections
 
@@ -185,10 +187,15 @@ class Cluster:
             answer = connection.call(request, METADATA, MetadataResponse)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         for topic in answer.topics:
+            self._topic_ids[topic.name or ""] = topic.topic_id
             for partition in topic.partitions:
                 leader = TopicPartition(topic.name or "", partition.partition_index)
                 self._leaders[leader] = partition.leader_id
         return answer
+
+    def topic_id(self, topic: str) -> UUID:
+        """The id that `topic` had when it was last described; zero from brokers without ids (before 2.8)."""
+        return self._topic_ids.get(topic, UUID(int=0))
 
     def leader_of(self, topic_partition: TopicPartition) -> tuple[str, int]:
         """The address of the partition's leader, asked for unless known; `Unavailable` without one."""

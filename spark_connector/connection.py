@@ -1,7 +1,7 @@
 """One blocking connection to one broker: TLS and SASL where wanted, negotiated versions, requests in order.
 
-Versions stay below topic ids (Fetch 12), so that Apache Kafka from 0.11 on answers as kompakt does. What only
-writers need may be missing until one asks for it.
+Fetches name topics (up to version 12), so that Apache Kafka from 0.11 on answers as kompakt does. What only
+writers and pipelines need may be missing until one asks for it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Versions = Mapping[int, tuple[int, int]]
 
 API_VERSIONS, FETCH, LIST_OFFSETS, METADATA = 18, 1, 2, 3
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
-PRODUCE, OFFSET_COMMIT, FIND_COORDINATOR, INIT_PRODUCER_ID = 0, 8, 10, 22
+PRODUCE, OFFSET_COMMIT, FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 0, 8, 10, 22, 32
 # The lowest and highest version spoken of each API: fetches by topic name, isolation levels everywhere.
-READING = {FETCH: (4, 12), LIST_OFFSETS: (2, 7), METADATA: (4, 9)}
+READING = {FETCH: (4, 12), LIST_OFFSETS: (2, 7), METADATA: (4, 10)}
 WRITING = {PRODUCE: (3, 9), OFFSET_COMMIT: (2, 8), FIND_COORDINATOR: (0, 3), INIT_PRODUCER_ID: (0, 4)}
-SPOKEN = {**READING, **WRITING}
+SPOKEN = {**READING, **WRITING, DESCRIBE_CONFIGS: (1, 4)}
 AUTHENTICATING = {SASL_HANDSHAKE: (1, 1), SASL_AUTHENTICATE: (0, 2)}
 MAX_FRAME_BYTES = 1 << 30
 # The part of a SASL session's lifetime after which its connection is not used for another task.

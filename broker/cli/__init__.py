@@ -10,6 +10,7 @@ from broker.cli.get import get
 from broker.cli.kernels import kernels
 from broker.cli.read import read
 from broker.cli.serve import serve
+from broker.cli.spark import PASSED_ON, spark
 from broker.cli.topics import topics
 from broker.cli.verify import verify
 from broker.cli.version import version
@@ -29,6 +30,7 @@ app.command()(dump)
 app.command("explain-read")(explain_read)
 app.command()(kernels)
 app.command()(version)
+app.command(context_settings=PASSED_ON)(spark)
 app.add_typer(topics, name="topics")
 app.add_typer(read, name="read")
 

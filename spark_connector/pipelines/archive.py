@@ -1,0 +1,111 @@
+"""A topic appended to Parquet, and Parquet written back into a topic with keys, headers and timestamps.
+
+Both are streaming queries that end when they have caught up; what they have done stands in their checkpoint.
+Into the files a record comes exactly once: Spark's file sink lists the files of a finished micro-batch in
+`_spark_metadata`, which readers of the directory follow. Into a topic it comes at least once, as from any
+Kafka sink: a micro-batch that was cut short is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from spark_connector.errors import ConnectorError
+
+OFFSETS_A_BATCH = 5_000_000
+"""What one micro-batch of an archive covers: the most that a restart has to do again."""
+FILES_A_BATCH = 64
+CHECKPOINT = "_checkpoint"
+WRITTEN_COLUMNS = ("key", "value", "headers", "timestamp")
+Report = Callable[[dict[str, Any]], None]
+
+
+def archive_topic(
+    spark: Any,
+    source: Mapping[str, str],
+    path: str,
+    *,
+    checkpoint: str | None = None,
+    report: Report | None = None,
+) -> int:
+    """Append what has arrived since the last run to the Parquet files in `path`; the records of this run.
+
+    `source` are options of the format (brokers, a subscription). The checkpoint lies in `path` unless told
+    otherwise. `report` gets Spark's progress of each micro-batch.
+    """
+    stream = (
+        spark.readStream.format("kompakt")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(OFFSETS_A_BATCH))
+        .option("includeHeaders", "true")
+        .options(**source)
+        .load()
+    )
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", path)
+        .option("checkpointLocation", checkpoint or str(Path(path, CHECKPOINT)))
+        .trigger(availableNow=True)
+        .start()
+    )
+    return _finish(query, report)
+
+
+def restore_topic(
+    spark: Any,
+    path: str,
+    sink: Mapping[str, str],
+    *,
+    checkpoint: str,
+    keep_partitions: bool = True,
+    report: Report | None = None,
+) -> int:
+    """Write the archive in `path` into the topic that `sink` names; the records of this run.
+
+    Records keep key, value, headers and timestamp, and the order of their partition. With `keep_partitions`
+    they go to the partition they came from, else where the producer's partitioner puts their key.
+    """
+    schema = spark.read.parquet(path).schema
+    missing = {*WRITTEN_COLUMNS, "partition", "offset"} - set(schema.names)
+    if missing:
+        raise ConnectorError(
+            f"{path} is no archive of a topic: it has no column {', '.join(sorted(missing))}"
+        )
+    columns = [*WRITTEN_COLUMNS, *(["partition"] if keep_partitions else [])]
+
+    def write(rows: Any, _batch: int) -> None:
+        ordered = rows.repartition(tasks, "partition").sortWithinPartitions("partition", "offset")
+        target = ordered.select(*columns).write.format("kompakt").mode("append")
+        target.option("includeHeaders", "true").options(**sink).save()
+
+    tasks = spark.sparkContext.defaultParallelism
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", str(FILES_A_BATCH)).parquet(path)
+    query = (
+        stream.writeStream.foreachBatch(write)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    return _finish(query, report)
+
+
+def _finish(query: Any, report: Report | None) -> int:
+    """Wait for the end of a query; the rows that it read. A failure stops it and is raised."""
+    seen = set()
+    rows = 0
+    try:
+        while True:
+            ended = query.awaitTermination(0.2)
+            for progress in query.recentProgress:
+                if progress["batchId"] not in seen:
+                    seen.add(progress["batchId"])
+                    rows += progress["numInputRows"]
+                    if report is not None:
+                        report(progress)
+            if ended:
+                return rows
+    finally:
+        if query.isActive:
+            query.stop()

@@ -1,0 +1,59 @@
+"""A log of changes, its values JSON objects, applied to a Parquet table with their fields as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spark_connector.errors import ConnectorError
+from spark_connector.pipelines.keyed_table import KeyedTable, Refresh
+from spark_connector.pipelines.refreshing import IS_DELETED, IS_MALFORMED, Feed, Say, refresh
+
+META = {"key": "binary", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
+"""The columns of the record that the table keeps beside the fields of the value."""
+
+
+def apply_changes(
+    spark: Any,
+    topic: str,
+    source: Mapping[str, str],
+    path: str | Path,
+    schema: str,
+    *,
+    delete_when: str = "false",
+    skip_malformed: bool = False,
+    buckets: int | None = None,
+    is_full: bool = False,
+    say: Say = lambda line: None,
+) -> Refresh:
+    """Bring the table in `path` up to the end of the log: the last change of each key is its row.
+
+    `schema` names the fields ("id long, name string"); a tombstone, or a change for which the SQL condition
+    `delete_when` holds ("op = 'd'"), removes the row. A value that is not such an object ends the refresh
+    with its offset, unless `skip_malformed`.
+    """
+    from pyspark.sql.types import StructType
+
+    fields = StructType.fromDDL(schema)
+    taken = {*META, "value", "bucket"} & {name.lower() for name in fields.names}
+    if taken:
+        raise ConnectorError(f"the schema cannot have a field {', '.join(sorted(taken))}: the table has one")
+    record = ", ".join(f"{name} {kind}" for name, kind in META.items())
+
+    def read(positions: dict[str, str]) -> Any:
+        options = {**source, **positions, "subscribe": topic, "valueFormat": "json"}
+        options["columns"] = ",".join([*META, "value"])
+        wanted = f"{record}, value binary, {schema}, _corrupt_record string"
+        rows = spark.read.format("kompakt").options(**options).schema(wanted).load()
+        if skip_malformed:
+            rows = rows.where("_corrupt_record IS NULL")
+        return rows.selectExpr(
+            *META,
+            *(f"`{name}`" for name in fields.names),
+            f"coalesce(value IS NULL OR ({delete_when}), false) AS {IS_DELETED}",
+            f"_corrupt_record IS NOT NULL AS {IS_MALFORMED}",
+        )
+
+    feed = Feed(read, (*META, *fields.names), f"{record}, {schema}")
+    return refresh(spark, KeyedTable(path), topic, source, feed, buckets=buckets, is_full=is_full, say=say)

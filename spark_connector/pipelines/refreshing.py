@@ -1,0 +1,170 @@
+"""One refresh of a keyed table: which offsets to read, the last record of each key, the buckets to rewrite.
+
+Whether a refresh must begin anew is decided here, and purely: a table that was not refreshed for longer than
+tombstones are kept may have missed a deletion that compaction has since removed from the log.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spark_connector.errors import ConnectorError
+from spark_connector.offsets import TopicPartition
+from spark_connector.pipelines.keyed_table import BUCKET, DEFAULT_BUCKETS, KeyedTable, Manifest, Refresh
+from spark_connector.pipelines.log_state import LogState, look_up, offsets_of, offsets_text
+
+IS_DELETED = "_is_deleted"
+IS_MALFORMED = "_is_malformed"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """How the records of a topic become rows: `read` gives them between two offsets.
+
+    Its rows have the columns of the table (the key first, then partition, offset and timestamp among others),
+    and the booleans IS_DELETED and IS_MALFORMED.
+    """
+
+    read: Callable[[dict[str, str]], Any]
+    columns: Sequence[str]
+    schema: str
+
+
+def why_full(manifest: Manifest | None, log: LogState, feed: Feed, buckets: int, now_ms: int) -> str:
+    """Why the table must be built from the whole log; empty when the offsets since the last refresh do."""
+    if manifest is None:
+        return "there is no table yet"
+    if manifest.schema != feed.schema:
+        return "its columns changed"
+    if manifest.buckets != buckets:
+        return f"it has {manifest.buckets} buckets, not {buckets}"
+    if manifest.topic_id != log.topic_id:
+        return "the topic was deleted and made again"
+    known = offsets_of(manifest.offsets)
+    for partition, offset in known.items():
+        if offset > log.ends.get(partition, -1):
+            return f"{partition} ends before offset {offset}, which was read already"
+        if offset < log.starts[partition]:
+            return f"{partition} begins at {log.starts[partition]}: what followed offset {offset} is gone"
+    age_ms = now_ms - manifest.refreshed_ms
+    if age_ms >= log.delete_retention_ms:
+        return (
+            f"the last refresh is {age_ms} ms old, and tombstones may go after {log.delete_retention_ms} ms"
+        )
+    return ""
+
+
+def refresh(
+    spark: Any,
+    table: KeyedTable,
+    topic: str,
+    source: Mapping[str, str],
+    feed: Feed,
+    *,
+    buckets: int | None = None,
+    is_full: bool = False,
+    say: Say = lambda line: None,
+) -> Refresh:
+    """Bring `table` up to the ends that the topic's logs have now.
+
+    `source` are the reader's options without a subscription; `say` gets a line for each step.
+    """
+    with table.lock():
+        manifest = table.manifest()
+        table.remove_unused(manifest)
+        if manifest is not None and manifest.topic != topic:
+            raise ConnectorError(f"{table.path} is a table of topic {manifest.topic}, not {topic}")
+        count = buckets or (manifest.buckets if manifest is not None else DEFAULT_BUCKETS)
+        log = look_up(source, topic)
+        now_ms = int(time.time() * 1000)
+        reason = "asked for" if is_full else why_full(manifest, log, feed, count, now_ms)
+        base = manifest if manifest is not None and not reason else None
+        starts = {**log.starts, **(offsets_of(base.offsets) if base is not None else {})}
+        offsets_read = sum(log.ends.values()) - sum(starts.values())
+        say(f"{'everything' if reason else 'changes'}: {offsets_read:,} offsets of {topic}")
+        target = Manifest(
+            topic,
+            log.topic_id,
+            count,
+            feed.schema,
+            version=manifest.version + 1 if manifest is not None else 1,
+            offsets=offsets_text(log.ends),
+            refreshed_ms=now_ms,
+            versions=dict(base.versions) if base is not None else {},
+            previous=dict(manifest.versions) if manifest is not None else {},
+        )
+        keys_changed, written = 0, set[str]()
+        if offsets_read:
+            keys_changed, written, target = _apply(spark, table, base, target, feed, starts, log)
+            say(f"{keys_changed:,} keys changed, {len(written)} of {count} buckets written")
+        table.publish(target)
+        rows = table.read_buckets(spark, target, list(target.versions)).count()
+        return Refresh(target.version, offsets_read, keys_changed, len(written), rows, bool(reason), reason)
+
+
+def _apply(
+    spark: Any,
+    table: KeyedTable,
+    base: Manifest | None,
+    target: Manifest,
+    feed: Feed,
+    starts: Mapping[TopicPartition, int],
+    log: LogState,
+) -> tuple[int, set[str], Manifest]:
+    """Write the buckets that have changes; the keys with changes, the buckets, the manifest with them."""
+    newest = _newest(feed, starts, log, target.buckets).persist()
+    try:
+        touched = {str(row[BUCKET]): row["count"] for row in newest.groupBy(BUCKET).count().collect()}
+        _refuse_bad(newest)
+        rows = newest.where(f"NOT {IS_DELETED}").select(*feed.columns, BUCKET)
+        if base is not None:
+            stored = table.read_buckets(spark, base, list(touched))
+            kept = stored.join(newest.select("key"), "key", "left_anti").select(*feed.columns)
+            rows = rows.unionByName(kept.withColumn(BUCKET, _bucket_of(target.buckets)))
+        tasks = max(1, min(len(touched), spark.sparkContext.defaultParallelism))
+        written = table.write_version(rows.repartition(tasks, BUCKET), target.version)
+    finally:
+        newest.unpersist()
+    versions = {bucket: version for bucket, version in target.versions.items() if bucket not in touched}
+    versions |= dict.fromkeys(written, target.version)
+    return sum(touched.values()), set(touched), replace(target, versions=versions)
+
+
+def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buckets: int) -> Any:
+    """The last record of each key: by offset within a partition, by time between partitions.
+
+    A key is in one partition unless the topic grew.
+    """
+    from pyspark.sql import functions
+
+    positions = {
+        "startingOffsets": json.dumps(offsets_text(starts)),
+        "endingOffsets": json.dumps(offsets_text(log.ends)),
+    }
+    row = functions.struct(*feed.columns[1:], IS_DELETED, IS_MALFORMED)
+    by_partition = (
+        feed.read(positions).groupBy("key", "partition").agg(functions.max_by(row, "offset").alias("r"))
+    )
+    by_key = by_partition.groupBy("key").agg(
+        functions.max_by("r", functions.struct("r.timestamp", "r.offset")).alias("r")
+    )
+    return by_key.select("key", "r.*").withColumn(BUCKET, _bucket_of(buckets))
+
+
+def _bucket_of(buckets: int) -> Any:
+    from pyspark.sql import functions
+
+    return functions.pmod(functions.xxhash64("key"), functions.lit(buckets)).cast("int")
+
+
+def _refuse_bad(newest: Any) -> None:
+    for condition, words in ((IS_MALFORMED, "does not parse"), ("key IS NULL", "has no key")):
+        bad = newest.where(condition).select("partition", "offset").head(1)
+        if bad:
+            place = f"offset {bad[0]['offset']} of partition {bad[0]['partition']}"
+            raise ConnectorError(f"the record at {place} {words}; the table is as it was")

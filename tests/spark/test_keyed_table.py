@@ -1,0 +1,107 @@
+"""Goal: a keyed table is always one finished version, and knows when changes alone are not enough.
+
+Method: the decision by itself, state by state; the files by hand, without Spark: what a refresh that was
+killed leaves behind, what readers of the version before need, damaged manifests, two refreshes at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from spark_connector.errors import ConnectorError
+from spark_connector.offsets import TopicPartition
+from spark_connector.pipelines.keyed_table import KeyedTable, Manifest
+from spark_connector.pipelines.log_state import LogState
+from spark_connector.pipelines.refreshing import Feed, why_full
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+DAY_MS = 86_400_000
+FEED = Feed(lambda positions: None, ("key", "value"), "key binary, value binary")
+MANIFEST = Manifest(
+    "t",
+    "id",
+    4,
+    FEED.schema,
+    version=3,
+    offsets={"t": {"0": 50}},
+    refreshed_ms=1000,
+    versions={"0": 3, "2": 1},
+)
+LOG = LogState("id", {A: 0}, {A: 80}, DAY_MS)
+
+
+def test_changes_are_enough_after_a_refresh() -> None:
+    assert why_full(MANIFEST, LOG, FEED, 4, 1000 + DAY_MS - 1) == ""
+    grown = dataclasses.replace(LOG, starts={A: 50, B: 7}, ends={A: 50, B: 9})
+    assert why_full(MANIFEST, grown, FEED, 4, 2000) == ""
+
+
+@pytest.mark.parametrize(
+    ("manifest", "log", "feed", "buckets", "now_ms", "reason"),
+    [
+        (None, LOG, FEED, 4, 2000, "no table yet"),
+        (MANIFEST, LOG, dataclasses.replace(FEED, schema="key binary"), 4, 2000, "columns changed"),
+        (MANIFEST, LOG, FEED, 8, 2000, "4 buckets, not 8"),
+        (MANIFEST, dataclasses.replace(LOG, topic_id="other"), FEED, 4, 2000, "made again"),
+        (MANIFEST, dataclasses.replace(LOG, ends={A: 49}), FEED, 4, 2000, "ends before offset 50"),
+        (MANIFEST, dataclasses.replace(LOG, ends={B: 49}), FEED, 4, 2000, "t-0 ends before offset 50"),
+        (MANIFEST, dataclasses.replace(LOG, starts={A: 51}), FEED, 4, 2000, "begins at 51"),
+        (MANIFEST, LOG, FEED, 4, 1000 + DAY_MS, "tombstones may go"),
+    ],
+)
+def test_changes_are_not_enough(
+    manifest: Manifest | None, log: LogState, feed: Feed, buckets: int, now_ms: int, reason: str
+) -> None:
+    assert reason in why_full(manifest, log, feed, buckets, now_ms)
+
+
+def lay_out(table: KeyedTable, *places: tuple[int, int]) -> None:
+    for version, bucket in places:
+        place = table.path / f"version={version}" / f"bucket={bucket}"
+        place.mkdir(parents=True)
+        (place / "part.parquet").write_bytes(b"rows")
+
+
+def found(table: KeyedTable) -> set[tuple[int, int]]:
+    return {
+        tuple(int(part.partition("=")[2]) for part in place.relative_to(table.path).parts)  # type: ignore[misc]
+        for place in table.path.glob("version=*/bucket=*")
+    }
+
+
+def test_what_no_manifest_names_is_removed(tmp_path: Path) -> None:
+    """Version 4 was cut short; readers of version 2 go on with bucket 0 of version 1 and 2 of version 2."""
+    table = KeyedTable(tmp_path / "table")
+    lay_out(table, (1, 0), (1, 1), (2, 2), (3, 0), (4, 0), (4, 1))
+    table.publish(dataclasses.replace(MANIFEST, versions={"0": 3, "2": 2}, previous={"0": 1, "2": 2}))
+    assert found(table) == {(1, 0), (2, 2), (3, 0)}
+    assert not (table.path / "version=4").exists()
+    manifest = table.manifest()
+    assert manifest is not None
+    assert manifest.versions == {"0": 3, "2": 2}
+
+
+def test_a_damaged_manifest_says_what_to_do(tmp_path: Path) -> None:
+    table = KeyedTable(tmp_path)
+    assert table.manifest() is None
+    for text in ("{", "[]", '{"version": 1}', '{"unknown": 2}'):
+        (tmp_path / "_table.json").write_text(text)
+        with pytest.raises(ConnectorError, match=r"damaged .* remove it"):
+            table.manifest()
+    table.publish(dataclasses.replace(MANIFEST, format=9))
+    with pytest.raises(ConnectorError, match="format 9; this release reads 1"):
+        table.manifest()
+
+
+def test_one_refresh_at_a_time(tmp_path: Path) -> None:
+    with (
+        KeyedTable(tmp_path).lock(),
+        pytest.raises(ConnectorError, match="by another process"),
+        KeyedTable(tmp_path).lock(),
+    ):
+        pytest.fail("two refreshes hold the table")
+    with KeyedTable(tmp_path).lock():
+        pass

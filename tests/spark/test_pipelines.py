@@ -1,0 +1,252 @@
+"""Goal: the pipelines move topics into Parquet and back, exactly once into the files, whenever killed.
+
+Method: confluent-kafka writes, the pipelines run in the tests' Spark session and as the command `kompakt
+spark` that is killed with SIGKILL in the middle; what the files hold is compared with what was produced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from spark_connector.errors import ConnectorError
+from spark_connector.pipelines import (
+    KeyedTable,
+    apply_changes,
+    archive_topic,
+    refresh_snapshot,
+    restore_topic,
+)
+from tests.spark.test_spark import create_topic, place_of, produce, reader, received
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+KOMPAKT = str(Path(sys.executable).with_name("kompakt"))
+
+
+@pytest.fixture
+def servers(kompakt_broker: Any) -> str:
+    bootstrap: str = kompakt_broker.bootstrap
+    return bootstrap
+
+
+def source(servers: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": servers}
+
+
+@pytest.fixture
+def start_command(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start `kompakt spark ...` in a process group of its own, which ends with the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        with (tmp_path / "command.log").open("ab") as log:
+            command = [KOMPAKT, "spark", *arguments, "--master", "local[2]"]
+            started.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    assert process.poll() is None, "it ended before it could be killed"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+
+
+def test_a_topic_goes_to_parquet_and_back(spark: Any, servers: str, tmp_path: Path) -> None:
+    topic, copy = create_topic(servers), create_topic(servers)
+    archive = str(tmp_path / "archive")
+    sent = produce(servers, topic, 500)
+    assert archive_topic(spark, {**source(servers), "subscribe": topic}, archive) == 500
+    sent += produce(servers, topic, 100, first=500)
+    reports: list[dict[str, Any]] = []
+    options = {**source(servers), "subscribe": topic}
+    assert archive_topic(spark, options, archive, report=reports.append) == 100
+    assert sum(report["numInputRows"] for report in reports) == 100
+    assert received(spark.read.parquet(archive)) == sorted(sent, key=place_of)
+
+    sink = {**source(servers), "topic": copy}
+    checkpoint = str(tmp_path / "restored")
+    assert restore_topic(spark, archive, sink, checkpoint=checkpoint) == 600
+    assert restore_topic(spark, archive, sink, checkpoint=checkpoint) == 0
+    restored = received(reader(spark, servers, copy, includeHeaders="true").load())
+    assert restored == [record._replace(topic=copy) for record in sorted(sent, key=place_of)]
+
+
+def test_parquet_that_is_no_archive_is_refused(spark: Any, servers: str, tmp_path: Path) -> None:
+    spark.range(3).write.parquet(str(tmp_path / "other"))
+    with pytest.raises(ConnectorError, match="no archive of a topic: it has no column headers, key"):
+        restore_topic(
+            spark, str(tmp_path / "other"), {**source(servers), "topic": "t"}, checkpoint=str(tmp_path / "c")
+        )
+
+
+def test_an_archive_that_is_killed_goes_on(
+    spark: Any, servers: str, tmp_path: Path, start_command: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    topic = create_topic(servers)
+    sent = produce(servers, topic, 3000)
+    archive = tmp_path / "archive"
+    limit = "maxOffsetsPerTrigger=60"
+    process = start_command("archive", topic, str(archive), "--bootstrap-server", servers, "--option", limit)
+    done = archive / "_spark_metadata"
+    wait_for(lambda: done.is_dir() and any(done.glob("[2-9]")), "a third micro-batch", 300)
+    kill(process)
+    before = spark.read.parquet(str(archive)).count()
+    assert 0 < before < 3000
+    rows = archive_topic(spark, {**source(servers), "subscribe": topic}, str(archive))
+    assert rows < 3000
+    assert received(spark.read.parquet(str(archive))) == sorted(sent, key=place_of)
+
+
+class Model:
+    """A topic of keys and what its table must be."""
+
+    def __init__(self, servers: str, config: dict[str, str] | None = None) -> None:
+        self.topic = create_topic(servers, {"cleanup.policy": "compact", **(config or {})})
+        self.rows: dict[bytes, bytes] = {}
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 5})
+        self._random = random.Random(7)
+
+    def change(self, keys: int, count: int) -> set[bytes]:
+        """Set or delete random ones of `keys` keys; those that were touched."""
+        touched = set()
+        for _ in range(count):
+            number = self._random.randrange(keys)
+            key, value = b"key %d" % number, b"%d" % self._random.randrange(10**9)
+            touched.add(key)
+            is_deleted = self._random.random() < 0.2
+            self._producer.produce(self.topic, None if is_deleted else value, key, partition=number % 3)
+            if is_deleted:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = value
+        assert self._producer.flush(60) == 0
+        return touched
+
+
+def table_of(spark: Any, path: Path) -> dict[bytes, bytes]:
+    rows = KeyedTable(path).read(spark).select("key", "value").collect()
+    table = {bytes(row.key): bytes(row.value) for row in rows}
+    assert len(table) == len(rows), "a key has two rows"
+    return table
+
+
+def test_a_snapshot_follows_its_topic(spark: Any, servers: str, tmp_path: Path) -> None:
+    model, path = Model(servers), tmp_path / "table"
+
+    def refresh() -> Any:
+        return refresh_snapshot(spark, model.topic, source(servers), path, buckets=8)
+
+    model.change(300, 2000)
+    done = refresh()
+    assert (done.version, done.was_full, done.offsets_read) == (1, True, 2000)
+    assert table_of(spark, path) == model.rows
+    touched = model.change(300, 3)
+    done = refresh()
+    assert (done.was_full, done.offsets_read, done.keys_changed) == (False, 3, len(touched))
+    assert done.buckets_written <= len(touched)
+    assert done.rows == len(model.rows)
+    assert table_of(spark, path) == model.rows
+    done = refresh()
+    assert (done.offsets_read, done.buckets_written, done.rows) == (0, 0, len(model.rows))
+    model.change(400, 800)
+    refresh()
+    assert table_of(spark, path) == model.rows
+
+
+def test_a_snapshot_older_than_the_tombstones_begins_anew(spark: Any, servers: str, tmp_path: Path) -> None:
+    """With delete.retention.ms=0 a tombstone may be gone at once, and its key would stay for ever."""
+    model = Model(servers, {"delete.retention.ms": "0"})
+    model.change(20, 100)
+    refresh_snapshot(spark, model.topic, source(servers), tmp_path)
+    model.change(20, 100)
+    done = refresh_snapshot(spark, model.topic, source(servers), tmp_path)
+    assert done.was_full
+    assert "tombstones may go" in done.reason
+    assert table_of(spark, tmp_path) == model.rows
+
+
+def test_a_snapshot_that_is_killed_is_the_one_before(
+    spark: Any, servers: str, tmp_path: Path, start_command: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    model, path = Model(servers), tmp_path / "table"
+    model.change(5000, 10_000)
+    refresh_snapshot(spark, model.topic, source(servers), path)
+    before = dict(model.rows)
+    model.change(5000, 10_000)
+    process = start_command("snapshot", model.topic, str(path), "--bootstrap-server", servers)
+    wait_for((path / "version=2").exists, "the files of version 2", 300)
+    kill(process)
+    manifest = KeyedTable(path).manifest()
+    assert manifest is not None
+    assert table_of(spark, path) == (before if manifest.version == 1 else model.rows)
+    done = refresh_snapshot(spark, model.topic, source(servers), path)
+    assert not done.was_full
+    assert table_of(spark, path) == model.rows
+
+
+def test_changes_are_applied_to_a_table(spark: Any, servers: str, tmp_path: Path) -> None:
+    topic = create_topic(servers)
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+
+    def change(key: str, value: dict[str, Any] | bytes | None) -> None:
+        data = json.dumps(value).encode() if isinstance(value, dict) else value
+        producer.produce(topic, data, key.encode(), partition=sum(key.encode()) % 3)
+        assert producer.flush(60) == 0
+
+    def refresh(**more: Any) -> Any:
+        schema = "id long, name string, op string"
+        return apply_changes(spark, topic, source(servers), tmp_path, schema, delete_when="op = 'd'", **more)
+
+    def table() -> dict[str, tuple[int, str]]:
+        rows = KeyedTable(tmp_path).read(spark).collect()
+        return {bytes(row.key).decode(): (row.id, row["name"]) for row in rows}
+
+    change("a", {"id": 1, "name": "Anna", "op": "c"})
+    change("b", {"id": 2, "name": "Bert", "op": "c"})
+    change("c", {"id": 3, "name": "Cleo"})
+    refresh()
+    assert table() == {"a": (1, "Anna"), "b": (2, "Bert"), "c": (3, "Cleo")}
+    change("a", {"id": 1, "name": "Anne", "op": "u"})
+    change("b", {"id": 2, "op": "d"})
+    change("c", None)
+    refresh()
+    assert table() == {"a": (1, "Anne")}
+    change("d", b"{broken")
+    with pytest.raises(ConnectorError, match=r"at offset . of partition . does not parse"):
+        refresh()
+    assert table() == {"a": (1, "Anne")}
+    change("e", {"id": 5, "name": "Edda"})
+    refresh(skip_malformed=True)
+    assert table() == {"a": (1, "Anne"), "e": (5, "Edda")}
+    with pytest.raises(ConnectorError, match="a field offset"):
+        apply_changes(spark, topic, source(servers), tmp_path, "offset long")
+
+
+def test_the_command_says_what_is_wrong(servers: str, tmp_path: Path) -> None:
+    command = [KOMPAKT, "spark", "snapshot", "absent-topic", str(tmp_path), "--bootstrap-server", servers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("kompakt: ")]
+    assert "absent-topic: UNKNOWN_TOPIC_OR_PARTITION" in line
+    assert "Traceback" not in done.stderr
