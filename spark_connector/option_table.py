@@ -67,7 +67,7 @@ ROWS = (
     ),
     OptionRow(
         "viewMemoryBytes",
-        "16777216",
+        "4194304",
         BATCH,
         "Memory for the keys of `view=latest` in a task, 16 bytes a key; a partition with more keys is read "
         "in several passes.",

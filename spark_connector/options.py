@@ -117,7 +117,7 @@ class Options:
     max_bytes_per_trigger: int | None = None
     pack_offsets: int = 50_000
     is_view: bool = False
-    view_memory_bytes: int = 16 * 1024 * 1024
+    view_memory_bytes: int = 4 * 1024 * 1024
     fail_on_keyless: bool = True
     is_pushdown: bool = False
     commit_group: str | None = None
@@ -162,7 +162,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         max_bytes_per_trigger=positive(values, "maxbytespertrigger"),
         pack_offsets=_not_negative(values, "packoffsets") if "packoffsets" in values else 50_000,
         is_view=is_view,
-        view_memory_bytes=positive(values, "viewmemorybytes") or 16 * 1024 * 1024,
+        view_memory_bytes=positive(values, "viewmemorybytes") or 4 * 1024 * 1024,
         fail_on_keyless=_word(values, "keylessRecords", "error", ("error", "absent")) == "error",
         is_pushdown=boolean(values, "pushdown", False),
         commit_group=_commit_group(values),
