@@ -106,7 +106,8 @@ def load(request: LoadRequest) -> LoadedLog:
     if epochs.truncate_from_start(log_start_offset) or changed:
         with room_or_none():
             write_leader_epochs(disk, directory, epochs.entries)
-    remove_stray_snapshots(disk, directory, {segment.base_offset for segment in segments}, next_offset)
+    bases = {segment.base_offset for segment in segments}
+    remove_stray_snapshots(disk, directory, bases, next_offset, request.is_clean)
     if not request.is_clean:
         disk.sync_directory(directory)
     return LoadedLog(tuple(segments), log_start_offset, next_offset, producers, epochs, health)

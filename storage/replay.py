@@ -109,10 +109,28 @@ def take_snapshot(disk: Disk, directory: Path, producers: ProducerStateManager, 
     return path
 
 
-def remove_stray_snapshots(disk: Disk, directory: Path, bases: set[int], end_offset: int) -> None:
-    """Keep the snapshots at segment bases and the newest one; none may lie beyond the log's end."""
-    offsets = sorted(snapshot_offsets(directory))
-    newest = max((offset for offset in offsets if offset <= end_offset), default=None)
-    for offset in offsets:
-        if offset > end_offset or (offset not in bases and offset != newest):
-            disk.unlink(directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX))
+def remove_stray_snapshots(
+    disk: Disk, directory: Path, bases: set[int], end_offset: int, is_clean: bool
+) -> None:
+    """Keep the snapshots at segment bases and the newest one that are whole and not beyond the log's end.
+
+    What ended a roll (the last stop not being clean) may have left a snapshot without its bytes, at an offset
+    that no start begins from.
+    """
+    newest = None
+    for offset in sorted(snapshot_offsets(directory), reverse=True):
+        path = directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
+        is_wanted = offset <= end_offset and (newest is None or offset in bases)
+        if is_wanted and (is_clean or _is_whole(disk, path)):
+            newest = offset if newest is None else newest
+        else:
+            disk.unlink(path)
+
+
+def _is_whole(disk: Disk, path: Path) -> bool:
+    try:
+        decode_snapshot(read_whole(disk, path))
+    except ValueError as problem:
+        logger.warning("%s is damaged (%s) and removed", path, problem)
+        return False
+    return True

@@ -17,6 +17,7 @@ from protocol.errors import ErrorCode, KafkaError
 from storage import layout
 from storage.producer_state import ProducerState, ProducerStateManager, decode_snapshot, encode_snapshot
 from storage.types import Appended, LastRecord, LogLimits, Origin
+from storage.verify import verify_log
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 
 DAY_MS = 86_400_000
@@ -261,3 +262,13 @@ def test_the_cleaner_learns_of_active_producers(log: LogBuilder) -> None:
     send(log, 0, 3, epoch=1)
     log.end_transaction(9, is_commit=True)
     assert log.log.snapshot().active_producers == {7: LastRecord(2, 1), 9: LastRecord(None, 0)}
+
+
+def test_a_snapshot_that_a_roll_left_empty_is_removed(log: LogBuilder) -> None:
+    """Killed between making and writing it: recovery begins before that offset and never reads it."""
+    log.fill(3)
+    empty = log.directory / layout.segment_file_name(3, layout.SNAPSHOT_SUFFIX)
+    empty.touch()
+    log.open(is_clean=False)
+    assert not empty.exists()
+    assert verify_log(log.directory) == []
