@@ -10,6 +10,7 @@ import argparse
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 from benchmarks import report
@@ -60,9 +61,16 @@ def main(given: list[str]) -> int:
     chosen = options.only or (LONG if options.long else SHORT)
     with tempfile.TemporaryDirectory(prefix="kompakt-bench-", dir=options.directory) as directory:
         bench = Bench(tools, Path(directory), size, form, options.system)
+        failed = []
         try:
             for section in (section for section in SECTIONS if section in chosen):
-                results.sections[section] = measure(bench, section)
+                try:
+                    results.sections[section] = measure(bench, section)
+                except Exception:
+                    traceback.print_exc()  # the others are worth having
+                    failed.append(section)
+                    bench.close()
+                    continue
                 if not options.system:
                     publish(results, name)
         finally:
@@ -70,7 +78,9 @@ def main(given: list[str]) -> int:
     print("\n" + report.terminal(results))
     if not options.system:
         print(f"\nwritten to {RESULTS / name}.md")
-    return 0
+    if failed:
+        print(f"failed, and to be made up for: --only {' '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def measure(bench: Bench, name: str) -> Section:

@@ -18,6 +18,7 @@ from tests.kafka.tools import Tools
 BATCHING = ("linger.ms=5", "batch.size=131072")
 END_TO_END = Path(__file__).resolve().parent / "EndToEnd.java"
 LIMIT_SECONDS = 300.0
+CONSUMER_PATIENCE_MS = 120_000
 _PRODUCED = re.compile(r"records sent, ([\d.]+) records/sec")
 _STEADY = re.compile(r"steady state records sent, ([\d.]+) records/sec")
 
@@ -68,7 +69,7 @@ def produce(tools: Tools, system: System, topic: str, load: Load) -> float:
 def consume(tools: Tools, system: System, topic: str, count: int) -> float:
     """Records a second by kafka-consumer-perf-test, without the time of joining the group."""
     arguments: list[object] = ["--bootstrap-server", system.bootstrap, "--topic", topic]
-    arguments += ["--num-records", count, "--hide-header"]
+    arguments += ["--num-records", count, "--hide-header", "--timeout", CONSUMER_PATIENCE_MS]
     output = tools.run("kafka-consumer-perf-test", *arguments, limit_s=LIMIT_SECONDS)
     fields = [field.strip() for field in output.strip().splitlines()[-1].split(",")]
     if int(fields[4]) < count:
