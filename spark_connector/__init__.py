@@ -14,7 +14,7 @@ record.
     reader.py    batch reads; stream.py: micro-batches
 
     write_options.py   options and columns of a writer
-    write_columns.py   Arrow columns -> flat arrays; write_kernels.py encodes rows, partitioners.py places keys
+    write_columns.py   Arrow columns -> flat arrays; write_kernels.py encodes, partitioners.py places keys
     encoder.py         a slot for each partition, sealed into a record batch when it is full
     producer.py        requests on the way, sequences, whatever has to be sent again
     writer.py          batch writes; stream_writer.py: micro-batches

@@ -67,7 +67,7 @@ def lay_out(table: KeyedTable, *places: tuple[int, int]) -> None:
 
 def found(table: KeyedTable) -> set[tuple[int, int]]:
     return {
-        tuple(int(part.partition("=")[2]) for part in place.relative_to(table.path).parts)  # type: ignore[misc]
+        (int(place.parent.name.removeprefix("version=")), int(place.name.removeprefix("bucket=")))
         for place in table.path.glob("version=*/bucket=*")
     }
 
