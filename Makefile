@@ -70,6 +70,9 @@ wheel: setup ## dist/pyspark_kompakt-*.whl: the Spark connector by itself
 bench-cleaner: setup ## the cleaner beside Apache Kafka's, and what it costs (under 8 minutes)
 	$(BIN)/python -m benchmarks.cleaner
 
+bench-spark: setup ## both Spark sources on both brokers, into the README's table (under 8 minutes)
+	$(BIN)/python -m benchmarks.spark
+
 docs: setup ## REFERENCE.md and the table of tests, from the code
 	$(BIN)/python -m tests.reference
 	$(BIN)/python -m tests.promises
@@ -87,4 +90,4 @@ clean: ## remove what was built here; data and .venv stay
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print | xargs rm -rf
 	rm -f .venv/.ready
 
-.PHONY: help setup run test test-slow crash fuzz check format demo bench-cleaner bench bench-long bench-quick wheel docs lock clean
+.PHONY: help setup run test test-slow crash fuzz check format demo bench-cleaner bench-spark bench bench-long bench-quick wheel docs lock clean

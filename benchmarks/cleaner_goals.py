@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from benchmarks import tables
 from benchmarks.goals import KAFKA, KOMPAKT, Goal
-from benchmarks.report import HEADER, conditions, markdown_rows, row, shown
-from benchmarks.results import Results, Verdict, judge
+from benchmarks.report import conditions
+from benchmarks.results import Results
 
 NAME = "cleaner"
 SIDES = (KOMPAKT, KAFKA)
@@ -47,32 +48,12 @@ GOALS = (
 )
 
 
-def verdicts(results: Results) -> list[Verdict]:
-    """The goals of which something was measured; of each the worst case first."""
-    found = []
-    for goal in GOALS:
-        judged = [judge(goal, figure) for figure in results.figures if figure.line == goal.line]
-        cases = sorted(
-            (case for case in judged if case is not None),
-            key=lambda case: case.middle,
-            reverse=not goal.at_least,
-        )
-        if cases:
-            found.append(Verdict(goal, cases))
-    return found
-
-
-def table(results: Results) -> list[tuple[str, ...]]:
-    found = verdicts(results)
-    measured = {id(verdict.goal) for verdict in found}
-    missing = [(goal.what, goal.aim, "-", "not measured") for goal in GOALS if id(goal) not in measured]
-    return [HEADER, *(row(verdict) for verdict in found), *missing]
+def table(results: Results) -> tables.Rows:
+    return tables.table(results, GOALS)
 
 
 def terminal(results: Results) -> str:
-    rows = table(results)
-    widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEADER))]
-    return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
+    return tables.terminal(table(results))
 
 
 EXPLAINED = (
@@ -84,19 +65,5 @@ EXPLAINED = (
 
 def markdown(results: Results) -> str:
     """The verdicts, then every case with each side's median and spread."""
-    lines = ["# Compaction beside Apache Kafka's", "", conditions(results), EXPLAINED, ""]
-    lines += [*markdown_rows(table(results)), "", "## Every case", ""]
-    cases: list[tuple[str, ...]] = [("line", "case", "unit", *SIDES, "rounds")]
-    for figure in results.figures:
-        sides = [spread(figure.values.get(side, [])) for side in SIDES]
-        rounds = str(max(map(len, figure.values.values())))
-        cases.append((figure.line, figure.case, figure.unit, *sides, rounds))
-    return "\n".join([*lines, *markdown_rows(cases)]) + "\n"
-
-
-def spread(values: list[float]) -> str:
-    """Median (lowest to highest)."""
-    if not values:
-        return "-"
-    middle = shown(sorted(values)[len(values) // 2])
-    return middle if len(values) == 1 else f"{middle} ({shown(min(values))} to {shown(max(values))})"
+    preamble = [conditions(results), EXPLAINED]
+    return tables.markdown("Compaction beside Apache Kafka's", preamble, table(results), results, SIDES)

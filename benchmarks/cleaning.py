@@ -41,7 +41,9 @@ _OUR_PASS = re.compile(
 )
 
 
-def keyed_batches(records: int, keys: int, record_bytes: int, codec: int = 0) -> Iterator[bytes]:
+def keyed_batches(
+    records: int, keys: int, record_bytes: int, codec: int = 0, batch_records: int = BATCH_RECORDS
+) -> Iterator[bytes]:
     """Batches of records of about `record_bytes` with `keys` keys in random order, in every run the same.
 
     Values are cut out of a long text at random places: about as hard to compress as any text.
@@ -49,19 +51,19 @@ def keyed_batches(records: int, keys: int, record_bytes: int, codec: int = 0) ->
     chance = numpy.random.default_rng(1)
     value_bytes = record_bytes - KEY_BYTES - 8
     digits = 10 ** numpy.arange(KEY_BYTES - 1, -1, -1, dtype=numpy.int64)
-    key_offsets = numpy.arange(BATCH_RECORDS + 1, dtype=numpy.int64) * KEY_BYTES
-    value_offsets = numpy.arange(BATCH_RECORDS + 1, dtype=numpy.int64) * value_bytes
-    none = numpy.zeros(BATCH_RECORDS, numpy.uint8)
+    key_offsets = numpy.arange(batch_records + 1, dtype=numpy.int64) * KEY_BYTES
+    value_offsets = numpy.arange(batch_records + 1, dtype=numpy.int64) * value_bytes
+    none = numpy.zeros(batch_records, numpy.uint8)
     letters = numpy.frombuffer(b"abcdefghijklmnopqrstuvwxyz    eeeaaott", numpy.uint8)
     pool = letters[chance.integers(0, len(letters), min(POOL_BYTES, records * value_bytes + value_bytes))]
     windows = numpy.lib.stride_tricks.sliding_window_view(pool, value_bytes)
-    for start in range(0, records, BATCH_RECORDS):
-        chosen = chance.integers(0, keys, BATCH_RECORDS)
+    for start in range(0, records, batch_records):
+        chosen = chance.integers(0, keys, batch_records)
         key_bytes = (chosen[:, None] // digits % 10 + ord("0")).astype(numpy.uint8).reshape(-1)
-        values = windows[chance.integers(0, len(windows), BATCH_RECORDS)].reshape(-1)
-        times = START_MS + numpy.arange(start, start + BATCH_RECORDS, dtype=numpy.int64)
+        values = windows[chance.integers(0, len(windows), batch_records)].reshape(-1)
+        times = START_MS + numpy.arange(start, start + batch_records, dtype=numpy.int64)
         empty = numpy.zeros(0, numpy.uint8)
-        no_headers = numpy.zeros(BATCH_RECORDS + 1, numpy.int64)
+        no_headers = numpy.zeros(batch_records + 1, numpy.int64)
         columns = Columns(key_bytes, key_offsets, none, values, value_offsets, none, empty, no_headers, times)
         yield encode_column_batch(columns, codec=codec)
 

@@ -145,9 +145,9 @@ def markdown(results: Results, name: str = NAME) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_block(readme: str, block: str) -> str:
+def with_block(readme: str, block: str, opening: str = OPENING, closing: str = CLOSING) -> str:
     """The README with another block between its markers."""
-    start, end = readme.index(OPENING), readme.index(CLOSING) + len(CLOSING)
+    start, end = readme.index(opening), readme.index(closing) + len(closing)
     return readme[:start] + block + readme[end:]
 
 
