@@ -33,6 +33,9 @@ logger = logging.getLogger("kompakt.spark")
 
 SCAN_ROWS = 8192  # batches found in one scan
 PATIENT_WAIT_MS = 500
+# The first answer for a range of few offsets: so many bytes for each of them, and never less than that.
+GUESSED_RECORD_BYTES = 1024
+LEAST_FETCH_BYTES = 64 * 1024
 
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
@@ -61,6 +64,7 @@ class Fetcher:
         self._settings = options.client
         self._cluster = cluster
         self._fetch_bytes = fetch_bytes or self._settings.fetch_bytes
+        self._is_first = True
         self._is_patient = False
         self._waiting_since: float | None = None
 
@@ -71,16 +75,24 @@ class Fetcher:
         request = fetch_request(
             self.topic_partition,
             self.next,
-            self._fetch_bytes,
+            self._bytes_to_ask_for(),
             read_committed=self._settings.read_committed,
             wait_ms=PATIENT_WAIT_MS if self._is_patient else 0,
         )
         connection.send(request, FETCH, FetchResponse)
 
+    def _bytes_to_ask_for(self) -> int:
+        """A small micro-batch within a long log must not bring megabytes; the second answer is full-sized."""
+        if not self._is_first:
+            return self._fetch_bytes
+        likely = (self.end - self.next) * GUESSED_RECORD_BYTES
+        return min(self._fetch_bytes, max(likely, LEAST_FETCH_BYTES))
+
     # --- judging an answer
 
     def take(self, answer: FetchResponse) -> list[Piece]:
         """The batches to read of an answer; moves `next` behind all that it covers."""
+        self._is_first = False
         if answer.throttle_time_ms > 0:
             time.sleep(answer.throttle_time_ms / 1000)
         if answer.error_code:

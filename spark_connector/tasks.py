@@ -16,6 +16,7 @@ from spark_connector.errors import ConnectorError, DataLossError, MissingTopicEr
 from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from spark_connector.options import Options
 from spark_connector.shape import Shape
+from spark_connector.worker import settle
 
 logger = logging.getLogger("kompakt.spark")
 
@@ -36,10 +37,12 @@ def read_task(options: Options, shape: Shape, task: Task | None) -> Iterator[Any
     """The record batches of one task; none for the empty task that Spark makes of no partitions."""
     if task is None:
         return
-    # numpy, numba and pyarrow: wanted in tasks only
-    from spark_connector.ranges import RangeReader
-    from spark_connector.table import TableReader
+    if task.is_view:
+        from spark_connector.table import TableReader  # numpy, numba and pyarrow: wanted in tasks only
+    else:
+        from spark_connector.ranges import RangeReader
 
+    settle()
     cluster = connect(options.client)
     for wanted in _resolved(options, cluster, task.ranges):
         if task.is_view:

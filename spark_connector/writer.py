@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from spark_connector.client import connect
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition, to_json_object
+from spark_connector.worker import settle
 from spark_connector.write_options import WriteOptions, check_columns, parse_write_options
 
 logger = logging.getLogger("kompakt.spark")
@@ -37,6 +38,7 @@ def write_rows(options: WriteOptions, batches: Iterator[Any]) -> Written:
     from spark_connector.encoder import Encoder  # numpy, numba and pyarrow: wanted in tasks only
     from spark_connector.producer import Producer
 
+    settle()
     cluster = connect(options.client)
 
     def partitions_of(topic: str) -> int:

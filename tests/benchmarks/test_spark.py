@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import report
+from benchmarks import report, tables
 from benchmarks import spark_goals as goals
 from benchmarks.cleaning import keyed_batches
 from benchmarks.results import Results, Section
@@ -31,7 +31,7 @@ def test_sparks_time_is_divided_by_ours_round_by_round() -> None:
             section.add(line, "100 B", "s", side, seconds)
     section.add(goals.TRIGGER, "broker kompakt", "ms", OWN, 100.0)
     section.add(goals.TRIGGER, "broker kompakt", "ms", OURS, 180.0)
-    rows = {cells[0]: cells for cells in goals.tables.table(Results({"batch": section}), goals.GOALS)}
+    rows = {cells[0]: cells for cells in tables.table(Results({"batch": section}), goals.GOALS)}
     assert rows[f"{line}, {OWN} / {OURS}"][1:] == ("≥ 2.5", "3.00 (3.00 to 4.00)", "ok")
     assert rows[f"{line}, {BEST} / {OURS}"][1:] == ("≥ 1.4", "1.50 (1.00 to 2.00)", "ok")
     assert rows[f"{goals.TRIGGER}, {OURS} / {OWN}"][3] == "falls short by 20%"
@@ -105,8 +105,9 @@ def test_only_one_side_is_tuned_and_only_ours_takes_a_schema(side: str, tuned: b
 
 
 def test_a_round_visits_every_broker_with_another_side_first() -> None:
-    run = Run(["a", "b"], Path(), Size(3, 2, 1, 1, 1, 1, 1), None)  # type: ignore[list-item, arg-type]
-    turns = list(run.turns(3))
+    systems: list[Any] = ["a", "b"]
+    nobody: Any = None
+    turns: list[Any] = list(Run(systems, Path(), Size(3, 2, 1, 1, 1, 1, 1), nobody).turns(3))
     assert [system for system, _ in turns] == ["a", "b"] * 3
     assert [sides[0] for _, sides in turns[::2]] == [OWN, BEST, OURS]
     assert all(sorted(sides) == sorted(goals.SIDES) for _, sides in turns)

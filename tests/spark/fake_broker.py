@@ -79,6 +79,7 @@ class FakeBroker:
         self.logs = logs
         self.internal: set[str] = set()
         self.fetched: list[int] = []
+        self.fetched_bytes: list[int] = []  # what each of these fetches allowed
         self.requests: list[Any] = []
         self.connections = 0
         self.closes = 0  # how many of the next requests are answered by closing the connection
@@ -162,6 +163,7 @@ class FakeBroker:
         asked = topic.partitions[0]
         log = self.logs[TopicPartition(topic.topic, asked.partition)]
         self.fetched.append(asked.fetch_offset)
+        self.fetched_bytes.append(asked.partition_max_bytes)
         data = PartitionData(
             partition_index=asked.partition,
             high_watermark=log.end,
