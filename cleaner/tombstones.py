@@ -11,8 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from protocol.errors import KafkaError
-from storage import statistics
-from storage.statistics import SegmentStatistics
+from storage.sidecar import SegmentStatistics, open_sidecar
 
 if TYPE_CHECKING:
     from storage.layout import TopicPartition
@@ -49,7 +48,7 @@ class TombstoneCounts:
 
 def _read(segment: Segment) -> SegmentStatistics | None:
     try:
-        sidecar = statistics.open_sidecar(segment)
+        sidecar = open_sidecar(segment)
     except (KafkaError, OSError):
         return None
     if sidecar is None:

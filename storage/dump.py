@@ -19,11 +19,11 @@ from protocol.compression import Codec
 from protocol.control import decode_marker
 from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch
-from storage import layout, statistics
+from storage import layout, sidecar
 from storage.batch_table import LENGTH_PREFIX_BYTES
 from storage.index import OFFSET_ENTRY, TIME_ENTRY
 from storage.producer_state import decode_snapshot
-from storage.statistics import DamagedStatistics
+from storage.sidecar import DamagedStatistics
 from storage.txn_index import parse as parse_transactions
 
 Row = dict[str, Any]
@@ -279,7 +279,7 @@ def _producers(data: bytes) -> Iterator[Row]:
 
 def _statistics(data: bytes) -> Iterator[Row]:
     try:
-        found, _ = statistics.decode(data)
+        found, _ = sidecar.decode(data)
     except DamagedStatistics as error:
         yield _problem(str(error))
         return

@@ -6,6 +6,9 @@ index says, end before the next segment, and carry the leader epoch of their pla
 hold, `survey` walks the whole segment, finds the next good batch behind each damaged place, and says which
 offsets are lost. Everything here reads; nothing repairs.
 
+What no neighbour can tell (in a cleaned segment, a flip within a hole of its offsets), the checksums of
+these bytes in the segment's statistics tell (`storage/prefixes.py`).
+
 Batches that are good by their checksum but contradict each other are both taken for damaged unless the
 offsets before or behind them leave no gap, which tells the good one: nothing that may be wrong is served.
 """
@@ -41,6 +44,7 @@ from storage.batch_table import (
     read_unsigned,
 )
 from storage.checksums import UNDAMAGED, find_damaged
+from storage.prefixes import Prefixes, Witness
 
 if TYPE_CHECKING:
     from storage.leader_epochs import LeaderEpochs
@@ -81,6 +85,7 @@ class Place(NamedTuple):
     epochs: LeaderEpochs | None
     start: int = 0  # where to begin
     start_offset: int = -1  # the least offset there, if it is more than the base offset
+    witness: Witness | None = None  # of what no checksum of a batch covers
 
     @property
     def least_offset(self) -> int:
@@ -156,6 +161,7 @@ def walk_stretch(
     position = start
     restart = (start, expected)
     gaps, is_apart = 0, False
+    prefixes = Prefixes()
     wanted = WINDOW_BYTES
     while position < end:
         data = read(position, min(wanted, end - position))
@@ -174,10 +180,15 @@ def walk_stretch(
         is_apart = gaps + new_gaps == 1 and bool(table[BASE_OFFSET, -1] != before[-1])
         gaps += new_gaps
         restart = (position, expected)
+        if place.witness is not None:
+            prefixes.add(table, position)
         expected = int(table[LAST_OFFSET, -1]) + 1
         position += stopped
         wanted = WINDOW_BYTES
     is_intact = position == end and (behind is None or expected <= behind)
+    witness = place.witness
+    if is_intact and witness is not None and not witness.agrees(prefixes, start, end, place.size_bytes):
+        return Walk(False, start, place.least_offset, expected, False)
     return Walk(is_intact, *restart, expected, is_apart)
 
 
@@ -227,6 +238,8 @@ def survey(read: Read, place: Place, *, doubts_last: bool = False) -> Survey:
     """
     start = place.start
     batches = _intact_batches(read, place)
+    if place.witness is not None:
+        batches = batches[:, place.witness.right(batches, start, place.size_bytes)]
     batches = batches[:, _in_order(batches, place)]
     if doubts_last and _only_last_is_apart(batches, place):
         batches = batches[:, :-1]

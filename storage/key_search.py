@@ -21,6 +21,7 @@ from protocol.records import Record, decode_batch, payload
 from storage import statistics
 from storage.batch_table import COMPLETE, POSITION, Bytes, as_chunk, read_table
 from storage.index import BrokenIndex
+from storage.sidecar import DamagedStatistics, open_sidecar
 from storage.statistics_kernels import batches_with_key, holds_key
 
 if TYPE_CHECKING:
@@ -79,12 +80,12 @@ def _search(log: Log, key: bytes, most: int) -> KeySearch:
 
 def _may_hold(segment: Segment, value: int) -> bool:
     statistics.ensure(segment)
-    sidecar = statistics.open_sidecar(segment)
+    sidecar = open_sidecar(segment)
     if sidecar is None:  # it could not be written: a full disk, or the segment has just left the log
         return True
     try:
         return sidecar.may_hold(value)
-    except statistics.DamagedStatistics:
+    except DamagedStatistics:
         statistics.remake(segment)
         return True
     finally:

@@ -19,6 +19,7 @@ import numpy
 from protocol.batch import checksum
 from protocol.errors import KafkaError
 from storage import batch_table, layout
+from storage.aborted import settle as settle_aborted
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
 from storage.cleaned_segment import CleanedSegment
 from storage.file import Disk, room_or_none, sync_file
@@ -28,6 +29,7 @@ from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import ProducerStateManager
 from storage.replay import load_producers, remove_stray_snapshots, replay, take_snapshot
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.sidecar import witness_of
 from storage.trust import Health, Trust
 from storage.types import LogLimits
 
@@ -90,6 +92,7 @@ def load(request: LoadRequest) -> LoadedLog:
     recovered_from = segments[first_dirty].base_offset if first_dirty < len(segments) else None
     scan_start = recovered_from if recovered_from is not None else _next_offset(segments, log_start_offset)
     load_producers(disk, directory, producers, segments[:first_dirty], scan_start, request.now_ms)
+    settle_aborted(segments, first_dirty)
     segments = _recover(request, segments, first_dirty, producers, epochs)
     next_offset = _next_offset(segments, log_start_offset)
     if segments and next_offset < log_start_offset:
@@ -179,7 +182,7 @@ def finish_swaps(disk: Disk, directory: Path) -> None:
     cleaned = [file for file in found if file.state == layout.CLEANED_SUFFIX]
     swaps = [file for file in found if file.state == layout.SWAP_SUFFIX]
     for file in found:
-        is_torn = file[1:] == (layout.STATISTICS_SUFFIX, layout.TEMPORARY_SUFFIX)
+        is_torn = file.state == layout.TEMPORARY_SUFFIX and file.kind in layout.REPLACED_IN_PLACE
         if file.state == layout.DELETED_SUFFIX or is_torn:
             disk.unlink(_path(directory, file))
     smallest_cleaned = min((file.base_offset for file in cleaned), default=None)
@@ -399,7 +402,10 @@ def recover_segment(
 
 def _survey_for_recovery(segment: Segment, epochs: LeaderEpochs, recovery_point: int) -> Survey:
     """What is wrong with a segment. One that is whole is walked once and takes little memory."""
-    place = Place(segment.base_offset, segment.size_bytes, segment.limit_offset, epochs)
+    size = segment.size_bytes
+    place = Place(
+        segment.base_offset, size, segment.limit_offset, epochs, witness=witness_of(segment, 0, size)
+    )
     walk = walk_stretch(segment.read_at, place, 0, place.size_bytes, place.limit_offset, NO_ANCHORS)
     if walk.is_intact:
         if place.limit_offset is not None or not walk.is_apart or walk.next_offset == recovery_point:

@@ -1,10 +1,9 @@
-"""What a closed segment holds, in a file beside it: counts, times, a sketch of its keys, a key filter
-(FORMAT.md tells every byte).
+"""What a closed segment holds, in a file beside it (`storage/sidecar.py`): counts, times, a sketch of its
+keys, a key filter, and a witness of what its batches' checksums do not cover.
 
-Nothing rests on this file: it is written some time after the segment was closed or cleaned, told from
-one of other batches by the size and the ends of the `.log` it was made of, and made anew when it is missing,
-damaged or of another time. Kafka and its tools do not know the suffix and leave it alone. A key filter never
-denies a key that is there: each block has a checksum of its own, so that a look-up can trust 64 bytes.
+It is written some time after the segment was closed or cleaned, while its bytes are those that this process
+has written, and made anew when it is missing, damaged or of another time. Kafka and its tools do not know the
+suffix and leave it alone.
 """
 
 from __future__ import annotations
@@ -13,33 +12,28 @@ import contextlib
 import itertools
 import logging
 import math
-import os
 import threading
 import zlib
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from struct import Struct, error
 from typing import Any
 
 import crc32c
 import numpy
 
-from protocol.batch import DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME, parse_header
+from protocol.batch import DELETE_HORIZON, LOG_APPEND_TIME, parse_header
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import payload
 from storage import batch_table, layout
 from storage.batch_table import RECORD_COUNT, Longs, Table, as_chunk
-from storage.file import Disk, read_whole, write_whole
+from storage.file import read_whole, write_whole
+from storage.prefixes import CRC_TABLE, Prefixes, stretches_in
 from storage.segment import Segment
+from storage.sidecar import CHECKSUMS_A_BLOCK, MOST_HORIZONS, SegmentStatistics, open_sidecar, path_of
 from storage.statistics_kernels import (
     BLOCK_BITS,
     BLOCK_BYTES,
     BROKEN,
     CHECKED_BYTES,
-    CRC_TABLE,
     DONE,
-    HASHES,
     KEYED,
     LATEST_TIMESTAMP,
     MARKERS,
@@ -49,145 +43,22 @@ from storage.statistics_kernels import (
     SKETCH_REGISTERS,
     TALLY_NUMBERS,
     TOMBSTONES,
-    block_of,
     count_batches,
     count_section,
     fold,
     hash_key,
-    is_in_block,
     seal_blocks,
 )
 
 logger = logging.getLogger(__name__)
 
-MAGIC = b"KSTA"
-VERSION = 1
-_HEAD = Struct(">4sHBBI")  # magic, version, hashes a key, bits of the sketch's index, checksum of the rest
-_BODY = Struct(">qqqqIIqqqqqqqqIII")
-_HORIZON = Struct(">qq")
-MOST_HORIZONS = 64
 MIN_BITS_PER_KEY = 10
 BUILD_BITS_PER_KEY = 12
 COUNTED_SPAN = 1 << 22
 """offsets of a segment from which on its records are counted first: a cleaned one has few in a wide span"""
-FIRST_READ_BYTES = 8192
 MAX_RANK = 64 - SKETCH_BITS + 1
 
 _building = threading.Lock()  # one at a time: memory, and no two writers of one file
-
-
-class DamagedStatistics(ValueError):
-    """The bytes are no statistics."""
-
-
-@dataclass(frozen=True)
-class SegmentStatistics:
-    """The counts of one segment, and where its key filter is. Times in ms; None where no record has one."""
-
-    base_offset: int
-    next_offset: int
-    size_bytes: int
-    last_position: int
-    first_checksum: int
-    last_checksum: int
-    batches: int
-    records: int
-    keyed_records: int
-    tombstones: int
-    markers: int
-    min_timestamp: int
-    max_timestamp: int
-    distinct_keys: int
-    horizons: tuple[tuple[int, int], ...]
-    """(delete horizon, tombstones that may go from then on), ascending; the others have none yet"""
-    packed_sketch: bytes
-    filter_blocks: int
-
-    @cached_property
-    def sketch(self) -> numpy.ndarray[Any, numpy.dtype[numpy.uint8]]:
-        return numpy.frombuffer(zlib.decompress(self.packed_sketch), numpy.uint8)
-
-    @property
-    def holes(self) -> int:
-        """Offsets that hold no record any more."""
-        return max(0, self.next_offset - self.base_offset - self.records)
-
-    @property
-    def filter_position(self) -> int:
-        size = _HEAD.size + _BODY.size + _HORIZON.size * len(self.horizons) + len(self.packed_sketch)
-        return -(-size // BLOCK_BYTES) * BLOCK_BYTES
-
-    @property
-    def filter_level(self) -> int:
-        return self.filter_blocks.bit_length() - 1
-
-    def tombstones_at(self, now_ms: int) -> tuple[int, int, int]:
-        """(fresh: not armed yet, armed: may go later, expired: may go now)."""
-        armed = sum(count for horizon, count in self.horizons if horizon > now_ms)
-        expired = sum(count for horizon, count in self.horizons if horizon <= now_ms)
-        return self.tombstones - armed - expired, armed, expired
-
-    def encode_head(self) -> bytes:
-        """The file up to the key filter."""
-        body = _BODY.pack(
-            self.base_offset, self.next_offset, self.size_bytes, self.last_position, self.first_checksum,
-            self.last_checksum, self.batches, self.records, self.keyed_records, self.tombstones, self.markers,
-            self.min_timestamp, self.max_timestamp, self.distinct_keys,
-            len(self.horizons), len(self.packed_sketch), self.filter_blocks,
-        )  # fmt: skip
-        body += b"".join(_HORIZON.pack(*one) for one in self.horizons) + self.packed_sketch
-        body += bytes(self.filter_position - _HEAD.size - len(body))
-        return _HEAD.pack(MAGIC, VERSION, HASHES, SKETCH_BITS, crc32c.crc32c(body)) + body
-
-
-def decode_head(data: bytes) -> SegmentStatistics:
-    """From the file's bytes up to the key filter or beyond; DamagedStatistics."""
-    try:
-        magic, version, hashes, sketch_bits, checksum = _HEAD.unpack_from(data)
-        if (magic, version, hashes, sketch_bits) != (MAGIC, VERSION, HASHES, SKETCH_BITS):
-            raise DamagedStatistics("not written in this format")
-        *numbers, horizon_count, sketch_bytes, blocks = _BODY.unpack_from(data, _HEAD.size)
-        at = _HEAD.size + _BODY.size
-        if horizon_count > MOST_HORIZONS:
-            raise DamagedStatistics(f"{horizon_count} delete horizons")
-        horizons = tuple(_HORIZON.unpack_from(data, at + _HORIZON.size * n) for n in range(horizon_count))
-        at += _HORIZON.size * horizon_count
-        fields: list[Any] = [*numbers, horizons, data[at : at + sketch_bytes], blocks]
-        found = SegmentStatistics(*fields)
-    except error:
-        raise DamagedStatistics("cut off") from None
-    if blocks < 1 or blocks & (blocks - 1) or len(data) < found.filter_position:
-        raise DamagedStatistics("cut off")
-    if crc32c.crc32c(data[_HEAD.size : found.filter_position]) != checksum:
-        raise DamagedStatistics("a wrong checksum")
-    return found
-
-
-def bytes_of_head(data: bytes) -> int:
-    """How many bytes the head takes, judged by its first 120."""
-    if len(data) < _HEAD.size + _BODY.size:
-        raise DamagedStatistics("cut off")
-    *_, horizon_count, sketch_bytes, _ = _BODY.unpack_from(data, _HEAD.size)
-    size = _HEAD.size + _BODY.size + _HORIZON.size * int(horizon_count) + int(sketch_bytes)
-    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
-
-
-def decode(data: bytes) -> tuple[SegmentStatistics, bytes]:
-    """A whole file: the statistics and the key filter; DamagedStatistics."""
-    found = decode_head(data)
-    blocks = data[found.filter_position :]
-    if len(blocks) != found.filter_blocks * BLOCK_BYTES:
-        raise DamagedStatistics(f"{len(blocks)} bytes are no {found.filter_blocks} blocks of the key filter")
-    for number in range(found.filter_blocks):
-        if not is_block_whole(blocks[number * BLOCK_BYTES : (number + 1) * BLOCK_BYTES]):
-            raise DamagedStatistics(f"block {number} of the key filter has a wrong checksum")
-    return found, blocks
-
-
-def is_block_whole(block: bytes) -> bool:
-    return len(block) == BLOCK_BYTES and crc32c.crc32c(block[:CHECKED_BYTES]) == int.from_bytes(
-        block[CHECKED_BYTES:], "big"
-    )
 
 
 # Estimates
@@ -231,7 +102,7 @@ def _tau(x: float) -> float:
 
 
 def build(segment: Segment) -> tuple[SegmentStatistics, bytes]:
-    """Read the whole segment: its statistics and its key filter. KafkaError(CORRUPT_MESSAGE), OSError."""
+    """Read the segment: its statistics, the blocks of the file. KafkaError(CORRUPT_MESSAGE), OSError."""
     level = _level_for(_records_at_most(segment), BUILD_BITS_PER_KEY)
     count = _Count(segment, level)
     for table in segment.tables(0, segment.size_bytes):
@@ -263,6 +134,7 @@ class _Count:
         self._tally[MIN_TIMESTAMP] = self._tally[LATEST_TIMESTAMP] = NO_TIMESTAMP
         self._horizons: dict[int, int] = {}
         self._ends: list[tuple[int, int]] = []  # position and checksum of the first and the latest batch
+        self._prefixes = Prefixes()
         self._batches = 0
         self._records = 0
         self._next_offset = segment.base_offset
@@ -272,6 +144,7 @@ class _Count:
         begin = int(table[batch_table.POSITION, 0])
         end = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1])
         data = self._segment.read_at(begin, end - begin)
+        self._prefixes.add(table)
         table = table.copy()
         table[batch_table.POSITION] -= begin
         tombstones = numpy.zeros(table.shape[1], numpy.int64)
@@ -325,14 +198,33 @@ class _Count:
         blocks = fold(self._blocks, self._level - level)
         seal_blocks(blocks, CRC_TABLE)
         (_, first_checksum), (last_position, last_checksum) = self._ends or [(0, 0), (0, 0)]
+        aborted = _bytes_of_aborted(self._segment)
         statistics = SegmentStatistics(
             self._segment.base_offset, self._next_offset, self._segment.size_bytes, last_position,
             first_checksum, last_checksum, self._batches, self._records, int(self._tally[KEYED]),
             int(self._tally[TOMBSTONES]), int(self._tally[MARKERS]), int(self._tally[MIN_TIMESTAMP]),
             int(self._tally[LATEST_TIMESTAMP]), keys, _few(self._horizons),
-            zlib.compress(self._sketch.tobytes(), 1), 1 << level,
+            zlib.compress(self._sketch.tobytes(), 1), 1 << level, len(aborted), crc32c.crc32c(aborted),
         )  # fmt: skip
-        return statistics, blocks.tobytes()
+        return statistics, blocks.tobytes() + self._pack_prefixes(statistics.prefix_blocks)
+
+    def _pack_prefixes(self, blocks: int) -> bytes:
+        packed = numpy.zeros((blocks, BLOCK_BYTES), numpy.uint8)
+        checksums = numpy.zeros(blocks * CHECKSUMS_A_BLOCK, ">u4")
+        for number in range(stretches_in(self._segment.size_bytes)):
+            checksums[number] = self._prefixes.of(number)
+        packed[:, :CHECKED_BYTES] = checksums.view(numpy.uint8).reshape(blocks, CHECKED_BYTES)
+        sealed = packed.reshape(-1)
+        seal_blocks(sealed, CRC_TABLE)
+        return sealed.tobytes()
+
+
+def _bytes_of_aborted(segment: Segment) -> bytes:
+    index = segment.txn_index
+    try:
+        return read_whole(index.disk, index.path)
+    except FileNotFoundError:
+        return b""
 
 
 def _few(horizons: dict[int, int]) -> tuple[tuple[int, int], ...]:
@@ -347,74 +239,6 @@ def _few(horizons: dict[int, int]) -> tuple[tuple[int, int], ...]:
 
 
 # The file
-
-
-def path_of(segment: Segment) -> Path:
-    name = layout.segment_file_name(segment.base_offset, layout.STATISTICS_SUFFIX)
-    return segment.directory / name
-
-
-def describes(statistics: SegmentStatistics, segment: Segment) -> bool:
-    """Whether the statistics were made of these very batches: same size, same ends."""
-    if (statistics.base_offset, statistics.size_bytes) != (segment.base_offset, segment.size_bytes):
-        return False
-    if not segment.size_bytes:
-        return True
-    first = segment.read_at(0, HEADER_BYTES)
-    last = segment.read_at(statistics.last_position, HEADER_BYTES)
-    if len(first) < HEADER_BYTES or len(last) < HEADER_BYTES:
-        return False
-    return (
-        parse_header(first).crc == statistics.first_checksum
-        and parse_header(last).crc == statistics.last_checksum
-        and parse_header(last).next_offset == statistics.next_offset
-    )
-
-
-class Sidecar:
-    """The statistics file of one segment, open for looking up keys. Owned by: the thread that opened it."""
-
-    def __init__(self, disk: Disk, descriptor: int, statistics: SegmentStatistics) -> None:
-        self._disk = disk
-        self._descriptor = descriptor
-        self.statistics = statistics
-
-    def may_hold(self, value: int) -> bool:
-        """Whether a key with this hash may be in the segment; DamagedStatistics."""
-        statistics = self.statistics
-        position = statistics.filter_position
-        position += int(block_of(numpy.uint64(value), statistics.filter_level)) * BLOCK_BYTES
-        block = self._disk.pread(self._descriptor, BLOCK_BYTES, position)
-        if not is_block_whole(block):
-            raise DamagedStatistics("a block of the key filter has a wrong checksum")
-        return bool(is_in_block(as_chunk(block), numpy.uint64(value)))
-
-    def close(self) -> None:
-        self._disk.close(self._descriptor)
-
-
-def open_sidecar(segment: Segment) -> Sidecar | None:
-    """The file of a segment; None when there is none that is whole and of these very batches."""
-    disk = segment.file.disk
-    try:
-        descriptor = disk.open(path_of(segment), os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    try:
-        head = disk.pread(descriptor, FIRST_READ_BYTES, 0)
-        size = bytes_of_head(head)
-        if size > len(head):
-            head = disk.pread(descriptor, size, 0)
-        statistics = decode_head(head)
-        if describes(statistics, segment):
-            return Sidecar(disk, descriptor, statistics)
-    except DamagedStatistics as problem:
-        logger.warning("%s is damaged (%s) and made anew", path_of(segment), problem)
-    except BaseException:
-        disk.close(descriptor)
-        raise
-    disk.close(descriptor)
-    return None
 
 
 def write(segment: Segment, statistics: SegmentStatistics, blocks: bytes) -> None:
@@ -459,14 +283,11 @@ def remake(segment: Segment) -> SegmentStatistics:
 
 
 def _make(segment: Segment) -> SegmentStatistics:
+    segment.check(0, segment.size_bytes)  # or what is damaged would be held for right from then on
     statistics, blocks = build(segment)
-    write(segment, statistics, blocks)
+    if not segment.damages:
+        write(segment, statistics, blocks)
     return statistics
-
-
-def read_file(disk: Disk, path: Path) -> tuple[SegmentStatistics, bytes]:
-    """A statistics file by path; DamagedStatistics."""
-    return decode(read_whole(disk, path))
 
 
 def hash_of(key: bytes) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import crc32c
 import numpy
 
 from protocol.kernel import kernel
@@ -30,6 +29,7 @@ from storage.batch_table import (
     as_chunk,
     read_unsigned,
 )
+from storage.prefixes import CRC_TABLE
 
 U64 = numpy.uint64
 PRIME_1 = numpy.uint64(0x9E3779B185EBCA87)
@@ -47,11 +47,6 @@ BLOCK_BITS = 480
 """of a block; its last four bytes are their checksum"""
 CHECKED_BYTES = BLOCK_BYTES - 4
 HASHES = 7
-
-# The checksum is linear, so that those of single bytes give the table of its polynomial.
-CRC_TABLE = numpy.array(
-    [crc32c.crc32c(bytes([byte])) ^ crc32c.crc32c(bytes(1)) for byte in range(256)], numpy.int64
-)
 
 CODEC_MASK = 7
 LOG_APPEND_TIME = 0x08

@@ -294,6 +294,7 @@ class StoredBatches:
             self.hints.clear()
             with contextlib.suppress(KafkaError):
                 for table in self.tables():
+                    state[3] = table[batch_table.POSITION, 0]  # behind a damage it is farther on
                     add_entries(offset_index, time_index, table, state, interval_bytes)
             if self.is_active:
                 self.offset_index.take(offset_index)

@@ -18,6 +18,8 @@ from protocol.batch import HEADER_BYTES, parse_header
 from protocol.errors import ErrorCode, KafkaError
 from storage.index import BrokenIndex
 from storage.integrity import NO_ANCHORS, Anchors, Damage, Place, survey, walk_stretch
+from storage.prefixes import STRETCH_BYTES, stretches_in
+from storage.sidecar import witness_of
 
 if TYPE_CHECKING:
     from storage.leader_epochs import LeaderEpochs
@@ -105,6 +107,11 @@ class Trust:
         """The checked stretch around [position, end); None when something about it is wrong."""
         place = self.place
         anchors = NO_ANCHORS
+        witness = witness_of(segment, position, end)
+        if witness is not None:  # it speaks of whole stretches
+            position = position // STRETCH_BYTES * STRETCH_BYTES
+            end = min(stretches_in(end) * STRETCH_BYTES, place.size_bytes)
+            place = place._replace(witness=witness)
         if self.has_anchors:
             try:
                 anchors = Anchors.around(*segment.offset_index.columns(), position, end)
@@ -119,7 +126,9 @@ class Trust:
                 return None
             behind = header.base_offset
         walk = walk_stretch(segment.read_at, place, start, stop, behind, anchors)
-        return (start, stop) if walk.is_intact else None
+        if not walk.is_intact:
+            return None
+        return (start, stop) if witness is None else (position, end)
 
     def _add(self, start: int, end: int) -> None:
         merged: list[tuple[int, int]] = []
@@ -132,7 +141,8 @@ class Trust:
 
     def survey(self, segment: StoredBatches) -> None:
         """Find everything that is wrong with the segment, and make its indexes anew from the rest."""
-        found = survey(segment.read_at, self.place)
+        witness = witness_of(segment, 0, self.place.size_bytes)
+        found = survey(segment.read_at, self.place._replace(witness=witness))
         if found.damages:
             segment.set_damages(found.damages)
             segment.trust = self

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from struct import Struct
 
-from storage.file import Disk, read_whole
+from storage.file import Disk, read_whole, replace_whole, room_or_none
 from storage.types import AbortedTransaction
 
 ENTRY = Struct(">hqqqq")
@@ -74,6 +74,14 @@ class TransactionIndex:
         finally:
             self.disk.close(descriptor)
         self._entries = entries + new
+
+    def replace(self, entries: Iterable[AbortedTransaction]) -> None:
+        """Exactly these, in one step: a crash leaves the old file or the new one. On a full disk the old
+        one stays, and these are in memory.
+        """
+        self._entries = tuple(entries)
+        with room_or_none():
+            replace_whole(self.disk, self.path, encode(self._entries))
 
     def reset(self) -> None:
         """Forget everything, and the file."""

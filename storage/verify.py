@@ -19,12 +19,13 @@ import numpy
 from protocol.batch import checksum, parse_header
 from protocol.errors import KafkaError
 from protocol.records import OFFSET_DELTA, locate, payload
-from storage import batch_table, layout, statistics
+from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
 from storage.file import SYSTEM_DISK, DataFile, read_whole
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
 from storage.producer_state import decode_snapshot
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.statistics_kernels import BLOCK_BYTES
 from storage.stored_batches import SCAN_BYTES
 from storage.txn_index import parse as parse_transactions
 
@@ -270,14 +271,14 @@ def _verify_time_index(
 def _verify_statistics(directory: Path, facts: SegmentFacts, complain: Complain) -> None:
     """Those of other batches count as missing: a cleaning, or Kafka, has changed the segment since."""
     segment = Segment.open(SYSTEM_DISK, directory, facts.base_offset)
-    path = statistics.path_of(segment)
+    path = sidecar.path_of(segment)
     try:
-        found, blocks = statistics.read_file(SYSTEM_DISK, path)
-    except statistics.DamagedStatistics as problem:
+        found, blocks = sidecar.read_file(SYSTEM_DISK, path)
+    except sidecar.DamagedStatistics as problem:
         complain(f"{path.name}: {problem}")
         return
     try:
-        if not statistics.describes(found, segment):
+        if not sidecar.describes(found, segment):
             return
         right, right_blocks = statistics.build(segment)
     except (KafkaError, BrokenIndex):  # a damaged segment has its own lines
@@ -291,8 +292,11 @@ def _verify_statistics(directory: Path, facts: SegmentFacts, complain: Complain)
                 complain(f"{path.name}: the sketch is not that of the keys in the segment")
         elif told != real:
             complain(f"{path.name}: {field.name} is {real}, not {told}")
-    if blocks != right_blocks:
+    filter_bytes = found.filter_blocks * BLOCK_BYTES
+    if blocks[:filter_bytes] != right_blocks[:filter_bytes]:
         complain(f"{path.name}: the key filter is not that of the keys in the segment")
+    if blocks[filter_bytes:] != right_blocks[filter_bytes:]:
+        complain(f"{path.name}: a base offset, length or leader epoch of the .log is not what it was")
 
 
 def _verify_transactions(path: Path, facts: SegmentFacts, complain: Complain) -> None:

@@ -16,7 +16,7 @@ from cleaner.manager import view_of
 from cleaner.selection import Assessment, Reason, segments_from
 from protocol.errors import KafkaError
 from storage import statistics
-from storage.statistics import SegmentStatistics
+from storage.sidecar import SegmentStatistics
 from storage.statistics_kernels import SKETCH_REGISTERS
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from cleaner.cleaner import Cleaner
 from cleaner.results import Range
 from protocol.compression import Codec
 from protocol.records import encode_batch
-from storage import layout, statistics
+from storage import layout, sidecar, statistics
 from storage.key_search import find_key
 from tests.process import BrokerProcess
 from tests.storage.builders import NOW_MS, LogBuilder
@@ -174,7 +174,7 @@ def test_a_damaged_filter_is_made_anew_and_denies_nothing(log: LogBuilder) -> No
     log.log.flush()
     segment = log.log.segments[0]
     found, blocks = statistics.build(segment)
-    path = statistics.path_of(segment)
+    path = sidecar.path_of(segment)
     path.write_bytes(found.encode_head() + bytes(len(blocks)))
     assert [record.value for record in find_key(log.log, b"k").versions] == [b"v"]
     assert path.read_bytes() == found.encode_head() + blocks
@@ -326,7 +326,7 @@ def test_statistics_follow_a_cleaning(served: tuple[BrokerProcess, Told]) -> Non
     where = ("--http", f"127.0.0.1:{process.http_port}")
     assert runner.invoke(app, ["topics", "compact", "t", "--roll", *where]).exit_code == 0
     path = directory / layout.segment_file_name(0, layout.STATISTICS_SUFFIX)
-    wait_for(lambda: path.exists() and statistics.decode(path.read_bytes())[0].records == 4, "the statistics")
+    wait_for(lambda: path.exists() and sidecar.decode(path.read_bytes())[0].records == 4, "the statistics")
     told = json.loads(runner.invoke(app, ["topics", "segments", "t", "--json", *where]).stdout)
     row = told["partitions"][0]["segments"][0]
     assert (row["records"], row["live_keys"], row["holes"]) == (4, 4, 2)

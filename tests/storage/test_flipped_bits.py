@@ -32,11 +32,11 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(data)
 
 
-def consume(log: Log, max_bytes: int = 300) -> tuple[Records, list[int]]:
+def consume(log: Log, max_bytes: int = 300, start: int | None = None) -> tuple[Records, list[int]]:
     """What a consumer gets that goes on at the next offset when it is told of corruption; those offsets."""
     found: Records = {}
     corrupt: list[int] = []
-    offset, end = log.log_start_offset, log.log_end_offset
+    offset, end = log.log_start_offset if start is None else start, log.log_end_offset
     while offset < end:
         try:
             data = log.read(offset, max_bytes, upper_offset=log.high_watermark).read()

@@ -20,11 +20,12 @@ from cleaner.results import Range
 from protocol.compression import Codec
 from protocol.errors import KafkaError
 from protocol.records import encode_batch
-from storage import layout, statistics
+from storage import layout, sidecar, statistics
 from storage.batch_table import as_chunk
 from storage.cleaned_segment import CleanedSegment
+from storage.file import Disk
 from storage.segment import Segment
-from storage.statistics import DamagedStatistics, SegmentStatistics
+from storage.sidecar import DamagedStatistics, SegmentStatistics
 from storage.statistics_kernels import BLOCK_BITS, BLOCK_BYTES, block_of, is_in_block
 from storage.types import Origin
 from storage.verify import verify_log
@@ -51,7 +52,7 @@ def filled(log: LogBuilder, records: int, keys: int) -> Segment:
 
 
 def file_of(segment: Segment) -> Path:
-    return statistics.path_of(segment)
+    return sidecar.path_of(segment)
 
 
 def clean(log: LogBuilder, now_ms: int, start: int = 0) -> Segment:
@@ -103,13 +104,13 @@ def test_a_key_that_is_there_is_never_denied(make_log: MakeLog, keys: int) -> No
     log.log.roll(NOW_MS)
     segment = log.log.segments[0]
     statistics.ensure(segment)
-    sidecar = statistics.open_sidecar(segment)
-    assert sidecar is not None
-    assert all(sidecar.may_hold(statistics.hash_of(b"k%d" % number)) for number in range(keys))
-    assert sidecar.may_hold(statistics.hash_of(b""))
-    denied = sum(not sidecar.may_hold(statistics.hash_of(b"other-%d" % number)) for number in range(2000))
+    opened = sidecar.open_sidecar(segment)
+    assert opened is not None
+    assert all(opened.may_hold(statistics.hash_of(b"k%d" % number)) for number in range(keys))
+    assert opened.may_hold(statistics.hash_of(b""))
+    denied = sum(not opened.may_hold(statistics.hash_of(b"other-%d" % number)) for number in range(2000))
     assert denied >= 1900
-    sidecar.close()
+    opened.close()
 
 
 def test_false_positives_are_as_few_as_documented(log: LogBuilder) -> None:
@@ -167,7 +168,7 @@ def test_markers_are_no_keys(log: LogBuilder) -> None:
 def test_many_horizons_become_few(log: LogBuilder) -> None:
     """A tombstone is told to expire later than it does, never earlier; none is lost."""
     found = statistics._few({10 * number + number % 3: number for number in range(500)})
-    assert len(found) == statistics.MOST_HORIZONS
+    assert len(found) == sidecar.MOST_HORIZONS
     assert sum(count for _, count in found) == sum(range(500))
     assert found[-1][0] == 4990 + 499 % 3
     assert list(found) == sorted(found)
@@ -183,7 +184,7 @@ def test_the_file_is_made_once_and_then_read(log: LogBuilder) -> None:
     assert statistics.ensure(segment) == found
     after = file_of(segment).stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    told, blocks = statistics.decode(file_of(segment).read_bytes())
+    told, blocks = sidecar.decode(file_of(segment).read_bytes())
     assert (told, blocks) == statistics.build(segment)
     assert log.files(".tmp") == []
 
@@ -204,17 +205,17 @@ def test_every_damaged_byte_is_noticed(make_log: MakeLog) -> None:
         data = bytearray(good)
         data[position] ^= 1 << position % 8
         with pytest.raises(DamagedStatistics):
-            statistics.decode(bytes(data))
+            sidecar.decode(bytes(data))
     for size in range(len(good)):
         with pytest.raises(DamagedStatistics):
-            statistics.decode(good[:size])
-    file_of(segment).write_bytes(good[:-30] + bytes(30))
+            sidecar.decode(good[:size])
+    file_of(segment).write_bytes(good[: -BLOCK_BYTES - 30] + bytes(30) + good[-BLOCK_BYTES:])
     assert len(verify_log(log.directory)) == 1
-    sidecar = statistics.open_sidecar(segment)
-    assert sidecar is not None
+    opened = sidecar.open_sidecar(segment)
+    assert opened is not None
     with pytest.raises(DamagedStatistics):
-        sidecar.may_hold((1 << 64) - 1)
-    sidecar.close()
+        opened.may_hold((1 << 64) - 1)
+    opened.close()
     file_of(segment).write_bytes(b"\0" * len(good))
     statistics.ensure(segment)
     assert file_of(segment).read_bytes() == good
@@ -227,10 +228,10 @@ def test_statistics_of_other_batches_are_not_believed(make_log: MakeLog) -> None
     statistics.ensure(segment)
     cleaned = clean(log, NOW_MS)
     assert cleaned is not segment
-    assert statistics.open_sidecar(cleaned) is None
+    assert sidecar.open_sidecar(cleaned) is None
     assert verify_log(log.directory) == []
     assert statistics.ensure(cleaned).records == len(log.records())
-    assert statistics.open_sidecar(cleaned) is not None
+    assert sidecar.open_sidecar(cleaned) is not None
 
 
 def test_right_identity_with_wrong_content_is_a_violation(make_log: MakeLog) -> None:
@@ -295,7 +296,7 @@ def test_a_broken_segment_is_named(make_log: MakeLog) -> None:
 
 def test_the_worked_example(tmp_path: Path) -> None:
     """The bytes of FORMAT.md."""
-    cleaned = CleanedSegment(statistics.Disk(), tmp_path, 1573, 4096)
+    cleaned = CleanedSegment(Disk(), tmp_path, 1573, 4096)
     rows = [(1_700_000_000_000, b"k1", b"v1", ()), (1_700_000_000_005, b"k2", None, ())]
     cleaned.append(encode_batch(rows, base_offset=1573))
     cleaned.finish(NOW_MS)
@@ -303,7 +304,7 @@ def test_the_worked_example(tmp_path: Path) -> None:
     segment.rename("")
     statistics.ensure(segment)
     data = file_of(segment).read_bytes()
-    assert data[:8] == b"KSTA\x00\x01\x07\x0e"
+    assert data[:8] == b"KSTA\x00\x02\x07\x0e"
     assert struct.unpack_from(">qqqq", data, 12) == (1573, 1575, 81, 0)
     assert struct.unpack_from(">qqqqq", data, 52) == (1, 2, 2, 1, 0)
     assert struct.unpack_from(">qqq", data, 92) == (1_700_000_000_000, 1_700_000_000_005, 2)
