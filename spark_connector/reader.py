@@ -21,6 +21,7 @@ from spark_connector.planning import find_partitions, locate, pack, resolve
 from spark_connector.probing import TopicSizes
 from spark_connector.shape import Shape
 from spark_connector.tasks import Task, read_task
+from spark_connector.worker import settle
 
 logger = logging.getLogger("kompakt.spark")
 
@@ -65,6 +66,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         if wants_split:
             ranges = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
         groups = pack(cluster, options, ranges, TopicSizes())
+        settle()
         return [InputPartition(self._task(group)) for group in groups]
 
     def _narrow(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:

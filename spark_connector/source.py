@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from spark_connector.options import Options, parse_options
 from spark_connector.shape import default_schema, shape_of
+from spark_connector.worker import settle
 
 
 class KompaktDataSource(DataSource):  # type: ignore[misc]
@@ -39,6 +40,7 @@ class KompaktDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """The columns of Spark's own Kafka source, or those that the option `columns` names."""
+        settle()
         return default_schema(self.parsed)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -1,4 +1,4 @@
-"""What is done once in each of Spark's Python workers, so that its later tasks are short."""
+"""What is done once in each of Spark's Python workers, of planning and of tasks, to be quick later."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _settled = False
 
 
 def settle() -> None:
-    """After the imports of a worker's first task: take what is there out of the collector's sight.
+    """After the imports of a worker's first job: take what is there out of the collector's sight.
 
-    Spark's daemon collects garbage after every task, and looks at some 80,000 objects of loaded modules each
+    Spark's daemon collects garbage after every job, and looks at some 80,000 objects of loaded modules each
     time: longer than a small task takes. They are never garbage. In any other process nothing is done.
     """
     global _settled
