@@ -35,7 +35,7 @@ PARTITIONS = 2
 SMALL_BYTES, LARGE_BYTES = 100, 1024
 PRODUCER_BATCH_BYTES = 125_000  # a producer's batch.size of 128 KiB
 MANY_KEYS = 10**12
-WARM_ROUNDS = 3
+WARM_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Size:
     """How much work a form of the run does."""
 
     rounds: int
-    codec_rounds: int
-    """of what is compressed"""
+    fewer_rounds: int
+    """of what is compressed, and of streams"""
     small_records: int
     large_records: int
     warm_records: int
@@ -53,7 +53,7 @@ class Size:
 
 
 QUICK = Size(1, 1, 500_000, 100_000, 100_000, 100_000, 8)
-FULL = Size(3, 2, 5_000_000, 1_000_000, 1_000_000, 1_000_000, 15)
+FULL = Size(3, 2, 5_000_000, 1_000_000, 1_000_000, 1_000_000, 12)
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Run:
         batches = keyed_batches(
             records, MANY_KEYS, record_bytes, int(CODEC_NAMES[codec]), PRODUCER_BATCH_BYTES // record_bytes
         )
+        print(f"  filling {name}: {records:,} records of {record_bytes} B, {codec}", flush=True)
         spool = Spool(self._directory / name, batches)
         for system in self.systems:
             system.create_topic(name, PARTITIONS, {"retention.ms": "-1"})
@@ -128,6 +129,7 @@ class Run:
         """Reads that do not count: a JVM is fast only once it has compiled what it does."""
         with self.temporary(self.size.warm_records, SMALL_BYTES, NONE) as topic:
             for system, sides in self.turns(WARM_ROUNDS):
+                print(f"  warming up with broker {system.name}", flush=True)
                 for side, columns in itertools.product(sides, (ALL, VALUE)):
                     self.work.batch(side, system.bootstrap, topic.name, columns, topic.records)
                 for side in sides:
@@ -141,9 +143,9 @@ class Run:
             self._batch(topic, self.size.rounds)
         for codec in (LZ4, ZSTD):
             with self.temporary(self.size.small_records, SMALL_BYTES, codec) as topic:
-                self._batch(topic, self.size.codec_rounds)
+                self._batch(topic, self.size.fewer_rounds)
             with self.temporary(self.size.large_records, LARGE_BYTES, codec) as topic:
-                self._batch(topic, self.size.codec_rounds)
+                self._batch(topic, self.size.fewer_rounds)
 
     def _batch(self, topic: Topic, rounds: int) -> None:
         for system, sides in self.turns(rounds):
@@ -157,7 +159,7 @@ class Run:
 
     def stream(self) -> None:
         topic = self.small()
-        for system, sides in self.turns(self.size.rounds):
+        for system, sides in self.turns(self.size.fewer_rounds):
             for side, columns in itertools.product(sides, (ALL, VALUE)):
                 with self.watched(side, f"stream {columns}, {topic.case}"):
                     seconds = self.work.stream(side, system.bootstrap, topic.name, columns, topic.records)
@@ -242,7 +244,7 @@ def main(given: list[str]) -> int:
     options = arguments(given)
     size = QUICK if options.quick else FULL
     if options.rounds:
-        size = replace(size, rounds=options.rounds, codec_rounds=options.rounds)
+        size = replace(size, rounds=options.rounds, fewer_rounds=options.rounds)
     is_published = not options.quick and not options.system
     results = Results.read(RESULTS / f"{goals.NAME}.json") if is_published else Results()
     with tempfile.TemporaryDirectory(prefix="kompakt-bench-", dir=options.directory) as name:
