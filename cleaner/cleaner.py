@@ -19,9 +19,10 @@ from cleaner.offset_map import OffsetMap
 from cleaner.reading import ChunkReader
 from cleaner.results import CleanResult, Range
 from cleaner.rewriting import Rewriter, Sink
+from cleaner.sifting import sift
 from cleaner.versions import VersionMap, VersionMapper, goes_by_version
 from storage import layout
-from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, SIZE_BYTES, read_table
+from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES, read_table
 from storage.cleaned_segment import CleanedSegment
 from storage.log import Log
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
@@ -167,9 +168,12 @@ class Cleaner:
         )
         reader = ChunkReader(self._read_bytes, self._account)
         try:
-            filled, start, keyless = self._map_dirty_part(snapshot, wanted, reader, result)
+            known, keyless = self._map_dirty_part(snapshot, wanted, reader, result)
+            if is_dry and result.end_offset < wanted.end and not known.is_versioned:
+                del known  # its table is as large as a map may be
+                known, keyless = self._map_in_passes(snapshot, wanted, reader, result)
             groups = group_for_rewriting(snapshot, min(result.end_offset, wanted.end), wanted.end)
-            rewriter = self._rewriter(snapshot, wanted, filled, start, reader, now_ms)
+            rewriter = self._rewriter(snapshot, wanted, known, reader)
             for group in groups:
                 began = time.perf_counter()
                 cleaned = rewrite_group(rewriter, snapshot, group, is_dry=is_dry)
@@ -185,8 +189,8 @@ class Cleaner:
 
     def _map_dirty_part(
         self, snapshot: LogSnapshot, wanted: Range, reader: ChunkReader, result: CleanResult
-    ) -> tuple[OffsetMap, int, int]:
-        """Fill a map: (it, where its part of the log begins, how many records without a key were seen)."""
+    ) -> tuple[Knowledge, int]:
+        """Fill a map: (what it says, how many records without a key were seen)."""
         began = time.perf_counter()
         segments, start = snapshot.segments, wanted.first_dirty_offset
         filled = self._map
@@ -207,26 +211,37 @@ class Cleaner:
         result.map_keys = len(filled)
         result.map_utilization = filled.utilization
         result.map_seconds = time.perf_counter() - began
-        return filled, start, mapper.keyless
+        return _knowledge(snapshot, filled, start, result.started_ms), mapper.keyless
 
-    def _rewriter(
+    def _map_in_passes(
         self,
         snapshot: LogSnapshot,
         wanted: Range,
-        filled: OffsetMap,
-        start: int,
         reader: ChunkReader,
-        now_ms: int,
-    ) -> Rewriter:
-        is_versioned = goes_by_version(snapshot.config)
-        latest_offset = filled.latest_offset
-        if is_versioned:  # the log's last record stays, whatever its version
-            latest_offset = min(latest_offset, snapshot.log_end_offset - 2)
-        bits = filled.last_offset_bits(start, LAST_OFFSET_BITS_BYTES)
-        known = Knowledge(
-            filled.table, filled.secret, bits, start, latest_offset, now_ms,
-            min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms), is_versioned,
+        result: CleanResult,
+    ) -> tuple[Knowledge, int]:
+        """For a dry run that one map is too small for: what all of the rounds would come to know."""
+        began = time.perf_counter()
+        segments = [one for one in snapshot.segments if one.base_offset < wanted.end]
+        start = segments[0].base_offset
+        found = sift(
+            self._map, reader, segments, wanted.end, aborted_from(snapshot.segments, 0),
+            limit_bytes=LAST_OFFSET_BITS_BYTES,
+            mapped_share=(result.end_offset - start) / (wanted.end - start),
         )  # fmt: skip
+        result.map_seconds += time.perf_counter() - began
+        if found is None:
+            return self._map_dirty_part(snapshot, wanted, reader, result)
+        result.end_offset = wanted.end
+        result.map_keys = found.keys
+        result.map_records = _records_from(segments, wanted.first_dirty_offset, wanted.end)
+        self._map.clear()
+        known = _knowledge(snapshot, self._map, start, result.started_ms)
+        return known._replace(bits=found.bits, latest_offset=wanted.end - 1), found.keyless
+
+    def _rewriter(
+        self, snapshot: LogSnapshot, wanted: Range, known: Knowledge, reader: ChunkReader
+    ) -> Rewriter:
         return Rewriter(
             reader,
             known,
@@ -262,6 +277,28 @@ class Cleaner:
         result.tombstones_kept = rewriter.tombstones_kept
         if rewriter.tombstones_kept:
             result.newest_horizon_ms = min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms)
+
+
+def _knowledge(snapshot: LogSnapshot, filled: OffsetMap, start: int, now_ms: int) -> Knowledge:
+    """What a map says of the log's part from `start` on."""
+    is_versioned = goes_by_version(snapshot.config)
+    latest_offset = filled.latest_offset
+    if is_versioned:  # the log's last record stays, whatever its version
+        latest_offset = min(latest_offset, snapshot.log_end_offset - 2)
+    bits = filled.last_offset_bits(start, LAST_OFFSET_BITS_BYTES)
+    horizon_ms = min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms)
+    return Knowledge(
+        filled.table, filled.secret, bits, start, latest_offset, now_ms, horizon_ms, is_versioned
+    )
+
+
+def _records_from(segments: Sequence[Segment], start: int, end: int) -> int:
+    """How many records the batches of [start, end) hold."""
+    count = 0
+    for segment in segments_between(segments, start, end):
+        for table in segment.tables(segment.position_behind(start) if segment.base_offset < start else 0):
+            count += int(table[RECORD_COUNT].sum())
+    return count
 
 
 def segments_between(segments: Sequence[Segment], start: int, end: int) -> Sequence[Segment]:

@@ -28,7 +28,9 @@ LATEST = 1
 READ = 2
 KEYLESS = 3
 FILLED = 4
-STATE_NUMBERS = 5
+CLASS_MASK = 5  # of a hash: only keys of one class are mapped; 0: all are
+CLASS = 6
+STATE_NUMBERS = 7
 
 # Why a call ended.
 DONE = 0
@@ -53,10 +55,14 @@ def put_block(
     """
     count = state[FILLED]
     state[FILLED] = 0
+    mask = U64(state[CLASS_MASK])
+    wanted = U64(state[CLASS])
     hash_keys(data, block[KEY_POSITION], block[KEY_BYTES], count, secret, hashes)
     for index in range(count):
         if block[KEY_BYTES, index] < 0:
             state[KEYLESS] += 1
+        elif hashes[1, index] & mask != wanted:
+            state[LATEST] = max(state[LATEST], block[OFFSET, index])
         elif state[ENTRIES] >= capacity:
             return FULL
         else:

@@ -13,6 +13,8 @@ import numpy
 
 from cleaner.map_kernels import (
     BROKEN,
+    CLASS,
+    CLASS_MASK,
     COMPRESSED,
     ENTRIES,
     FULL,
@@ -39,10 +41,16 @@ CODEC_BITS = 7
 
 
 class Mapper:
-    """One mapping. Owned by: one cleaner thread."""
+    """One mapping, of all keys or of class `number` of `classes` (a power of two). Owned by: one cleaner
+    thread.
+    """
 
-    def __init__(self, offset_map: OffsetMap, reader: ChunkReader) -> None:
+    def __init__(
+        self, offset_map: OffsetMap, reader: ChunkReader, *, classes: int = 1, number: int = 0
+    ) -> None:
         self._map = offset_map
+        self._class_mask = classes - 1
+        self._class = number
         self._reader = reader
         self._scratch = MapScratch()
         self.bytes_read = 0
@@ -68,6 +76,7 @@ class Mapper:
         state = self._scratch.state
         state[:] = 0
         state[LATEST] = -1
+        state[CLASS_MASK], state[CLASS] = self._class_mask, self._class
         self.bytes_read = 0
         transactions = CleanedTransactions(aborted)
         ends = [*(segment.base_offset for segment in segments), end][1:]

@@ -4,7 +4,8 @@ hold it.
 A closed segment is asked through the key filter of its statistics (made now if they are missing), the active
 one is scanned: a kernel compares keys faster than a filter could be kept up to date by every append. Within a
 segment the search goes backwards, from one known batch start to the one before. What a read_committed reader
-would not see (aborted transactions, what is not stable yet) is not there. Blocking.
+would not see (aborted transactions, what is not stable yet) is not there. What is damaged is passed over and
+told of as a problem, batch by batch: the key may have had a version there. Blocking.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from protocol.records import Record, decode_batch, payload
 from storage import statistics
 from storage.batch_table import COMPLETE, POSITION, Bytes, as_chunk, read_table
 from storage.index import BrokenIndex
+from storage.integrity import Damage
 from storage.sidecar import DamagedStatistics, open_sidecar
 from storage.statistics_kernels import batches_with_key, holds_key
+from storage.trust import lost
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -95,13 +98,30 @@ def _may_hold(segment: Segment, value: int) -> bool:
 def _versions(log: Log, segment: Segment, key: Bytes, found: KeySearch) -> Iterator[Record]:
     """The records with the key in one segment, the last first."""
     end, stride = segment.size_bytes, FIRST_STRIDE_BYTES
+    known: tuple[Damage, ...] = ()
     while end > 0:
         begin = _batch_start(segment, end - stride)
+        segment.check(begin, end)
+        if segment.damages != known:  # found just now: the index was made anew, and says other batch starts
+            found.problems += [lost(segment, one).message for one in segment.damages if one not in known]
+            known = segment.damages
+            begin = _batch_start(segment, end - stride)
         stride = min(2 * stride, LARGEST_STRIDE_BYTES)
-        data = segment.read_at(begin, end - begin)
-        found.bytes_read += len(data)
-        yield from _in_chunk(log, segment, data, begin, key)
+        for start, stop in reversed(_good_parts(segment, begin, end)):
+            data = segment.read_at(start, stop - start)
+            found.bytes_read += len(data)
+            yield from _in_chunk(log, segment, data, start, key, found)
         end = begin
+
+
+def _good_parts(segment: Segment, begin: int, end: int) -> list[tuple[int, int]]:
+    """[begin, end) without what is damaged, ascending."""
+    parts: list[tuple[int, int]] = []
+    for damage in segment.damages:
+        if begin < damage.end and damage.position < end:
+            parts.append((begin, damage.position))
+            begin = damage.end
+    return [(start, stop) for start, stop in (*parts, (begin, end)) if start < stop]
 
 
 def _batch_start(segment: Segment, position: int) -> int:
@@ -114,7 +134,9 @@ def _batch_start(segment: Segment, position: int) -> int:
         return segment.offset_index.floor_position(position)
 
 
-def _in_chunk(log: Log, segment: Segment, data: bytes, begin: int, key: Bytes) -> Iterator[Record]:
+def _in_chunk(
+    log: Log, segment: Segment, data: bytes, begin: int, key: Bytes, found: KeySearch
+) -> Iterator[Record]:
     chunk = as_chunk(data)
     table, stopped, reason = read_table(data)
     marks = numpy.zeros(table.shape[1], numpy.uint8)
@@ -123,12 +145,13 @@ def _in_chunk(log: Log, segment: Segment, data: bytes, begin: int, key: Bytes) -
     for column in numpy.flatnonzero(marks)[::-1]:
         position = int(table[POSITION, column])
         header = parse_header(data, position)
-        if not _holds(data, position, header, key):
-            continue
         try:
+            if not _holds(data, position, header, key):
+                continue
             records = decode_batch(data, position)
-        except KafkaError as error:
-            raise _corrupt(segment, begin + position) from error
+        except KafkaError:  # of our own segment, and yet not what was written
+            found.problems.append(_corrupt(segment, begin + position).message)
+            continue
         for record in reversed(records):
             if record.key == wanted and _is_visible(log, header, record.offset):
                 yield record

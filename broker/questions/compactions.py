@@ -46,6 +46,7 @@ class Progress:
 
     def account(self, size_bytes: int) -> None:
         self.bytes_done += size_bytes
+        self.bytes_at_most = max(self.bytes_at_most, self.bytes_done)  # a dry run in passes reads more
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from protocol.batch import HEADER_BYTES, iterate_headers
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_all
+from storage.key_search import find_key
 from storage.log import Log
 from tests.storage.builders import NOW_MS, LogBuilder
 from tests.storage.conftest import MakeLog
@@ -159,6 +160,21 @@ def test_every_byte_of_the_small_files(make_log: MakeLog, tmp_path: Path, suffix
             assert largest and newest and largest[:2] == newest[:2], where
             assert consume(log) == (damaged.whole, []), where
             assert log.health.damaged_places == 0, where
+
+
+@clean_or_not
+def test_a_key_is_found_past_damage(make_log: MakeLog, tmp_path: Path, is_clean: bool) -> None:
+    """`kompakt get --history`: every version but those of the batch that was hit, which is told of."""
+    builder = make_log(index_interval_bytes=150)
+    three_segments(builder, Codec.NONE)
+    damaged = Damaged(builder, tmp_path / "attic", is_clean=is_clean)
+    chance = random.Random(3)
+    for name, position, size, offsets in damaged.batches():
+        for bit in (8 * (position + 5), 8 * (position + 8) + 3, 8 * (position + chance.randrange(17, size))):
+            found = find_key(damaged.open_with(name, bit), b"k", history=True)
+            left = [offset for offset in sorted(damaged.whole, reverse=True) if offset not in offsets]
+            assert [record.offset for record in found.versions] == left, f"bit {bit} of {name}"
+            assert [f"offsets {offsets.start} to" in problem for problem in found.problems] == [True]
 
 
 @pytest.mark.slow

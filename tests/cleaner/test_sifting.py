@@ -1,0 +1,115 @@
+"""Goal: a dry run tells the numbers of the real cleaning, also when the map holds so few keys that the real
+one takes many rounds.
+
+Method: random logs (every codec, several records a batch, tombstones, records without keys, a part that is
+clean already, aborted transactions) are counted in a dry run with a map of a few slots, then really cleaned,
+round after round, and the sums compared.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.questions.compactions import Rounds
+from cleaner import cleaner as cleaner_module
+from cleaner import sifting
+from protocol.compression import Codec
+from tests.cleaner.conftest import MakeWorld
+from tests.cleaner.world import World
+
+RECORDS = ("records_before", "records_after", "removed")
+BYTES = ("bytes_before", "bytes_after")
+ROUNDS_LEAVE = 0.05
+"""of the bytes: a batch that got a delete horizon in an early round keeps it when its tombstone goes later"""
+
+
+def write(world: World, chance: random.Random, batches: int, keys: int, tombstones: float = 0.2) -> None:
+    for _ in range(batches):
+        pairs = [
+            (
+                b"%d" % chance.randrange(keys),
+                None if chance.random() < tombstones else chance.randbytes(9).hex(),
+            )
+            for _ in range(chance.randrange(1, 6))
+        ]
+        world.put(*pairs, codec=chance.choice(list(Codec)))
+        if chance.random() < 0.1:
+            world.roll()
+    world.roll()
+
+
+def really_cleaned(world: World, start: int) -> Rounds:
+    rounds, checkpoint = Rounds(), start
+    while checkpoint < world.log.segments[-1].base_offset:
+        rounds.results.append(world.clean(checkpoint))
+        checkpoint = rounds.results[-1].end_offset
+    return rounds
+
+
+def check(world: World, start: int = 0, *, has_tombstones: bool = True) -> Rounds:
+    dry = Rounds([world.clean(start, is_dry=True)])
+    assert dry.results[0].end_offset == world.log.segments[-1].base_offset
+    real = really_cleaned(world, start)
+    told, done = dry.summary(), real.summary()
+    assert {name: told[name] for name in RECORDS} == {name: done[name] for name in RECORDS}
+    leeway = ROUNDS_LEAVE if has_tombstones else 0
+    assert [told[name] for name in BYTES] == [pytest.approx(done[name], rel=leeway) for name in BYTES]
+    return real
+
+
+@pytest.mark.parametrize("slots", [5, 20, 100])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_sums_of_all_rounds(make_world: MakeWorld, slots: int, seed: int) -> None:
+    world = make_world(slots, segment_bytes=3000)
+    chance = random.Random(seed)
+    write(world, chance, 150, 90)
+    assert len(check(world).results) > 1 or slots == 100
+    write(world, chance, 60, 120)  # now much of it is clean
+    start = world.log.segments[-1].base_offset
+    write(world, chance, 60, 120)
+    assert world.clean(0, start, is_dry=True).records_read
+    check(world, 0)
+
+
+@pytest.mark.parametrize("slots", [5, 20, 100])
+def test_without_tombstones_to_the_byte(make_world: MakeWorld, slots: int) -> None:
+    world = make_world(slots, segment_bytes=3000)
+    write(world, random.Random(slots), 150, 90, tombstones=0)
+    check(world, has_tombstones=False)
+
+
+def test_behind_a_clean_part(make_world: MakeWorld) -> None:
+    world = make_world(8, segment_bytes=3000)
+    chance = random.Random(7)
+    write(world, chance, 100, 50)
+    really_cleaned(world, 0)
+    start = world.log.segments[-1].base_offset
+    write(world, chance, 100, 70)
+    assert len(check(world, start).results) > 1
+
+
+def test_aborted_transactions(make_world: MakeWorld) -> None:
+    world = make_world(4, segment_bytes=2000)
+    for number in range(60):
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number, "is_transactional": True}
+        world.put((b"%d" % (number % 13), "v" * number), **fields)
+        world.end_transaction(7, is_commit=number % 3 > 0)
+        if number % 10 == 9:
+            world.roll()
+    world.roll()
+    check(world)
+
+
+def test_too_many_offsets_are_counted_as_far_as_one_map_reaches(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(8)
+    write(world, random.Random(1), 50, 40)
+    monkeypatch.setattr(cleaner_module, "LAST_OFFSET_BITS_BYTES", 1)
+    result = world.clean(is_dry=True)
+    assert 0 < result.end_offset < world.log.segments[-1].base_offset
+    monkeypatch.undo()
+    monkeypatch.setattr(sifting, "MOST_CLASSES", 1)
+    assert world.clean(is_dry=True).end_offset == result.end_offset
