@@ -95,6 +95,9 @@ def load(request: LoadRequest) -> LoadedLog:
     settle_aborted(segments, first_dirty)
     segments = _recover(request, segments, first_dirty, producers, epochs)
     next_offset = _next_offset(segments, log_start_offset)
+    if request.is_clean and segments and next_offset < log_start_offset:
+        logger.error("%s: its start %d is beyond its end: damaged", directory.name, log_start_offset)
+        log_start_offset = segments[0].base_offset
     if segments and next_offset < log_start_offset:
         logger.warning(
             "%s ends at %d, before its start %d: it is dropped", directory.name, next_offset, log_start_offset
