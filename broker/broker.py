@@ -1,8 +1,8 @@
 """The composition root: builds every room of the broker, starts them in order, stops them in reverse.
 
 Start: lock the directories, load the topics from `__kompakt_metadata`, open and recover the logs, load the
-groups, start the cleaner, listen. Stop: stop listening, answer what waits, stop the cleaner, flush, mark a
-clean shutdown. Mirrors Kafka's `BrokerServer`.
+groups, start the cleaner, listen, load the kernels. Stop: stop listening, answer what waits, stop the
+cleaner, flush, mark a clean shutdown. Mirrors Kafka's `BrokerServer`.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class Broker:
     async def start(self) -> None:
         """Return when clients are served."""
         config = self.config
-        load_kernels()
         if self._must_recover():
+            load_kernels()
             await self._start_http()  # it may take long: let it be watched
         self.topics.load()
         await self.run_blocking(
@@ -164,6 +164,7 @@ class Broker:
         await self._listen()
         await loading
         if not hasattr(self, "http"):
+            await self.run_blocking(load_kernels)  # a first answer need not wait for them, a produce does
             await self._start_http()
         self.is_ready = True
 

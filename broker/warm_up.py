@@ -1,4 +1,5 @@
-"""What a start does so that no request has to: load the kernels, then give back the memory of their loader.
+"""What a start does so that few requests have to: load the kernels, then give back the memory of their
+loader.
 
 A kernel comes from numba's cache, and loading one maps tens of megabytes of LLVM's code that are not run
 again afterwards. Dropping those pages is safe (they are the library's own file, unchanged) and brings them

@@ -272,8 +272,8 @@ class LogManager:
         threads: int,
         topic_id_of: Callable[[str], uuid.UUID | None] = lambda topic: None,
     ) -> None:
-        """Open every log there is, so many a directory at a time; one that cannot be opened is left out,
-        said why. `topic_id_of` helps a log whose `partition.metadata` a power cut emptied.
+        """Open every log there is, after a crash so many a directory at a time; one that cannot be opened is
+        left out, said why. `topic_id_of` helps a log whose `partition.metadata` a power cut emptied.
         """
         work = [
             (directory, topic_partition)
@@ -294,7 +294,10 @@ class LogManager:
                 self.logs[topic_partition] = _unavailable_log(path, topic_partition, config, reason)
             self.logs_to_recover -= 1
 
-        with ThreadPoolExecutor(max(1, threads * len(self.directories)), "recover") as pool:
+        # After a clean stop nothing is read that would take long: threads would only fight for the GIL, at
+        # every file they open (twice the time).
+        at_once = 1 if self.was_clean else max(1, threads * len(self.directories))
+        with ThreadPoolExecutor(at_once, "recover") as pool:
             for _ in pool.map(open_one, work):
                 pass
         self.segments_to_recover = 0  # a log that could not be opened left some
