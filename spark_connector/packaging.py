@@ -19,6 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "pyspark_kompakt"
 INSIDE = ("protocol", "spark_connector")
+LEFT_OUT = (Path(__file__).resolve(), ROOT / "spark_connector" / "pipelines" / "cli.py")
+"""This file, and the commands, which belong to `kompakt`."""
 NEEDED = ("cramjam", "crc32c", "numba", "numpy")
 """Of the project's own dependencies those that the connector imports; pyarrow comes from its extra `spark`.
 
@@ -74,7 +76,7 @@ def _files() -> Iterator[tuple[Path, Path]]:
     yield ROOT / PACKAGE / "__init__.py", Path(PACKAGE, "__init__.py")
     for room in INSIDE:
         for path in sorted((ROOT / room).rglob("*.py")):
-            if path != Path(__file__).resolve():
+            if path not in LEFT_OUT:
                 yield path, Path(PACKAGE) / path.relative_to(ROOT)
 
 
