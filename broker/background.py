@@ -41,6 +41,7 @@ class Background:
 
     def start(self) -> None:
         config = self._broker.config
+        self._statistics.start()
         self._every("retention", config.log_retention_check_interval_ms, self.expire_segments)
         self._every("checkpoints", config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
         self._every("flushes by time", FLUSH_CHECK_MS, self.flush_by_time)

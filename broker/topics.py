@@ -119,7 +119,7 @@ class TopicRegistry:
         broker = self._broker
         config = TopicConfig.resolve(METADATA_OVERRIDES, broker.config, is_internal=True)
         try:
-            log = broker.logs.open_log(METADATA_PARTITION, config)
+            log = broker.logs.open_log(METADATA_PARTITION, config, cuts_at_damage=True)
             state = read_state(log)
         except (KafkaError, LookupError, TypeError, ValueError) as error:
             name = partition_directory_name(METADATA_PARTITION)
@@ -473,7 +473,7 @@ def adopted_overrides(name: str) -> dict[str, str]:
 
 
 def read_state(log: Log) -> dict[tuple[str, str], dict[str, Any]]:
-    """The last value of every key in the metadata log; blocking."""
+    """The last value of every key in the metadata log; blocking. ValueError when it is damaged."""
     state: dict[tuple[str, str], dict[str, Any]] = {}
     for _, batch in log.scan(log.log_start_offset):
         for record in decode_batch(batch):
@@ -485,15 +485,15 @@ def read_state(log: Log) -> dict[tuple[str, str], dict[str, Any]]:
                 state.pop(identity, None)
             else:
                 state[identity] = json.loads(bytes(record.value))
+    for segment in log.segments:
+        if segment.damages:
+            raise ValueError(f"no good batches at offset {segment.damages[0].first_offset}")
     return state
 
 
 def _value_of(topic: Topic) -> dict[str, Any]:
-    return {
-        "id": str(topic.topic_id),
-        "partitions": topic.partition_count,
-        "configs": dict(topic.overrides),
-    }
+    configs = dict(topic.overrides)
+    return {"id": str(topic.topic_id), "partitions": topic.partition_count, "configs": configs}
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

@@ -305,13 +305,22 @@ class LogManager:
             logger.info("recovered %d logs, %d segments", len(work), self.segments_recovered)
 
     def open_log(
-        self, topic_partition: TopicPartition, config: TopicConfig, topic_id: uuid.UUID | None = None
+        self,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        topic_id: uuid.UUID | None = None,
+        *,
+        cuts_at_damage: bool = False,
     ) -> Log:
-        """Open (or make) one log."""
+        """Open (or make) one log.
+
+        After a crash, damage below the recovery point is kept, and what follows it is served, unless the log
+        `cuts_at_damage`: one that has to be read as a whole.
+        """
         name = layout.partition_directory_name(topic_partition)
         for directory in self.directories:
             if (directory.path / name).is_dir():
-                return self._open(directory, topic_partition, config, topic_id)
+                return self._open(directory, topic_partition, config, topic_id, cuts_at_damage)
         return self.create(topic_partition, topic_id or uuid.uuid4(), config)
 
     def _open(
@@ -320,7 +329,10 @@ class LogManager:
         topic_partition: TopicPartition,
         config: TopicConfig,
         topic_id: uuid.UUID | None,
+        cuts_at_damage: bool = False,
     ) -> Log:
+        is_all_suspect = cuts_at_damage and not directory.was_clean
+        recovery_point = 0 if is_all_suspect else directory.recovery_points.get(topic_partition, 0)
         log = Log.open(
             directory.path / layout.partition_directory_name(topic_partition),
             topic_partition,
@@ -330,7 +342,7 @@ class LogManager:
             disk=self._disk,
             removals=self.removals,
             log_start_offset=directory.log_starts.get(topic_partition, 0),
-            recovery_point=directory.recovery_points.get(topic_partition, 0),
+            recovery_point=recovery_point,
             is_clean=directory.was_clean,
             limits=self._limits,
             segments_left=self._segments_left,

@@ -27,19 +27,24 @@ class StatisticsKeeper:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._seen: dict[Log, tuple[Segment, ...]] | None = None
-        """None before the first look"""
+        self._seen: dict[Log, tuple[Segment, ...]] = {}
+
+    def start(self) -> None:
+        """Take note of what is there before anything is written: a topic may be made, filled and cleaned
+        before the first look.
+        """
+        self._seen = self._look()
 
     async def run(self) -> None:
         """One look at every log; each new closed segment gets its file before the next is taken."""
-        logs = [partition.log for partition in tuple(self._broker.partitions.values())]
-        seen, self._seen = self._seen, {log: log.segments for log in logs}
-        if seen is None:
-            return
-        for log in logs:
-            for segment in _fresh(seen.get(log, ()), self._seen[log]):
+        seen, self._seen = self._seen, self._look()
+        for log, segments in tuple(self._seen.items()):
+            for segment in _fresh(seen.get(log, ()), segments):
                 if log.offline_reason is None:
                     await self._broker.run_blocking(_keep, segment)
+
+    def _look(self) -> dict[Log, tuple[Segment, ...]]:
+        return {partition.log: partition.log.segments for partition in self._broker.partitions.values()}
 
 
 def _fresh(before: tuple[Segment, ...], now: tuple[Segment, ...]) -> Iterator[Segment]:

@@ -218,14 +218,14 @@ class Told:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, Told]]:
-    """A broker; topics named after partitioners hold 40 keys twice, topic t values of all kinds."""
+    """A broker; topics named after partitioners hold 40 keys twice, t and cleaned values of all kinds."""
     process = BrokerProcess(
         tmp_path_factory.mktemp("keys") / "data", {"log.cleaner.backoff.ms": "100000000"}
     ).start()
     wait_for(lambda: "kompakt is ready" in process.log(), "its HTTP listener")
     settings = {"bootstrap.servers": process.bootstrap}
     new = [NewTopic(name, PARTITIONS) for name in PARTITIONERS]
-    new.append(NewTopic("t", 1, config={"cleanup.policy": "compact"}))
+    new += [NewTopic(name, 1, config={"cleanup.policy": "compact"}) for name in ("t", "cleaned")]
     admin = AdminClient(settings)
     for made in admin.create_topics(new).values():
         made.result(60)
@@ -240,7 +240,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPro
     for key, value in (
         ("k", "one"), ("k", "two"), ("gone", "x"), ("gone", None), (b"\x00\xff", b"\xfe\x00"), ("", "empty")
     ):  # fmt: skip
-        producer.produce("t", value, key, timestamp=START_MS, headers=[("trace", b"7")])
+        for name in ("t", "cleaned"):
+            producer.produce(name, value, key, timestamp=START_MS, headers=[("trace", b"7")])
     assert producer.flush(60) == 0
     yield process, told
     process.close()
@@ -322,15 +323,15 @@ def test_bad_questions_are_one_line(
 def test_statistics_follow_a_cleaning(served: tuple[BrokerProcess, Told]) -> None:
     """They are written soon after the roll without being asked for, and belong to the cleaned segment."""
     process = served[0]
-    directory = process.data / "t-0"
+    directory = process.data / "cleaned-0"
     where = ("--http", f"127.0.0.1:{process.http_port}")
-    assert runner.invoke(app, ["topics", "compact", "t", "--roll", *where]).exit_code == 0
+    assert runner.invoke(app, ["topics", "compact", "cleaned", "--roll", *where]).exit_code == 0
     path = directory / layout.segment_file_name(0, layout.STATISTICS_SUFFIX)
     wait_for(lambda: path.exists() and sidecar.decode(path.read_bytes())[0].records == 4, "the statistics")
-    told = json.loads(runner.invoke(app, ["topics", "segments", "t", "--json", *where]).stdout)
+    told = json.loads(runner.invoke(app, ["topics", "segments", "cleaned", "--json", *where]).stdout)
     row = told["partitions"][0]["segments"][0]
     assert (row["records"], row["live_keys"], row["holes"]) == (4, 4, 2)
     assert row["tombstones"]["armed"] == 1
     assert row["tombstones"]["armed_until_ms"] > START_MS
-    shown = runner.invoke(app, ["topics", "segments", "t", *where]).stdout
+    shown = runner.invoke(app, ["topics", "segments", "cleaned", *where]).stdout
     assert "1 armed until" in shown

@@ -53,12 +53,16 @@ def start_in_vain(*arguments: str, **environment: str) -> tuple[int, list[str]]:
 
 
 def refusal(*arguments: str) -> str:
-    """The one line of a start that fails for want of something outside of the settings."""
+    """The one line of a start that fails for want of something outside of the settings.
+
+    Before it the log may tell of damaged places.
+    """
     status, lines = start_in_vain(*arguments)
     assert status == 1
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("kompakt cannot start: ")
-    return lines[0]
+    told = [line for line in lines if "ERROR storage.trust: " not in line]
+    assert len(told) == 1, lines
+    assert told[0].startswith("kompakt cannot start: ")
+    return told[0]
 
 
 # What the broker needs and does not get
@@ -242,8 +246,8 @@ def test_strange_things_in_the_directory_are_left_alone(
 
 
 def metadata_segment(data: Path) -> Path:
-    (segment,) = (data / METADATA).glob("*.log")
-    return segment
+    """The one that a test damages; a start that finds its end damaged makes another one behind it."""
+    return min((data / METADATA).glob("*.log"))
 
 
 def flip(position: float) -> Damage:

@@ -116,10 +116,14 @@ def compare_readers(pair: Pair, topic: str) -> list[compare.Batch]:
 
 
 def compare_directories(pair: Pair, topics: Sequence[str], tools: Tools) -> None:
-    """The files of the stopped brokers, but those that only wait for their removal."""
+    """The files of the stopped brokers, but those that wait for their removal, and our statistics."""
     for topic in topics:
         names = [
-            {path.name for path in (side.data / f"{topic}-0").iterdir() if path.suffix != ".deleted"}
+            {
+                path.name
+                for path in (side.data / f"{topic}-0").iterdir()
+                if path.suffix not in (".deleted", ".stats")
+            }
             for side in pair.sides
         ]
         assert names[0] == names[1], topic

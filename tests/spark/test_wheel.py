@@ -86,6 +86,12 @@ def make_environment(directory: Path) -> Path:
     return packages
 
 
+def clean_environment() -> dict[str, str]:
+    """The variables of this process but those that lead to this project, as the tests' Spark session sets."""
+    dropped = ("PYTHONPATH", "SPARK_HOME", "VIRTUAL_ENV")
+    return {name: value for name, value in os.environ.items() if name not in dropped}
+
+
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment that knows nothing of kompakt."""
@@ -101,7 +107,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     zipfile.ZipFile(wheel).extractall(make_environment(directory))
     python = directory / "bin" / "python"
     warm_up = [str(python), "-m", "pyspark_kompakt.spark_connector.warm_up"]
-    subprocess.run(warm_up, check=True, cwd=directory, timeout=600)
+    subprocess.run(warm_up, check=True, cwd=directory, env=clean_environment(), timeout=600)
     return python
 
 
@@ -133,8 +139,7 @@ def job(tmp_path: Path) -> Path:
 
 def run(python: Path, job: Path, command: Sequence[str], *arguments: str) -> dict[str, Any]:
     """Run the job by `command` and return what it counted."""
-    dropped = ("PYTHONPATH", "SPARK_HOME", "VIRTUAL_ENV")
-    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    environment = clean_environment()
     environment["PYSPARK_PYTHON"] = str(python)
     environment["SPARK_TESTING"] = "1"  # Spark Connect takes a free port then
     environment["SETTINGS"] = json.dumps(LOOPBACK)
