@@ -1,29 +1,33 @@
-"""Whether the transaction indexes of a log that was on disk are what was written; else they are made anew.
+"""Whether the transaction indexes of a log that was on disk are what was written; else they are repaired.
 
 A `.txnindex` has no checksum of its own. That of a closed segment stands in its statistics; where there are
-none, or where it differs, the batches say which transactions were aborted: the producers as they were at the
-segment's start, and its markers (what Kafka does in its recovery only). Done when the log is opened, for the
-event loop asks these indexes at each read_committed fetch and cannot wait for a check.
+none, or where it differs, the batches say what the index may say (`storage/ended_transactions.py`). What of
+it is possible is believed: in a cleaned log nobody else knows any more where a transaction began. The rest is
+made anew. Done when the log is opened, for the event loop asks these indexes at each read_committed fetch and
+cannot wait for a check.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import crc32c
 
 from protocol.errors import KafkaError
 from storage import batch_table, sidecar, statistics
+from storage.ended_transactions import Ended, Holes, Observer, transactional
 from storage.file import read_whole
+from storage.prefixes import flipped_bit
 from storage.producer_state import ProducerStateManager
-from storage.replay import load_producers, replay
-from storage.txn_index import encode, parse
+from storage.replay import load_newest_snapshot
+from storage.txn_index import ENTRY, ENTRY_BYTES, encode, parse
+from storage.types import AbortedTransaction
 
 if TYPE_CHECKING:
     from storage.segment import Segment
-    from storage.types import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +39,13 @@ def settle(segments: Sequence[Segment], count: int) -> None:
     """See that the transaction indexes of the first `count` segments of a log can be believed."""
     for number, segment in enumerate(segments[:count]):
         data = _bytes_of(segment)
-        if data and not _is_vouched_for(segment, data):
-            _make_anew(segments, number, data)
+        if not data:
+            continue
+        vouched = _vouched(segment, data)
+        if vouched is None:
+            _repair(segments, number, data)
+        elif vouched != data:
+            _replace(segment, parse(vouched))
 
 
 def _bytes_of(segment: Segment) -> bytes:
@@ -47,50 +56,116 @@ def _bytes_of(segment: Segment) -> bytes:
         return b""
 
 
-def _is_vouched_for(segment: Segment, data: bytes) -> bool:
+def _vouched(segment: Segment, data: bytes) -> bytes | None:
+    """The bytes that the segment's statistics vouch for: these, or these with one bit turned back."""
     opened = sidecar.open_sidecar(segment, must_match=False)
     if opened is None:
-        return False
+        return None
     opened.close()
     found = opened.statistics
-    return (found.aborted_bytes, found.aborted_checksum) == (len(data), crc32c.crc32c(data))
+    if found.aborted_bytes != len(data):
+        return None
+    if crc32c.crc32c(data) == found.aborted_checksum:
+        return data
+    bit = flipped_bit(data, found.aborted_checksum)
+    if bit is None:
+        return None
+    turned = bytearray(data)
+    turned[bit // 8] ^= 1 << bit % 8
+    return bytes(turned) if _is_well_formed(turned) else None
 
 
-def _make_anew(segments: Sequence[Segment], number: int, data: bytes) -> None:
+def _repair(segments: Sequence[Segment], number: int, data: bytes) -> None:
     segment = segments[number]
     try:
-        entries = _aborted_in(segments, number)
+        ended, holes = _observe(segments, number)
     except KafkaError as error:
         logger.error("%s: its aborted transactions cannot be read: %s", segment.file.path, error)
         return
-    if segment.damages and _is_well_formed(data):
-        return  # a marker may be among what is damaged: rather the file than too few entries
+    if any(one.damages for one in segments[: number + 1]) and _is_well_formed(data):
+        return  # a marker may be among what is damaged: rather the file than wrong entries
+    entries = _believed(data, ended, holes)
     if encode(entries) != data:
-        path = segment.txn_index.path
-        logger.warning("%s was damaged and is made anew: %d entries", path, len(entries))
-        segment.txn_index.replace(entries)
+        _replace(segment, entries)
     if number + 1 < len(segments) and not segment.damages:
         _vouch(segment)
 
 
-def _aborted_in(segments: Sequence[Segment], number: int) -> list[AbortedTransaction]:
-    """What the markers of segment `number` say."""
+def _replace(segment: Segment, entries: Sequence[AbortedTransaction]) -> None:
+    logger.warning("%s was damaged and is repaired: %d entries", segment.txn_index.path, len(entries))
+    segment.txn_index.replace(entries)
+
+
+def _believed(data: bytes, ended: Mapping[int, Ended], holes: Holes) -> list[AbortedTransaction]:
+    """The entries that are possible, and one for each marker that lacks it and still needs it."""
+    found: dict[int, AbortedTransaction] = {}
+    count = len(data) // ENTRY_BYTES
+    for _, *fields in ENTRY.iter_unpack(data[: count * ENTRY_BYTES]):
+        entry = AbortedTransaction(*fields)
+        marker = ended.get(entry.last_offset)
+        right = marker.corrected(entry, holes) if marker is not None else None
+        if right is not None:
+            found[right.last_offset] = right
+    is_any_lost = len(found) * ENTRY_BYTES != len(data)
+    for offset, marker in ended.items():
+        # a cleaned index has no entry for a marker of which no data are left, unless that is what was lost
+        if offset not in found and (is_any_lost or marker.transaction.left is not None):
+            made = marker.recomputed()
+            if made is not None:
+                found[offset] = made
+    return [found[offset] for offset in sorted(found)]
+
+
+def _observe(segments: Sequence[Segment], number: int) -> tuple[dict[int, Ended], Holes]:
+    """The abort markers of segment `number` by their offsets, and the holes before them."""
     segment = segments[number]
-    disk, directory = segment.file.disk, segment.directory
     producers = ProducerStateManager()
-    load_producers(disk, directory, producers, list(segments[:number]), segment.base_offset, NEVER_EXPIRED)
-    found: list[AbortedTransaction] = []
-    for table in segment.good_tables():
-        begin = int(table[batch_table.POSITION, 0])
-        end = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1])
-        table[batch_table.POSITION] -= begin
-        found += replay(producers, segment.read_at(begin, end - begin), table)
+    start = load_newest_snapshot(
+        segment.file.disk, segment.directory, producers, segment.base_offset, NEVER_EXPIRED
+    )
+    known = producers.open_transactions()
+    observer = Observer(start, known, _first_left(segments[:number], known, start))
+    for before in segments[:number]:
+        if before.next_offset > start:
+            for data, table in _batches(before, start):
+                deque(observer.walk(data, table), maxlen=0)
+    ended = {
+        one.offset: one
+        for data, table in _batches(segment, segment.base_offset)
+        for one in observer.walk(data, table)
+    }
+    return ended, observer.holes
+
+
+def _first_left(segments: Sequence[Segment], known: Mapping[int, int], end: int) -> dict[int, int]:
+    """The first batches before `end` that are left of these transactions, by producer."""
+    found: dict[int, int] = {}
+    begin = min(known.values(), default=end)
+    for segment in segments:
+        if segment.base_offset >= end or segment.next_offset <= begin:
+            continue
+        for _, table in _batches(segment, begin):
+            for column in transactional(table):
+                producer_id = int(table[batch_table.PRODUCER_ID, column])
+                offset = int(table[batch_table.BASE_OFFSET, column])
+                if known.get(producer_id, end) <= offset < end:
+                    found.setdefault(producer_id, offset)
     return found
 
 
-def _is_well_formed(data: bytes) -> bool:
+def _batches(segment: Segment, offset: int) -> Iterator[tuple[bytes, batch_table.Table]]:
+    """The checked batches of a segment from `offset` on: bytes, and their table with positions in these."""
+    segment.check(0, segment.size_bytes)  # what is damaged has to be known before it can be passed over
+    for table in segment.tables(segment.position_behind(offset)):
+        begin = int(table[batch_table.POSITION, 0])
+        end = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1])
+        table[batch_table.POSITION] -= begin
+        yield segment.read_at(begin, end - begin), table
+
+
+def _is_well_formed(data: bytes | bytearray) -> bool:
     try:
-        parse(data)
+        parse(bytes(data))
     except ValueError:
         return False
     return True
