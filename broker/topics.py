@@ -17,16 +17,17 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from broker.metadata_log import read_state
 from broker.partition import INTERNAL_TOPICS
 from broker.policy_lint import warn
 from config.definition import ConfigError
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import decode_batch, encode_batch
+from protocol.records import encode_batch
 from storage.layout import TopicPartition, partition_directory_name
 from storage.types import Origin
 
@@ -373,15 +374,19 @@ class TopicRegistry:
             if topic_partition in broker.logs.logs:
                 broker.logs.delete(topic_partition)
         await broker.run_blocking(broker.logs.sync_deleted)
-        try:
-            await broker.run_blocking(broker.logs.checkpoint)
-        except OSError as error:  # then the next log of this name sees to it
-            logger.warning("the checkpoints of %s stay for now: %s", topic.name, error)
+        await self._or_later("checkpoints", topic.name, broker.logs.checkpoint)
         del self._deleting[topic.name]  # a new topic's record may as well take the place of this one's end
         broker.cleanings.forget(topic.name, topic.partition_count)
         self._append(TOPIC, topic.name, None)
         await self.flushed()
-        await broker.run_blocking(broker.logs.remove_deleted)
+        await self._or_later("files", topic.name, broker.logs.remove_deleted)
+
+    async def _or_later(self, what: str, name: str, job: Callable[[], object]) -> None:
+        """What the next turn, or the next topic of this name, does as well: the topic is gone without it."""
+        try:
+            await self._broker.run_blocking(job)
+        except OSError as error:
+            logger.warning("%s of %s stay for now: %s", what, name, error)
 
     async def flushed(self) -> None:
         """Return when every change so far is on disk; KafkaError when it cannot be."""
@@ -470,25 +475,6 @@ class TopicRegistry:
 def adopted_overrides(name: str) -> dict[str, str]:
     """What holds for a topic whose settings nobody knows."""
     return dict(COMPACTED if name in INTERNAL_TOPICS else KEEP_EVERYTHING)
-
-
-def read_state(log: Log) -> dict[tuple[str, str], dict[str, Any]]:
-    """The last value of every key in the metadata log; blocking. ValueError when it is damaged."""
-    state: dict[tuple[str, str], dict[str, Any]] = {}
-    for _, batch in log.scan(log.log_start_offset):
-        for record in decode_batch(batch):
-            if record.key is None:
-                continue
-            key = json.loads(bytes(record.key))
-            identity = (str(key.get("type")), str(key.get("name", "")))
-            if record.value is None:
-                state.pop(identity, None)
-            else:
-                state[identity] = json.loads(bytes(record.value))
-    for segment in log.segments:
-        if segment.damages:
-            raise ValueError(f"no good batches at offset {segment.damages[0].first_offset}")
-    return state
 
 
 def _value_of(topic: Topic) -> dict[str, Any]:

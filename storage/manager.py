@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -406,12 +407,16 @@ class LogManager:
 
     def _remove_directory(self, path: Path) -> OSError | None:
         """Why it could not be removed; the next turn tries again."""
-        try:
-            if path.exists():
-                self._disk.remove_tree(path)
-        except OSError as error:
-            self._deleted.append(path)
-            return error
+        for is_last in (False, False, True):
+            try:
+                if path.exists():
+                    self._disk.remove_tree(path)
+                return None
+            except OSError as error:
+                # The statistics of a segment may come into the directory, or leave it, while it is emptied.
+                if is_last or error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                    self._deleted.append(path)
+                    return error
         return None
 
     # Keeping

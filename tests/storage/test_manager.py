@@ -8,6 +8,7 @@ read as Kafka would read them.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import logging
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from config.topic import TopicConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage import layout, recovery
 from storage.checkpoint import OffsetCheckpoint, decode_uuid, read_properties
-from storage.file import SYSTEM_DISK
+from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import DataDirectoryError, LogManager
@@ -387,3 +388,22 @@ def test_files_of_expired_segments_leave_the_disk(managers: Managers) -> None:
     managers.now_ms += log.config.file_delete_delay_ms
     assert manager.remove_deleted() == expired.removed_segments
     assert not list(log.directory.glob("*.deleted"))
+
+
+@pytest.mark.parametrize("problem", [errno.ENOTEMPTY, errno.ENOENT])
+def test_a_file_that_comes_or_goes_while_a_directory_is_removed(managers: Managers, problem: int) -> None:
+    """The statistics of a segment may be written at that moment."""
+    manager = managers.start()
+    managers.create(manager, ORDERS[0])
+    left = [OSError(problem, "once"), OSError(problem, "twice")]
+
+    class Busy(Disk):
+        def remove_tree(self, path: Path) -> None:
+            if left:
+                raise left.pop()
+            super().remove_tree(path)
+
+    manager.delete(ORDERS[0])
+    manager._disk = Busy()
+    assert manager.remove_deleted() == 1
+    assert not list(managers.root.rglob("*-delete"))
