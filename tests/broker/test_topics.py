@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from broker.topics import KEEP_EVERYTHING, METADATA_PARTITION, METADATA_TOPIC, TOPIC, read_state
+from broker.metadata_log import read_state
+from broker.topics import KEEP_EVERYTHING, METADATA_PARTITION, METADATA_TOPIC, TOPIC
 from cleaner.cleaner import CleaningAborted
 from cleaner.states import Phase
 from protocol.errors import ErrorCode, KafkaError
