@@ -43,7 +43,7 @@ def environment() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "processor": processor[1] if processor else platform.machine(),
         "memory_gib": round(int(memory[1]) / 2**20) if memory else 0,
-        "system": f"Linux {platform.release()}",
+        "system": f"Linux {platform.release().split('-')[0]}",
         "python": platform.python_version(),
         "java": _java_version(),
         "kompakt": version("kompakt"),
