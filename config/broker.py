@@ -213,7 +213,10 @@ class BrokerConfig:
         Type.LONG, 30_000, "How long after the start the periodic tasks of storage begin", at_least=0
     )
     num_recovery_threads_per_data_dir: int = key(
-        Type.INT, 2, "How many threads open the logs of a directory at start", at_least=1
+        Type.INT,
+        2,
+        "How many threads open the logs of a directory at a start after a crash (one after a clean stop)",
+        at_least=1,
     )
     producer_id_expiration_ms: int = key(
         Type.INT, 24 * HOUR_MS, "A producer that is silent for so long is forgotten", at_least=1
