@@ -67,10 +67,10 @@ bench-quick: setup ## a little of it, to see that it runs (about 2 minutes)
 wheel: setup ## dist/pyspark_kompakt-*.whl: the Spark connector by itself
 	$(BIN)/python -m spark_connector.packaging dist
 
-bench-cleaner: setup ## the cleaner beside Apache Kafka's, and what it costs (under 8 minutes)
+bench-cleaner: setup ## the cleaner beside Apache Kafka's, and what it costs (12 minutes)
 	$(BIN)/python -m benchmarks.cleaner
 
-bench-spark: setup ## both Spark sources on both brokers, into the README's table (under 8 minutes)
+bench-spark: setup ## both Spark sources on both brokers, into the README's table (9 minutes)
 	$(BIN)/python -m benchmarks.spark
 
 docs: setup ## REFERENCE.md and the table of tests, from the code

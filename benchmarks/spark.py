@@ -1,5 +1,6 @@
 """`python -m benchmarks.spark [--quick] [--only PART ...]`: both Spark sources on the same topics of both
-brokers, in turn. `make bench-spark`; takes less than eight minutes. Writes `results/spark.*` and the README.
+brokers, in turn. `make bench-spark`; takes 9 minutes on two quiet cores. Writes `results/spark.*` and
+the README.
 """
 
 from __future__ import annotations
