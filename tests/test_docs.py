@@ -53,9 +53,12 @@ def test_the_readme_names_every_command() -> None:
 
 
 def test_documents_name_only_files_that_exist() -> None:
-    for document in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "FORMAT.md", "tests/README.md"):
-        text = (ROOT / document).read_text()
+    documents = (*ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), ROOT / "tests" / "README.md")
+    for document in documents:
+        text = document.read_text()
         for name in re.findall(
-            r"`((?:broker|cleaner|config|protocol|spark_connector|storage|tests|demo)/[\w/.-]+)`", text
+            r"`((?:benchmarks|broker|cleaner|config|demo|docker|locks|protocol|pyspark_kompakt|spark_connector"
+            r"|storage|tests)/[\w/.-]+)`",
+            text,
         ):
-            assert (ROOT / name).exists(), f"{document} names {name}, which is not there"
+            assert (ROOT / name).exists(), f"{document.name} names {name}, which is not there"
