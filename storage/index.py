@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy
 
@@ -81,7 +82,7 @@ class LoadedIndexes:
 LOADED = LoadedIndexes(LOADED_BYTES)
 
 
-class IndexFile(Generic[Column]):
+class IndexFile(ABC, Generic[Column]):
     """What both indexes share: two columns in memory, and how they come from and go to the file.
 
     Owned by: the log's owner for appending; any thread for looking up (columns only grow, and are replaced as
@@ -89,7 +90,7 @@ class IndexFile(Generic[Column]):
     """
 
     __slots__ = ("_columns", "_is_writable", "_saved_entries", "base_offset", "disk", "path")
-    entry: Any = OFFSET_ENTRY
+    entry: ClassVar[Any]
 
     def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
         self.disk = disk
@@ -99,11 +100,13 @@ class IndexFile(Generic[Column]):
         self._is_writable = False
         self._saved_entries = 0
 
+    @abstractmethod
     def _empty(self) -> tuple[Column, Column]:
-        raise NotImplementedError
+        """Columns without entries."""
 
+    @abstractmethod
     def _check(self, entries: numpy.ndarray[Any, Any]) -> bool:
-        raise NotImplementedError
+        """Whether entries of a file, one at least, can be right."""
 
     def create(self) -> None:
         """Begin an empty index, and its file."""
