@@ -177,9 +177,7 @@ async def attack(siege: Siege, first_seed: int, visits: int) -> int:
 
 
 def run(directory: Path, seed: int, visits: int) -> None:
-    siege = Siege(
-        directory, {**SETTINGS, "offsets.topic.num.partitions": "3", "log.cleaner.backoff.ms": "100"}
-    )
+    siege = Siege(directory, FUZZ_SETTINGS)
     try:
         asyncio.run(siege.make_topics())
         answers = asyncio.run(attack(siege, seed, visits))
@@ -202,4 +200,6 @@ def test_a_long_siege(tmp_path: Path) -> None:
     for round_number in range(10):
         seed = random.SystemRandom().randrange(1 << 40)
         print(f"seed {seed}")
-        run(tmp_path / str(round_number), seed, 500)
+        directory = tmp_path / str(round_number)
+        directory.mkdir()
+        run(directory, seed, 500)
