@@ -3,6 +3,7 @@
 `goals.py` says what is measured and what is aimed at, `sections/` measure it, `bench.py` is what they share:
 the brokers, the turns, the figures. `systems.py` starts both brokers; `wire.py` is a load generator on bare
 sockets, so that a figure is the broker's and not a client's; `perf_tools.py` uses Kafka's own measuring
-tools. `results.py` keeps figures and judges them, `report.py`, `plot.py` show them. `make bench`,
-`make bench-long` and `make bench-quick` run it. Needs a JVM and Maven, as the tests in `tests/kafka/` do.
+tools. `results.py` keeps figures and judges them, `tables.py`, `report.py`, `plot.py` show them. `make
+bench`, `make bench-long` and `make bench-quick` run it. `cleaner.py` and `spark.py` are benches of their own.
+Needs a JVM and Maven, as the tests in `tests/kafka/` do.
 """

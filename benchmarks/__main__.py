@@ -13,9 +13,9 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks import report
+from benchmarks import report, tables
 from benchmarks.bench import FULL, QUICK, Bench
-from benchmarks.goals import KAFKA, KOMPAKT
+from benchmarks.goals import GOALS, KAFKA, KOMPAKT
 from benchmarks.results import RESULTS, Results, Section
 from benchmarks.sections import LONG, SECTIONS, SHORT
 from tests.kafka.jars import NoKafkaError
@@ -34,12 +34,11 @@ def arguments(given: list[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def publish(results: Results, name: str) -> Path:
+def publish(results: Results, name: str) -> None:
     """Write the files, and the README's table when these are its figures."""
-    path = report.write(results, name)
+    report.write(results, name)
     if name == report.NAME:
         report.write_readme(results)
-    return path
 
 
 def main(given: list[str]) -> int:
@@ -75,7 +74,7 @@ def main(given: list[str]) -> int:
                     publish(results, name)
         finally:
             bench.close()
-    print("\n" + report.terminal(results))
+    print("\n" + tables.terminal(tables.table(results, GOALS)))
     if not options.system:
         print(f"\nwritten to {RESULTS / name}.md")
     if failed:

@@ -300,14 +300,6 @@ def note_size(directory: Path, sizes: list[int]) -> None:
     sizes.append(used(directory))
 
 
-def write(results: Results) -> Path:
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{goals.NAME}.json").write_text(results.to_json())
-    path = RESULTS / f"{goals.NAME}.md"
-    path.write_text(goals.markdown(results))
-    return path
-
-
 def arguments(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cleaner", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of little; writes nothing")
@@ -343,7 +335,7 @@ def main(given: list[str]) -> int:
                 print(f"  ({name}: {section.seconds:.0f} s)", flush=True)
                 results.sections[name] = section
                 if not options.system and not options.quick:
-                    write(results)
+                    results.write(goals.NAME, goals.markdown(results))
         finally:
             for system in systems:
                 system.close()

@@ -1,4 +1,4 @@
-"""The results in words: a table on the terminal, Markdown in files, and the block of the README."""
+"""The main bench in words: Markdown in files, and the block of the README. Where and with what it ran."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.goals import SIDES, Goal
+from benchmarks.goals import GOALS, SIDES
 from benchmarks.plot import svg
-from benchmarks.results import RESULTS, Judged, Results, Verdict
+from benchmarks.results import RESULTS, Results
+from benchmarks.tables import Rows, markdown_rows, shown, table
 from tests.kafka.jars import NoKafkaError, java, kafka_version
 from tests.kafka.jars import environment as java_environment
 
@@ -22,16 +23,6 @@ OPENING = "<!-- benchmarks: written by `make bench` -->"
 CLOSING = "<!-- /benchmarks -->"
 NAME = "bench"
 QUICK_NAME = "quick"
-HEADER = ("what", "goal", "measured", "verdict")
-
-
-def shown(value: float | None) -> str:
-    """A number with the digits that mean something."""
-    if value is None:
-        return "-"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def environment() -> dict[str, Any]:
@@ -61,31 +52,6 @@ def _java_version() -> str:
     return found[1] if found else "-"
 
 
-def measured(goal: Goal, case: Judged) -> str:
-    """The median, and the spread of the rounds when there was more than one."""
-    text = shown(case.middle)
-    if case.low != case.high:
-        text += f" ({shown(case.low)} to {shown(case.high)})"
-    return f"{text} {goal.unit}".rstrip()
-
-
-def row(verdict: Verdict) -> tuple[str, str, str, str]:
-    goal = verdict.goal
-    sides = goal.ours if goal.theirs is None else f"{goal.ours} / {goal.theirs}"
-    return f"{goal.what}, {sides}", goal.aim, measured(goal, verdict.worst), verdict.words()
-
-
-def table(results: Results) -> list[tuple[str, str, str, str]]:
-    rows = [row(verdict) for verdict in results.verdicts()]
-    return [*rows, *((goal.what, goal.aim, "-", "not measured") for goal in results.missing())]
-
-
-def terminal(results: Results) -> str:
-    rows = [HEADER, *table(results)]
-    widths = [max(len(cells[column]) for cells in rows) for column in range(4)]
-    return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
-
-
 def conditions(results: Results) -> str:
     """When, where and with what: one line."""
     where = [section.environment for section in results.sections.values()]
@@ -105,20 +71,11 @@ EXPLAINED = (
 )
 
 
-def markdown_rows(cells: list[tuple[str, ...]]) -> list[str]:
-    head, *body = cells
-    return [
-        f"| {' | '.join(head)} |",
-        f"|{' --- |' * len(head)}",
-        *(f"| {' | '.join(one)} |" for one in body),
-    ]
-
-
 def readme_block(results: Results) -> str:
     """What stands in the README between the markers."""
     if not results.sections:
         return f"{OPENING}\nNot measured on a quiet machine yet: `make bench` writes this table.\n{CLOSING}"
-    lines = [conditions(results), EXPLAINED, "", *markdown_rows([HEADER, *table(results)]), ""]
+    lines = [conditions(results), EXPLAINED, "", *markdown_rows(table(results, GOALS)), ""]
     lines.append("Every case with its figures: `benchmarks/results/`, as table, picture and JSON.")
     return "\n".join([OPENING, *lines, CLOSING])
 
@@ -129,8 +86,8 @@ def markdown(results: Results, name: str = NAME) -> str:
     if not results.sections:
         return "\n".join([*lines, "Nothing was measured yet.", ""])
     lines += [conditions(results), "", EXPLAINED, "", f"![verdicts]({name}.svg)", ""]
-    lines += [*markdown_rows([HEADER, *table(results)]), "", "## Every case", ""]
-    cases: list[tuple[str, ...]] = [("section", "line", "case", "unit", *SIDES, "rounds")]
+    lines += [*markdown_rows(table(results, GOALS)), "", "## Every case", ""]
+    cases: Rows = [("section", "line", "case", "unit", *SIDES, "rounds")]
     for section_name, section in results.sections.items():
         for figure in section.figures.values():
             medians = (shown(figure.median(side)) for side in SIDES)
@@ -153,11 +110,8 @@ def with_block(readme: str, block: str, opening: str = OPENING, closing: str = C
 
 def write(results: Results, name: str, directory: Path = RESULTS) -> Path:
     """JSON, Markdown and picture; the path of the Markdown."""
-    directory.mkdir(exist_ok=True)
-    (directory / f"{name}.json").write_text(results.to_json())
-    (directory / f"{name}.svg").write_text(svg(results.verdicts()))
-    path = directory / f"{name}.md"
-    path.write_text(markdown(results, name))
+    path = results.write(name, markdown(results, name), directory)
+    path.with_suffix(".svg").write_text(svg(results.verdicts()))
     return path
 
 

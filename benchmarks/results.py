@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,21 +122,29 @@ class Results:
     def figures(self) -> list[Figure]:
         return [figure for section in self.sections.values() for figure in section.figures.values()]
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self, goals: Sequence[Goal] = GOALS) -> list[Verdict]:
         """The goals of which something was measured, in the order of the table."""
         found = []
-        for goal in GOALS:
+        for goal in goals:
             judged = [judge(goal, figure) for figure in self.figures if figure.line == goal.line]
             cases = [case for case in judged if case is not None]
-            cases.sort(key=lambda case: -_badness(goal, case))
+            cases.sort(key=lambda case: case.middle, reverse=not goal.at_least)
             if cases:
                 found.append(Verdict(goal, cases))
         return found
 
-    def missing(self) -> list[Goal]:
+    def missing(self, goals: Sequence[Goal] = GOALS) -> list[Goal]:
         """The goals of which nothing was measured yet."""
-        measured = {id(verdict.goal) for verdict in self.verdicts()}
-        return [goal for goal in GOALS if id(goal) not in measured]
+        measured = {id(verdict.goal) for verdict in self.verdicts(goals)}
+        return [goal for goal in goals if id(goal) not in measured]
+
+    def write(self, name: str, markdown: str, directory: Path = RESULTS) -> Path:
+        """JSON, and beside it what shows it; the path of that."""
+        directory.mkdir(exist_ok=True)
+        (directory / f"{name}.json").write_text(self.to_json())
+        path = directory / f"{name}.md"
+        path.write_text(markdown)
+        return path
 
     def to_json(self) -> str:
         content = {
@@ -168,7 +177,3 @@ class Results:
     @staticmethod
     def read(path: Path) -> Results:
         return Results.from_json(path.read_text()) if path.exists() else Results()
-
-
-def _badness(goal: Goal, case: Judged) -> float:
-    return -case.middle if goal.at_least else case.middle

@@ -232,13 +232,13 @@ def arguments(given: list[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def publish(results: Results) -> Path:
+def publish(results: Results) -> None:
     """Write the files and the README's table."""
     block = goals.readme_block(results)
     report.README.write_text(
         report.with_block(report.README.read_text(), block, goals.OPENING, goals.CLOSING)
     )
-    return goals.write(results, RESULTS)
+    results.write(goals.NAME, goals.markdown(results))
 
 
 def main(given: list[str]) -> int:

@@ -5,11 +5,9 @@ Spark's own source is there twice: with its defaults, and with what makes it fas
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from benchmarks import tables
 from benchmarks.goals import Goal
-from benchmarks.report import conditions, markdown_rows
+from benchmarks.report import conditions
 from benchmarks.results import Results
 
 NAME = "spark"
@@ -87,15 +85,6 @@ def readme_block(results: Results) -> str:
     """What stands in the README between the markers."""
     if not results.sections:
         return f"{OPENING}\n{NOT_YET}\n{CLOSING}"
-    lines = [conditions(results), EXPLAINED, "", *markdown_rows(tables.table(results, GOALS)), ""]
+    lines = [conditions(results), EXPLAINED, "", *tables.markdown_rows(tables.table(results, GOALS)), ""]
     lines.append("Every case with its seconds: `benchmarks/results/spark.md`.")
     return "\n".join([OPENING, *lines, CLOSING])
-
-
-def write(results: Results, directory: Path) -> Path:
-    """JSON and Markdown; the path of the latter."""
-    directory.mkdir(exist_ok=True)
-    (directory / f"{NAME}.json").write_text(results.to_json())
-    path = directory / f"{NAME}.md"
-    path.write_text(markdown(results))
-    return path

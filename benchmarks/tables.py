@@ -1,4 +1,4 @@
-"""Figures against the goals of one bench as rows of words: what the benches beside the main one show."""
+"""Figures against the goals of a bench as rows of words, for a screen and for Markdown."""
 
 from __future__ import annotations
 
@@ -6,33 +6,39 @@ import statistics
 from collections.abc import Sequence
 
 from benchmarks.goals import Goal
-from benchmarks.report import HEADER, markdown_rows, row, shown
-from benchmarks.results import Results, Verdict, judge
+from benchmarks.results import Judged, Results, Verdict
 
 Rows = list[tuple[str, ...]]
+HEADER = ("what", "goal", "measured", "verdict")
 
 
-def verdicts(results: Results, goals: Sequence[Goal]) -> list[Verdict]:
-    """The goals of which something was measured; of each the worst case first."""
-    found = []
-    for goal in goals:
-        judged = [judge(goal, figure) for figure in results.figures if figure.line == goal.line]
-        cases = sorted(
-            (case for case in judged if case is not None),
-            key=lambda case: case.middle,
-            reverse=not goal.at_least,
-        )
-        if cases:
-            found.append(Verdict(goal, cases))
-    return found
+def shown(value: float | None) -> str:
+    """A number with the digits that mean something."""
+    if value is None:
+        return "-"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def measured(goal: Goal, case: Judged) -> str:
+    """The median, and the spread of the rounds when there was more than one."""
+    text = shown(case.middle)
+    if case.low != case.high:
+        text += f" ({shown(case.low)} to {shown(case.high)})"
+    return f"{text} {goal.unit}".rstrip()
+
+
+def row(verdict: Verdict) -> tuple[str, str, str, str]:
+    goal = verdict.goal
+    sides = goal.ours if goal.theirs is None else f"{goal.ours} / {goal.theirs}"
+    return f"{goal.what}, {sides}", goal.aim, measured(goal, verdict.worst), verdict.words()
 
 
 def table(results: Results, goals: Sequence[Goal]) -> Rows:
     """A row for each goal, those without figures last."""
-    found = verdicts(results, goals)
-    measured = {id(verdict.goal) for verdict in found}
-    missing = [(goal.what, goal.aim, "-", "not measured") for goal in goals if id(goal) not in measured]
-    return [HEADER, *(row(verdict) for verdict in found), *missing]
+    missing = [(goal.what, goal.aim, "-", "not measured") for goal in results.missing(goals)]
+    return [HEADER, *map(row, results.verdicts(goals)), *missing]
 
 
 def terminal(rows: Rows) -> str:
@@ -41,8 +47,17 @@ def terminal(rows: Rows) -> str:
     return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
 
 
+def markdown_rows(rows: Rows) -> list[str]:
+    head, *body = rows
+    return [
+        f"| {' | '.join(head)} |",
+        f"|{' --- |' * len(head)}",
+        *(f"| {' | '.join(one)} |" for one in body),
+    ]
+
+
 def markdown(title: str, preamble: Sequence[str], rows: Rows, results: Results, sides: Sequence[str]) -> str:
-    """The verdicts, then every case with each side's median and spread."""
+    """Of a bench beside the main one: verdicts, then every case with each side's median and spread."""
     lines = [f"# {title}", "", *preamble, "", *markdown_rows(rows), "", "## Every case", ""]
     cases: Rows = [("line", "case", "unit", *sides, "rounds")]
     for figure in results.figures:
