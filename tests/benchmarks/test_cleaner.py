@@ -11,7 +11,7 @@ from benchmarks import cleaner_goals as goals
 from benchmarks.cleaner import PARTS, cuts, used
 from benchmarks.cleaning import _KAFKA_PASS, _OUR_PASS, Spool, keyed_batches
 from benchmarks.goals import KAFKA, KOMPAKT
-from benchmarks.results import Results, Section
+from benchmarks.results import RESULTS, Results, Section
 
 OURS = (
     "cleaned-7-0: cleaned up to 1573: 200000 of 4999000 records, 21000000 of 500000000 bytes stay, "
@@ -55,6 +55,11 @@ def test_a_goal_is_judged_by_its_worst_case() -> None:
     assert rows[f"{goals.speed_line('none')}, {KOMPAKT} / {KAFKA}"][3].startswith("falls short by 25%")
     assert rows[f"{goals.MEMORY}, {KOMPAKT}"][3] == "falls short by 9% (small; 1 of 2 cases ok)"
     assert rows[goals.THREADS][3] == "not measured"
+
+
+def test_the_table_shows_the_figures_that_are_kept() -> None:
+    results = Results.read(RESULTS / f"{goals.NAME}.json")
+    assert (RESULTS / f"{goals.NAME}.md").read_text() == goals.markdown(results)
 
 
 def test_every_part_can_be_asked_for() -> None:

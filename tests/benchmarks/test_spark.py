@@ -16,7 +16,7 @@ import pytest
 from benchmarks import report, tables
 from benchmarks import spark_goals as goals
 from benchmarks.cleaning import keyed_batches
-from benchmarks.results import Results, Section
+from benchmarks.results import RESULTS, Results, Section
 from benchmarks.spark import LARGE_BYTES, PRODUCER_BATCH_BYTES, SMALL_BYTES, Run, Size
 from benchmarks.spark_goals import ALL, BEST, LZ4, NONE, OURS, OWN, VALUE, ZSTD
 from benchmarks.spark_sides import Work, check, descendants, resident_peak
@@ -136,7 +136,13 @@ def test_the_peak_of_a_grandchild_is_seen() -> None:
     assert resident_peak(grandchild) == 0
 
 
+def test_the_readme_shows_the_figures_that_are_kept() -> None:
+    results = Results.read(RESULTS / f"{goals.NAME}.json")
+    assert report.README.read_text().count(goals.readme_block(results)) == 1
+    assert (RESULTS / f"{goals.NAME}.md").read_text() == goals.markdown(results)
+
+
 def test_the_readme_has_a_place_for_the_table() -> None:
     block = goals.readme_block(Results())
     readme = report.README.read_text()
-    assert report.with_block(readme, block, goals.OPENING, goals.CLOSING).count(goals.OPENING) == 1
+    assert report.with_block(readme, block, goals.OPENING, goals.CLOSING).count(block) == 1
