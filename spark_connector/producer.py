@@ -69,6 +69,19 @@ class Lane:
     waiting: dict[TopicPartition, SealedBatch] = field(default_factory=dict)
     waiting_bytes: int = 0
     in_flight: deque[list[SealedBatch]] = field(default_factory=deque)
+    is_broken: bool = False
+
+    def receive(self) -> ProduceResponse:
+        """The oldest answer; Unavailable, for this and all others, when there will be none."""
+        assert self.connection is not None
+        try:
+            if self.connection.is_idle:
+                raise Unavailable("a request could not be sent")
+            answer: ProduceResponse = self.connection.receive()
+        except Unavailable:
+            self.is_broken = True
+            raise
+        return answer
 
 
 _idle: defaultdict[tuple[int, WriteOptions], list[Identity]] = defaultdict(list)
@@ -199,8 +212,7 @@ class Producer:
 
     def _settle(self, lane: Lane) -> None:
         """Take the oldest answer of `lane`; Unavailable when a batch of it has to be sent again."""
-        assert lane.connection is not None
-        answer = lane.connection.receive()
+        answer = lane.receive()
         problem = self._judge(lane.in_flight.popleft(), answer)
         if problem is not None:
             raise problem
@@ -290,19 +302,15 @@ class Producer:
         """End all that is in flight, by its answer where one can be had: what is left, and why."""
         left: list[SealedBatch] = []
         for lane in self._lanes.values():
-            is_broken = False
-            while lane.in_flight:
+            while lane.in_flight and not lane.is_broken:
                 try:
-                    assert lane.connection is not None
-                    answer = lane.connection.receive()
+                    answer = lane.receive()
                     found = self._judge(lane.in_flight.popleft(), answer)
                 except Unavailable as reason:
-                    found, is_broken = reason, True
+                    found = reason
                 if found is not None and isinstance(problem, SendAgain):
                     problem = found
-                if is_broken:
-                    break
-            if is_broken:
+            if lane.is_broken:
                 broken = Unavailable("broken")
                 lane.stack.__exit__(Unavailable, broken, None)
                 self._again += [batch for batches in lane.in_flight for batch in batches]

@@ -7,6 +7,7 @@ forgotten producer ids; in chosen cases and in random ones.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +30,9 @@ from pyspark.sql.types import (
 from protocol.batch import parse_header
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
+from protocol.messages.produce import ProduceRequest
 from spark_connector import producer
+from spark_connector.connection import Connection
 from spark_connector.errors import ConnectorError
 from spark_connector.stream_writer import StreamWriter
 from spark_connector.write_options import check_columns, parse_write_options
@@ -111,6 +114,28 @@ def test_one_fault(leader: FakeLeader, fault: Any, at: int) -> None:
     leader.faults.extend([None] * at + [fault])
     write(leader, rows(400))
     check_written(leader, 400)
+
+
+@pytest.mark.parametrize(("acks", "at"), [("all", 0), ("all", 3), ("1", 3), ("0", 0)])
+def test_a_request_that_cannot_be_sent(
+    leader: FakeLeader, acks: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a kept connection to a broker that was started again: no answer is owed for it."""
+    requests = 0
+    send = Connection._send
+
+    def cut(connection: Connection, request: Any, version: int, response: type[Any]) -> None:
+        nonlocal requests
+        if isinstance(request, ProduceRequest):
+            requests += 1
+            if requests == at + 1:
+                connection._socket.shutdown(socket.SHUT_WR)
+        send(connection, request, version, response)
+
+    monkeypatch.setattr(Connection, "_send", cut)
+    assert write(leader, rows(300), kafka__acks=acks).rows == 300
+    wait_for(lambda: sum(len(leader.records(partition)) for partition in range(2)) >= 300, "all records")
+    check_written(leader, 300)
 
 
 FAULTS = st.sampled_from(
