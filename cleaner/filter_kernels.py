@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy
 
 from cleaner.map_kernels import BROKEN_OFF, CODEC_MASK, HEADER_BYTES, skim_record
-from cleaner.offset_map import U64, Bytes, Longs, find_hashed, siphash, unchecked
-from protocol.kernel import kernel
+from cleaner.offset_map import U64, Bytes, Longs, find_hashed
+from protocol.kernel import kernel, unchecked_kernel
 from protocol.record_kernels import (
     INT_BITS,
     LONG_BITS,
@@ -24,6 +24,7 @@ from protocol.record_kernels import (
     varint_bytes,
     write_varint,
 )
+from protocol.siphash import siphash
 from storage.batch_table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -94,7 +95,7 @@ class Knowledge(NamedTuple):
     is_versioned: bool
 
 
-@unchecked
+@unchecked_kernel
 def _copy(source: Bytes, start: int, size: int, output: Bytes, at: int) -> None:
     """A plain loop without checks, of which the compiler makes one copy of a block of memory."""
     for index in range(size):

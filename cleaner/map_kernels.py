@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy
 
-from cleaner.offset_map import U64, Bytes, Longs, hash_keys, put_hashed, unchecked
-from protocol.kernel import kernel
+from cleaner.offset_map import U64, Bytes, Longs, put_hashed
+from protocol.kernel import kernel, unchecked_kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, OK, TRUNCATED, read_varint
+from protocol.siphash import hash_keys
 from storage.batch_table import ATTRIBUTES, BASE_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES
 
 HEADER_BYTES = 61
@@ -94,7 +95,7 @@ def find_key(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, 
     return OK, end, offset_delta, position, key_bytes
 
 
-@unchecked
+@unchecked_kernel
 def skim_record(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, int, int]:
     """The head of nearly every record there is: (next record, timestamp delta, position behind it, offset
     delta, key position, key size or -1).

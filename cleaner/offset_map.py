@@ -14,15 +14,12 @@ collide, as it could with Kafka's MD5, and chance will not (see the package's do
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy
 
-from protocol.kernel import kernel
-from protocol.siphash import hash_keys as hash_keys  # found here by the kernels that use the map
-from protocol.siphash import siphash as siphash
+from protocol.kernel import kernel, unchecked_kernel
+from protocol.siphash import hash_keys
 
 ENTRY_BYTES = 24
 ENTRY_LONGS = 3
@@ -35,22 +32,15 @@ Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
 Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
 U64 = numpy.uint64
-F = TypeVar("F", bound=Callable[..., Any])
 
 _SECRET = numpy.frombuffer(secrets.token_bytes(16), numpy.uint64)
-
-
-def unchecked(function: F) -> F:
-    """As `kernel` without bounds checks: for few lines whose indices have been seen to be good."""
-    compiled: F = numba.njit(nogil=True, cache=True, boundscheck=False)(function)
-    return compiled
 
 
 class BufferTooSmall(ValueError):
     """The configured memory does not hold a single key (T30)."""
 
 
-@unchecked
+@unchecked_kernel
 def find_slot(table: Any, low: Any, high: Any) -> Any:
     """Where in `table` the entry of this hash stands, or the free slot where it belongs.
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from cleaner.map_kernels import BROKEN, DONE, ENTRIES, FULL, KEYLESS, LATEST, READ
-from cleaner.offset_map import ENTRY_LONGS, U64, Bytes, Longs, find_slot, siphash
+from cleaner.offset_map import ENTRY_LONGS, U64, Bytes, Longs, find_slot
 from protocol.kernel import kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, read_varint
+from protocol.siphash import siphash
 from storage.batch_table import read_unsigned
 
 NO_VERSION = -1

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleaner.offset_map import ENTRY_BYTES, GROWTH_STEPS, NOT_FOUND, BufferTooSmall, OffsetMap, siphash
+from cleaner.offset_map import ENTRY_BYTES, GROWTH_STEPS, NOT_FOUND, BufferTooSmall, OffsetMap
+from protocol.siphash import siphash
 
 # SipHash-2-4 with 128 bits, key 00 01 ... 0f, of the first n bytes of 00 01 02 ...: from its authors.
 VECTORS = {0: "a3817f04ba25a8e66df67214c7550293", 15: "5493e99933b0a8117e08ec0f97cfc3d9"}

@@ -31,6 +31,34 @@ def test_a_kernel_compiles_where_no_cache_can_be_written(tmp_path: Path) -> None
     assert (done.stdout, done.returncode) == ("42\n", 0), done.stderr
 
 
+ALL_ROOMS = """
+import sys
+import numba.core.caching as caching
+caching.CacheImpl._locator_classes = []
+from numba.core.dispatcher import Dispatcher
+import cleaner.warm_up, protocol.records, storage.batch_table, storage.integrity, storage.statistics_kernels
+from protocol import kernel
+
+rooms = ("cleaner", "protocol", "storage")
+modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in rooms]
+kernels = {
+    f"{one.__module__}.{one.__name__}": id(one) in kernel._stamps
+    for module in modules
+    for one in vars(module).values()
+    if isinstance(one, Dispatcher)
+}
+assert "cleaner.offset_map.find_slot" in kernels
+print(sorted(name for name, is_stamped in kernels.items() if not is_stamped))
+"""
+
+
+def test_all_kernels_of_the_broker_load_without_a_cache_and_know_what_they_are_made_of() -> None:
+    """One that is declared past `kernel` would keep the broker from starting, or stay old in the cache."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", ALL_ROOMS], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
 INNER = """
 from protocol.kernel import kernel
 FACTOR = {factor}
