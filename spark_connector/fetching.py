@@ -94,7 +94,9 @@ class Fetcher:
         """The batches to read of an answer; moves `next` behind all that it covers."""
         self._is_first = False
         if answer.throttle_time_ms > 0:
-            time.sleep(answer.throttle_time_ms / 1000)
+            # Blocks: a client over its quota is not heard for so long, and a task has nothing else to do. No
+            # longer than an answer may take: whether the broker is still deaf then, the next request shows.
+            time.sleep(min(answer.throttle_time_ms, self._settings.request_timeout_ms) / 1000)
         if answer.error_code:
             raise refusal(answer.error_code, f"fetching {self.topic_partition}")
         if len(answer.responses) != 1 or len(answer.responses[0].partitions) != 1:
@@ -117,20 +119,23 @@ class Fetcher:
         visible_end = (
             partition.last_stable_offset if self._settings.read_committed else partition.high_watermark
         )
-        if visible_end >= self.end:
-            if self._is_patient and not is_throttled:
-                self.next = self.end
-            self._is_patient = True
+        if visible_end >= self.end and self._is_patient and not is_throttled:
+            self.next = self.end
             return
         self._is_patient = True
         now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
-        if now - self._waiting_since > self._options.poll_timeout_ms / 1000:
-            self.lose(
-                f"offsets {self.next} to {self.end - 1} were planned, but the log ends at {visible_end}"
+        limit_s = self._options.poll_timeout_ms / 1000
+        if now - self._waiting_since <= limit_s:
+            return
+        if visible_end >= self.end:
+            raise ConnectorError(
+                f"{self.topic_partition}: the broker throttles this client (a quota) and gave nothing at "
+                f"offset {self.next} for {limit_s:g} s (kafkaConsumer.pollTimeoutMs)"
             )
-            self.next = self.end
+        self.lose(f"offsets {self.next} to {self.end - 1} were planned, but the log ends at {visible_end}")
+        self.next = self.end
 
     def _skip_what_is_gone(self) -> None:
         """The broker does not have the next offset: go on at the log start, never below what was planned."""

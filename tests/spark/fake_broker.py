@@ -1,6 +1,6 @@
 """A Kafka broker for the connector's tests: a thread, real sockets, logs that are lists of batches.
 
-It serves exactly the four APIs that the connector speaks, says whatever a test makes it say, and can be told
+It serves exactly the four APIs that a reader speaks, says whatever a test makes it say, and can be told
 to fail: error codes, closed connections, silence below the end, batches cut off.
 """
 
@@ -84,6 +84,7 @@ class FakeBroker:
         self.connections = 0
         self.closes = 0  # how many of the next requests are answered by closing the connection
         self.fetch_errors: deque[ErrorCode] = deque()
+        self.throttles: deque[int] = deque()  # ms; the next fetches give these and, as in Kafka, no records
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.broker = self
         self.port: int = self._server.server_address[1]
@@ -177,14 +178,17 @@ class FakeBroker:
             else None,
             records=b"",
         )
-        if self.fetch_errors:
+        throttle_ms = 0
+        if self.throttles:
+            throttle_ms = self.throttles.popleft()
+        elif self.fetch_errors:
             data.error_code = self.fetch_errors.popleft()
         elif not log.log_start_offset <= asked.fetch_offset <= log.end:
             data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         else:
             data.records = log.read(asked.fetch_offset, asked.partition_max_bytes)
         answered = FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=[data])
-        return FetchResponse(responses=[answered])
+        return FetchResponse(responses=[answered], throttle_time_ms=throttle_ms)
 
 
 class _Server(socketserver.ThreadingTCPServer):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -380,6 +381,33 @@ def test_lasting_trouble_is_one_clear_error(start_broker: Start) -> None:
     broker.fetch_errors.extend([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 10_000)
     with pytest.raises(ConnectorError, match=r"reading t-0 at offset 0 failed for 0.2 s .*NOT_LEADER"):
         read(broker, kafka__default__api__timeout__ms="200")
+
+
+def test_a_throttled_answer_is_no_hole(start_broker: Start) -> None:
+    """An answer without records tells nothing of the log while a quota holds them back."""
+    broker = start_broker(logs_of([batch(0, 3), batch(3, 3)]))
+    broker.throttles.extend([1, 1, 1])
+    assert read(broker) == list(range(6))
+    assert not broker.throttles
+
+
+def test_a_throttle_is_borne_no_longer_than_an_answer_may_take(
+    start_broker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker out of its mind asks for 24 days."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    broker = start_broker(logs_of([batch(0, 3)]))
+    broker.throttles.extend([2**31 - 1, 250])
+    assert read(broker, kafka__request__timeout__ms="20000") == [0, 1, 2]
+    assert slept == [20.0, 0.25]
+
+
+def test_a_throttle_without_end_is_told(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 3)]))
+    broker.throttles.extend([1] * 10_000)
+    with pytest.raises(ConnectorError, match=r"t-0: .* throttles .* at offset 0 for 0.02 s \(kafkaConsumer"):
+        read(broker, kafkaConsumer__pollTimeoutMs="20")
 
 
 def test_final_errors_are_told_at_once(start_broker: Start) -> None:
