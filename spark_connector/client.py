@@ -91,6 +91,8 @@ class Backoff:
                 f"{what} failed for {self._limit_s:g} s ({self._option}) at {servers}: {reason}"
             ) from reason
         logger.info("%s: %s; trying again in %.1f s", what, reason, wait_s)
+        # Blocks, as all of this client does: the caller is a task or a planning process of Spark, alone in
+        # its thread, and has nothing to do before the broker is back.
         time.sleep(wait_s)
         self._wait_s = min(self._wait_s * 2, self._settings.retry_backoff_max_ms / 1000)
 

@@ -172,6 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             latest = self._log_ends()
             if all(offset >= known.get(partition, 0) for partition, offset in latest.items()):
                 break
+            # Blocks: the planning process answers one question at a time, and Spark waits for this answer.
             time.sleep(LOOK_UP_PAUSE_S)
         return latest
 
