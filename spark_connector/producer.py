@@ -276,27 +276,29 @@ class Producer:
     # --- the slow way
 
     def _recover(self, problem: Unavailable) -> None:
-        """Settle everything on the way, then send what is not written again, in its order."""
+        """Settle everything on the way, then send what is not written, for the second time or the first.
+
+        With what only waited, so that a leader that nobody reaches has the delivery timeout and no more.
+        """
         waiting = [batch for lane in self._lanes.values() for batch in lane.waiting.values()]
         left, found = self._give_up_lanes(problem)
+        for batch in waiting:
+            self._number(batch)
+        left += waiting
         reason: Unavailable | None = found
         backoff = Backoff(
             self._options.client, self._options.delivery_timeout_ms, "kafka.delivery.timeout.ms"
         )
-        while left or waiting:
+        while left:
             if reason is not None and not isinstance(reason, SendAgain):
-                places = {batch.topic_partition for batch in [*left, *waiting]}
+                places = {batch.topic_partition for batch in left}
                 backoff.wait(reason, f"writing to {', '.join(sorted({place.topic for place in places}))}")
                 self._cluster.forget_leaders(places)
-            if not left:
-                break
             self._renew(left)
             before = self.written_bytes
             left, reason = self._round(left)
             if self.written_bytes > before:
                 backoff.restart()
-        for batch in waiting:
-            self.send(batch)
 
     def _give_up_lanes(self, problem: Unavailable) -> tuple[list[SealedBatch], Unavailable]:
         """End all that is in flight, by its answer where one can be had: what is left, and why."""

@@ -37,6 +37,7 @@ from spark_connector.errors import ConnectorError
 from spark_connector.stream_writer import StreamWriter
 from spark_connector.write_options import check_columns, parse_write_options
 from spark_connector.writer import BatchWriter, Written, summary, write_rows
+from tests.process import free_port
 from tests.spark.conftest import close_clusters
 from tests.spark.fake_leader import CLOSE_AFTER, CLOSE_BEFORE, FakeLeader
 from tests.waiting import wait_for
@@ -245,6 +246,15 @@ def test_time_runs_out(leader: FakeLeader) -> None:
     expected = r"writing to t failed for 0.2 s \(kafka.delivery.timeout.ms\) at .*NOT_ENOUGH_REPLICAS"
     with pytest.raises(ConnectorError, match=expected):
         write(leader, rows(4), kafka__delivery__timeout__ms="200")
+
+
+def test_time_runs_out_for_a_leader_that_nobody_reaches(leader: FakeLeader) -> None:
+    """As with wrong advertised listeners: the bootstrap server answers, and names another address."""
+    options = parse_write_options(options_of(leader, kafka__delivery__timeout__ms="200"))
+    leader.port = free_port()
+    expected = r"writing to t failed for 0.2 s \(kafka.delivery.timeout.ms\) at .*no connection to"
+    with pytest.raises(ConnectorError, match=expected):
+        write_rows(options, iter([rows(4)]))
 
 
 @pytest.mark.parametrize("acks", ["1", "0"])
