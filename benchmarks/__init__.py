@@ -4,6 +4,6 @@
 the brokers, the turns, the figures. `systems.py` starts both brokers; `wire.py` is a load generator on bare
 sockets, so that a figure is the broker's and not a client's; `perf_tools.py` uses Kafka's own measuring
 tools. `results.py` keeps figures and judges them, `tables.py`, `report.py`, `plot.py` show them. `make
-bench`, `make bench-long` and `make bench-quick` run it. `cleaner.py` and `spark.py` are benches of their own.
-Needs a JVM and Maven, as the tests in `tests/kafka/` do.
+bench`, `make bench-long` and `make bench-quick` run it. `cleaner.py` and `spark.py` are benches of their own;
+`command.py` is what the three have in common as programs. Needs a JVM and Maven, as `tests/kafka/` does.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--quick | --long] [--only SECTION ...]`: measure, judge, write, show.
+"""`python -m benchmarks [--quick | --long] [--only PART ...]`: measure, judge, write, show.
 
 Each section that is through is written at once, so that a run that is cut off can be finished by
 `--only` with the rest.
@@ -9,27 +9,21 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 
-from benchmarks import report, tables
+from benchmarks import command, report, tables
 from benchmarks.bench import FULL, QUICK, Bench
-from benchmarks.goals import GOALS, KAFKA, KOMPAKT
-from benchmarks.results import RESULTS, Results, Section
+from benchmarks.goals import GOALS
+from benchmarks.results import RESULTS, Results
 from benchmarks.sections import LONG, SECTIONS, SHORT
 from tests.kafka.jars import NoKafkaError
 from tests.kafka.tools import Tools
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="little of everything, in files of its own")
+    parser = command.parser("benchmarks", __doc__, SECTIONS, "little of everything, in files of its own")
     parser.add_argument("--long", action="store_true", help="what takes long: the gigabytes, the other cases")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
-    parser.add_argument("--system", choices=[KOMPAKT, KAFKA], help="one of the two alone; writes nothing")
-    parser.add_argument("--rounds", type=int, help="how often each case is measured")
-    parser.add_argument("--directory", type=Path, help="where the data goes; a temporary directory otherwise")
     parser.add_argument("--render", action="store_true", help="only write the table anew from the figures")
     return parser.parse_args(given)
 
@@ -45,15 +39,15 @@ def main(given: list[str]) -> int:
     options = arguments(given)
     form = "quick" if options.quick else "full"
     name = report.QUICK_NAME if options.quick else report.NAME
-    results = Results.read(RESULTS / f"{name}.json")
     if options.render:
-        publish(results, name)
+        publish(Results.read(RESULTS / f"{name}.json"), name)
         return 0
     try:
         tools = Tools()
     except NoKafkaError as problem:
         print(f"cannot measure: {problem}", file=sys.stderr)
         return 2
+    results = Results() if options.system else Results.read(RESULTS / f"{name}.json")
     size = QUICK if options.quick else FULL
     if options.rounds:
         size = size.with_rounds(options.rounds)
@@ -64,7 +58,7 @@ def main(given: list[str]) -> int:
         try:
             for section in (section for section in SECTIONS if section in chosen):
                 try:
-                    results.sections[section] = measure(bench, section)
+                    results.sections[section] = command.measured(bench, section, SECTIONS, form)
                 except Exception:
                     traceback.print_exc()  # the others are worth having
                     failed.append(section)
@@ -80,17 +74,6 @@ def main(given: list[str]) -> int:
     if failed:
         print(f"failed, and to be made up for: --only {' '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def measure(bench: Bench, name: str) -> Section:
-    """One section, with its time."""
-    print(f"{name}:", flush=True)
-    began = time.monotonic()
-    section = bench.section = Section(bench.form, report.environment())
-    SECTIONS[name](bench)
-    section.seconds = time.monotonic() - began
-    print(f"  ({section.seconds:.0f} s)", flush=True)
-    return section
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import cleaner_goals as goals
+from benchmarks import command
 from benchmarks.cleaning import SEGMENT_BYTES, Cleaning, Spool, alter_broker, fill, keyed_batches
 from benchmarks.goals import KAFKA, KOMPAKT
-from benchmarks.report import environment
 from benchmarks.results import RESULTS, Results, Section
 from benchmarks.systems import System, make_systems
 from benchmarks.wire import ACKS_ALL, Connection, base_offset_of, one_record_batch, produce_frame
@@ -301,12 +301,7 @@ def note_size(directory: Path, sizes: list[int]) -> None:
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cleaner", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round of little; writes nothing")
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts alone")
-    parser.add_argument("--system", choices=[KOMPAKT, KAFKA], help="one of the two alone; writes nothing")
-    parser.add_argument("--rounds", type=int, help="how often each case is measured")
-    parser.add_argument("--directory", type=Path, help="where the data goes; a temporary directory otherwise")
+    parser = command.parser("benchmarks.cleaner", __doc__, PARTS, "one round of little; writes nothing")
     return parser.parse_args(given)
 
 
@@ -320,21 +315,20 @@ def main(given: list[str]) -> int:
     size = QUICK if options.quick else FULL
     if options.rounds:
         size = replace(size, rounds=options.rounds)
-    results = Results.read(RESULTS / f"{goals.NAME}.json")
+    form = "quick" if options.quick else "full"
+    is_published = not options.quick and not options.system
+    results = Results.read(RESULTS / f"{goals.NAME}.json") if is_published else Results()
+    # What a cleaning costs the others is asked of kompakt alone.
+    chosen = options.only or (["speed"] if options.system == KAFKA else PARTS)
     with tempfile.TemporaryDirectory(prefix="kompakt-bench-", dir=options.directory) as directory:
         systems = make_systems(Path(directory), tools, options.system)
         try:
             for system in systems:
                 system.start()
             run = Run(systems, Path(directory), size)
-            for name in options.only or PARTS:
-                run.section = section = Section("quick" if options.quick else "full", environment())
-                began = time.monotonic()
-                PARTS[name](run)
-                section.seconds = time.monotonic() - began
-                print(f"  ({name}: {section.seconds:.0f} s)", flush=True)
-                results.sections[name] = section
-                if not options.system and not options.quick:
+            for name in chosen:
+                results.sections[name] = command.measured(run, name, PARTS, form)
+                if is_published:
                     results.write(goals.NAME, goals.markdown(results))
         finally:
             for system in systems:

@@ -30,6 +30,7 @@ BATCH_RECORDS = 500  # about 50 KB, as a busy producer makes them
 KEY_BYTES = 16
 START_MS = 1_700_000_000_000
 CLEAN_LIMIT_SECONDS = 300.0
+POLL_SECONDS = 0.005  # how finely a cleaning is timed; looking all the time would take a core from it
 POOL_BYTES = 64 << 20
 _KAFKA_PASS = re.compile(
     r"cleaned log (?P<log>\S+)-0 \(dirty section = \[\d+, (?P<end>\d+)\]\)\s+[\d.,]+ MB of log processed in"
@@ -133,8 +134,10 @@ class Cleaning:
             raise TimeoutError(f"{sorted(self.left)} were not cleaned in {CLEAN_LIMIT_SECONDS:.0f} s")
         return not self.left
 
-    def wait(self, meanwhile: Callable[[], object] = lambda: time.sleep(0.005)) -> float:
-        """Seconds until all are clean."""
+    def wait(self, meanwhile: Callable[[], object] = lambda: time.sleep(POLL_SECONDS)) -> float:
+        """Seconds until all are clean. The checkpoint is a file of another process, which tells nobody when
+        it is written, so it can only be looked at again and again.
+        """
         while not self.is_over():
             meanwhile()
         return time.monotonic() - self.began

@@ -9,7 +9,6 @@ import argparse
 import itertools
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,10 +17,9 @@ from pathlib import Path
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from benchmarks import report
+from benchmarks import command, report
 from benchmarks import spark_goals as goals
 from benchmarks.cleaning import Spool, keyed_batches
-from benchmarks.goals import KAFKA, KOMPAKT
 from benchmarks.results import RESULTS, Results, Section
 from benchmarks.spark_goals import ALL, LZ4, NONE, OURS, OWN, SIDES, VALUE, ZSTD
 from benchmarks.spark_sides import Work, check
@@ -223,12 +221,7 @@ def written(system: System, topic: str) -> int:
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round of little; writes nothing")
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts alone")
-    parser.add_argument("--system", choices=[KOMPAKT, KAFKA], help="one broker alone; writes nothing")
-    parser.add_argument("--rounds", type=int, help="how often each case is measured")
-    parser.add_argument("--directory", type=Path, help="where the data goes; a temporary directory otherwise")
+    parser = command.parser("benchmarks.spark", __doc__, PARTS, "one round of little; writes nothing")
     return parser.parse_args(given)
 
 
@@ -246,6 +239,7 @@ def main(given: list[str]) -> int:
     size = QUICK if options.quick else FULL
     if options.rounds:
         size = replace(size, rounds=options.rounds, fewer_rounds=options.rounds)
+    form = "quick" if options.quick else "full"
     is_published = not options.quick and not options.system
     results = Results.read(RESULTS / f"{goals.NAME}.json") if is_published else Results()
     with tempfile.TemporaryDirectory(prefix="kompakt-bench-", dir=options.directory) as name:
@@ -260,7 +254,7 @@ def main(given: list[str]) -> int:
             run = Run(systems, directory, size, work)
             run.warm_up()
             for part in options.only or PARTS:
-                results.sections[part] = measure(run, part, "quick" if options.quick else "full")
+                results.sections[part] = command.measured(run, part, PARTS, form)
                 if is_published:
                     publish(results)
         except NoKafkaError as problem:
@@ -273,17 +267,6 @@ def main(given: list[str]) -> int:
                 system.close()
     print("\n" + goals.terminal(results))
     return 0
-
-
-def measure(run: Run, part: str, form: str) -> Section:
-    """One part, with its time."""
-    print(f"{part}:", flush=True)
-    run.section = Section(form, report.environment())
-    began = time.monotonic()
-    PARTS[part](run)
-    run.section.seconds = time.monotonic() - began
-    print(f"  ({part}: {run.section.seconds:.0f} s)", flush=True)
-    return run.section
 
 
 if __name__ == "__main__":
