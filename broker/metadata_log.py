@@ -1,4 +1,4 @@
-"""`__kompakt_metadata` read as a whole: the last value of every key, or why there is none to be had.
+"""`__kompakt_metadata`: a value for each type and name, written one at a time, read as a whole.
 
 What the values mean is told where they are written: `topics.py`, `producer_ids.py`, `questions/history.py`.
 """
@@ -6,10 +6,15 @@ What the values mean is told where they are written: `topics.py`, `producer_ids.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from protocol.records import decode_batch
+from protocol.records import decode_batch, encode_batch
 from storage.log import Log
+from storage.types import Origin
+
+if TYPE_CHECKING:
+    from broker.partition import Partition
 
 
 def read_state(log: Log) -> dict[tuple[str, str], dict[str, Any]]:
@@ -29,3 +34,16 @@ def read_state(log: Log) -> dict[tuple[str, str], dict[str, Any]]:
         if segment.damages:
             raise ValueError(f"no good batches at offset {segment.damages[0].first_offset}")
     return state
+
+
+def append_state(
+    partition: Partition, now_ms: int, kind: str, name: str, value: Mapping[str, Any] | None
+) -> None:
+    """A new value of a key, or the end of it; KafkaError when it cannot be written."""
+    payload = None if value is None else _json(value)
+    batch = encode_batch([(now_ms, _json({"type": kind, "name": name}), payload, ())], now_ms=now_ms)
+    partition.append(batch, now_ms, Origin.COORDINATOR)
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

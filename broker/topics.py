@@ -14,22 +14,19 @@ to other rooms (`producer_ids.py`, `questions/history.py`). Mirrors Kafka's `Rep
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from broker.metadata_log import read_state
+from broker.metadata_log import append_state, read_state
 from broker.partition import INTERNAL_TOPICS
 from broker.policy_lint import warn
 from config.definition import ConfigError
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import encode_batch
 from storage.layout import TopicPartition, partition_directory_name
-from storage.types import Origin
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -465,11 +462,8 @@ class TopicRegistry:
         del self._forms[collision_form(topic.name)]
 
     def _append(self, kind: str, name: str, value: Mapping[str, Any] | None) -> None:
-        partition = self._broker.partitions[METADATA_PARTITION]
-        now_ms = self._broker.clock.now_ms()
-        payload = None if value is None else _json(value)
-        batch = encode_batch([(now_ms, _json({"type": kind, "name": name}), payload, ())], now_ms=now_ms)
-        partition.append(batch, now_ms, Origin.COORDINATOR)
+        broker = self._broker
+        append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), kind, name, value)
 
 
 def adopted_overrides(name: str) -> dict[str, str]:
@@ -480,7 +474,3 @@ def adopted_overrides(name: str) -> dict[str, str]:
 def _value_of(topic: Topic) -> dict[str, Any]:
     configs = dict(topic.overrides)
     return {"id": str(topic.topic_id), "partitions": topic.partition_count, "configs": configs}
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

@@ -11,17 +11,16 @@ reason to stop cleaning: it is logged and the next run writes it whole.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from broker.metadata_log import append_state
+from broker.topics import METADATA_PARTITION
 from cleaner.statistics import Remembered
 from protocol.errors import KafkaError
-from protocol.records import encode_batch
 from storage.layout import TopicPartition, partition_directory_name
-from storage.types import Origin
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -127,15 +126,8 @@ class CleaningHistory:
                 self._append(name, None)
 
     def _append(self, name: str, value: Mapping[str, Any] | None) -> None:
-        from broker.topics import METADATA_PARTITION
-
-        partition = self._broker.partitions[METADATA_PARTITION]
-        now_ms = self._broker.clock.now_ms()
-        key = json.dumps({"name": name, "type": CLEANINGS}, separators=(",", ":")).encode()
-        payload = None if value is None else json.dumps(value, separators=(",", ":")).encode()
+        broker = self._broker
         try:
-            partition.append(
-                encode_batch([(now_ms, key, payload, ())], now_ms=now_ms), now_ms, Origin.COORDINATOR
-            )
+            append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), CLEANINGS, name, value)
         except KafkaError as error:
             logger.warning("the history of %s could not be written: %s", name, error)
