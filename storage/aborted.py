@@ -19,7 +19,6 @@ import crc32c
 from protocol.errors import KafkaError
 from storage import batch_table, sidecar, statistics
 from storage.ended_transactions import Ended, Holes, Observer, transactional
-from storage.file import read_whole
 from storage.prefixes import flipped_bit
 from storage.producer_state import ProducerStateManager
 from storage.replay import load_newest_snapshot
@@ -38,7 +37,7 @@ NEVER_EXPIRED = 0
 def settle(segments: Sequence[Segment], count: int) -> None:
     """See that the transaction indexes of the first `count` segments of a log can be believed."""
     for number, segment in enumerate(segments[:count]):
-        data = _bytes_of(segment)
+        data = segment.txn_index.read_file()
         if not data:
             continue
         vouched = _vouched(segment, data)
@@ -46,14 +45,6 @@ def settle(segments: Sequence[Segment], count: int) -> None:
             _repair(segments, number, data)
         elif vouched != data:
             _replace(segment, parse(vouched))
-
-
-def _bytes_of(segment: Segment) -> bytes:
-    index = segment.txn_index
-    try:
-        return read_whole(index.disk, index.path)
-    except FileNotFoundError:
-        return b""
 
 
 def _vouched(segment: Segment, data: bytes) -> bytes | None:

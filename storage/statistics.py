@@ -24,7 +24,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records import payload
 from storage import batch_table, layout
 from storage.batch_table import RECORD_COUNT, Longs, Table, as_chunk
-from storage.file import read_whole, write_whole
+from storage.file import write_whole
 from storage.prefixes import CRC_TABLE, Prefixes, stretches_in
 from storage.segment import Segment
 from storage.sidecar import CHECKSUMS_A_BLOCK, MOST_HORIZONS, SegmentStatistics, open_sidecar, path_of
@@ -198,7 +198,7 @@ class _Count:
         blocks = fold(self._blocks, self._level - level)
         seal_blocks(blocks, CRC_TABLE)
         (_, first_checksum), (last_position, last_checksum) = self._ends or [(0, 0), (0, 0)]
-        aborted = _bytes_of_aborted(self._segment)
+        aborted = self._segment.txn_index.read_file()
         statistics = SegmentStatistics(
             self._segment.base_offset, self._next_offset, self._segment.size_bytes, last_position,
             first_checksum, last_checksum, self._batches, self._records, int(self._tally[KEYED]),
@@ -217,14 +217,6 @@ class _Count:
         sealed = packed.reshape(-1)
         seal_blocks(sealed, CRC_TABLE)
         return sealed.tobytes()
-
-
-def _bytes_of_aborted(segment: Segment) -> bytes:
-    index = segment.txn_index
-    try:
-        return read_whole(index.disk, index.path)
-    except FileNotFoundError:
-        return b""
 
 
 def _few(horizons: dict[int, int]) -> tuple[tuple[int, int], ...]:

@@ -51,12 +51,15 @@ class TransactionIndex:
         """All entries; ValueError when the file is damaged."""
         entries = self._entries
         if entries is None:
-            try:
-                entries = tuple(parse(read_whole(self.disk, self.path)))
-            except FileNotFoundError:
-                entries = ()
-            self._entries = entries
+            self._entries = entries = tuple(parse(self.read_file()))
         return entries
+
+    def read_file(self) -> bytes:
+        """The bytes of the file, whatever they are; none where there is no file."""
+        try:
+            return read_whole(self.disk, self.path)
+        except FileNotFoundError:
+            return b""
 
     def append(self, added: Iterable[AbortedTransaction], *, is_durable: bool = False) -> None:
         """Write entries behind those that are there; an empty index makes no file."""
