@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 import pyarrow
 
-from protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, seal_header
+from protocol.batch import HEADER_BYTES, MAGIC, MAX_SEQUENCE, BatchHeader, seal_header
 from protocol.compression import compress, decompress_array
 from protocol.record_kernels import TIMESTAMP_DELTA, locate_records
 from spark_connector import write_kernels as kernels
@@ -101,7 +101,7 @@ def _piece(
         max_timestamp=batch.base_timestamp + int(deltas.max()),
         rows=batch.rows[start:end],
     )
-    sequence = -1 if batch.base_sequence < 0 else (batch.base_sequence + start) & 0x7FFFFFFF
+    sequence = -1 if batch.base_sequence < 0 else (batch.base_sequence + start) & MAX_SEQUENCE
     made.number(batch.producer_id, batch.producer_epoch, sequence)
     return made
 
@@ -285,10 +285,10 @@ class Encoder:
         self, rows: Rows, row: int, reason: int, detail: int, partitions: int, row_topics: Ints
     ) -> Exception:
         """What is wrong with a row that the kernel would not write."""
-        topic = list(self._topics)[int(row_topics[row]) if row_topics.size else 0]
         if reason == kernels.NO_TOPIC:
             return self._row_error(row, "topic", "null, and there is no option topic")
         if reason == kernels.BAD_PARTITION:
+            topic = list(self._topics)[int(row_topics[row]) if row_topics.size else 0]
             return self._row_error(
                 row, "partition", f"{detail}, but topic {topic} has partitions 0 to {partitions - 1}"
             )

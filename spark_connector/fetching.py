@@ -15,6 +15,7 @@ from typing import Any
 import crc32c
 import numpy
 
+from protocol.batch import ATTRIBUTES_POSITION, CONTROL, MAGIC_POSITION, TRANSACTIONAL
 from protocol.control import ControlType, control_type
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
@@ -36,10 +37,6 @@ PATIENT_WAIT_MS = 500
 # The first answer for a range of few offsets: so many bytes for each of them, and never less than that.
 GUESSED_RECORD_BYTES = 1024
 LEAST_FETCH_BYTES = 64 * 1024
-
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-CRC_FROM = 21
 
 
 class Fetcher:
@@ -207,7 +204,7 @@ class Fetcher:
         view = data.data
         fields = batches[:, [kernels.POSITION, kernels.SIZE_BYTES, kernels.CRC, kernels.BASE_OFFSET]].tolist()
         for position, size, crc, base_offset in fields:
-            if crc32c.crc32c(view[position + CRC_FROM : position + size]) != crc:
+            if crc32c.crc32c(view[position + ATTRIBUTES_POSITION : position + size]) != crc:
                 raise self.corrupt(base_offset, "its checksum does not fit its bytes")
 
     def _committed(self, data: Bytes, batches: Longs, aborted: Sequence[Any]) -> numpy.ndarray[Any, Any]:
@@ -235,7 +232,7 @@ class Fetcher:
 
 def _scan_fault(data: Bytes, position: int, fault: int) -> str:
     if fault == kernels.WRONG_MAGIC:
-        magic = int(data[position + kernels.MAGIC_POSITION])
+        magic = int(data[position + MAGIC_POSITION])
         return f"its message format is {magic}, only format 2 (Kafka 0.11 and later) can be read"
     return "its length is less than that of a batch header"
 

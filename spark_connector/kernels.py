@@ -8,13 +8,13 @@ found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 import numpy
 
-from protocol.kernel import kernel
+from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_POSITION
+from protocol.kernel import kernel, unchecked_kernel
 from protocol.record_kernels import (
     BAD_HEADERS,
     BAD_RECORD_COUNT,
@@ -40,7 +40,6 @@ Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
 Ints = numpy.ndarray[Any, numpy.dtype[numpy.int32]]
 Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 U64 = numpy.uint64
-F = TypeVar("F", bound=Callable[..., Any])
 
 # The fields of a row in a batch table: one batch as `scan_batches` finds it.
 POSITION = 0  # of the batch in the scanned bytes
@@ -57,12 +56,6 @@ PAYLOAD_START = 10  # of the records, decompressed; set by whoever decompresses
 PAYLOAD_END = 11
 BATCH_FIELDS = 12
 
-BATCH_HEADER_BYTES = 61
-LENGTH_PREFIX_BYTES = 12
-MAGIC_POSITION = 16
-MAGIC = 2
-LOG_APPEND_TIME = 0x08
-
 SCANNED = 0
 WRONG_MAGIC = 1
 WRONG_LENGTH = 2
@@ -74,7 +67,6 @@ LAST_MILLISECOND = (2**63 - 1) // MICROSECONDS  # later ones, and their like bef
 CURSOR_BATCH = 0
 CURSOR_POSITION = 1  # of the next record in `data`, when the batch has been begun
 CURSOR_LEFT = 2  # records of the batch not yet located, -1: not begun
-CURSOR_FIELDS = 3
 
 SKIMMED_BYTES = 16  # more than the head of a record that `skim_record` reads in one go
 NOT_SKIMMED = -1
@@ -127,7 +119,7 @@ def scan_batches(data: Bytes, position: int, table: Longs) -> tuple[int, int, in
         if data[position + MAGIC_POSITION] != MAGIC:
             return count, position, WRONG_MAGIC
         size = read_big_endian(data, position + 8, 4) + LENGTH_PREFIX_BYTES
-        if size < BATCH_HEADER_BYTES:
+        if size < HEADER_BYTES:
             return count, position, WRONG_LENGTH
         if size > data.size - position:
             break
@@ -142,26 +134,14 @@ def scan_batches(data: Bytes, position: int, table: Longs) -> tuple[int, int, in
         row[MAX_TIMESTAMP] = read_big_endian(data, position + 35, 8)
         row[PRODUCER_ID] = read_big_endian(data, position + 43, 8)
         row[RECORD_COUNT] = read_big_endian(data, position + 57, 4)
-        row[PAYLOAD_START] = position + BATCH_HEADER_BYTES
+        row[PAYLOAD_START] = position + HEADER_BYTES
         row[PAYLOAD_END] = position + size
         count += 1
         position += size
     return count, position, SCANNED
 
 
-def unchecked(function: F) -> F:
-    """As `kernel` without bounds checks: for few lines whose indices have been seen to be good."""
-    compiled: F
-    try:
-        compiled = numba.njit(nogil=True, cache=True, boundscheck=False)(function)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-        compiled = numba.njit(nogil=True, boundscheck=False)(function)
-    return compiled
-
-
-@unchecked
+@unchecked_kernel
 def skim_number(data: Bytes, at: Any) -> tuple[int, Any]:
     """The zigzag number of at most three bytes at `at` and the position behind it, 0 for a longer one.
 
@@ -182,7 +162,7 @@ def skim_number(data: Bytes, at: Any) -> tuple[int, Any]:
     return (raw >> 1) ^ -(raw & 1), at
 
 
-@unchecked
+@unchecked_kernel
 def skim_record(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, int, int, int]:
     """(position behind, timestamp delta, offset delta, position and size of the key, then of the value) of a
     record; its headers are left to the caller, at least one byte of them is there.

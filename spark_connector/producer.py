@@ -261,8 +261,9 @@ class Producer:
             self._again.append(batch)
             self._forgotten.add(place)
             return SendAgain(f"{place}: the broker has forgotten the producer id")
-        problem: Exception = Unavailable(f"{place}: {ErrorCode(code).name}")
-        if code not in TRY_AGAIN:
+        if code in TRY_AGAIN:
+            problem: Exception = Unavailable(f"{place}: {ErrorCode(code).name}")
+        else:
             problem = refusal(code, f"writing to {place}")
         if isinstance(problem, Unavailable):
             self._again.append(batch)

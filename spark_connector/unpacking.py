@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy
 
+from protocol.batch import CODEC_MASK
 from protocol.compression import decompress_array
 from protocol.errors import KafkaError
 from protocol.record_kernels import MIN_RECORD_BYTES
@@ -24,7 +25,6 @@ TARGET_BYTES = 4 * 1024 * 1024
 BACKWARD_ROWS = 20_000
 BACKWARD_BYTES = 1024 * 1024
 DECOMPRESSED_LIMIT_BYTES = 512 * 1024 * 1024
-CODEC_MASK = 0x07
 
 Piece = tuple[Bytes, Longs]
 

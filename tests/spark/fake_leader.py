@@ -40,7 +40,7 @@ class FakeLeader(FakeBroker):
     apis: ClassVar[dict[int, type[Any]]] = WRITES
 
     def __init__(self, topic: str = "t", partitions: int = 2) -> None:
-        self.faults: deque[ErrorCode | str | None] = deque()  # for the next produce requests, one each
+        self.faults: deque[int | str | None] = deque()  # for the next produce requests, one each
         self.largest_batch: int | None = None
         self.refused_records: list[tuple[int, str]] = []
         self.producer_ids = 0
@@ -89,7 +89,7 @@ class FakeLeader(FakeBroker):
             rows = []
             for data in topic.partition_data:
                 place = TopicPartition(topic.name, data.index)
-                if isinstance(fault, ErrorCode):
+                if isinstance(fault, int):
                     rows.append(PartitionAnswer(index=data.index, error_code=fault, base_offset=-1))
                 else:
                     rows.append(self._append(place, bytes(data.records)))

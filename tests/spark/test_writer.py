@@ -182,6 +182,13 @@ def test_a_record_too_large_for_its_topic_names_its_row(leader: FakeLeader) -> N
         write(leader, rows(1))
 
 
+def test_an_error_code_from_the_future_names_its_rows(leader: FakeLeader) -> None:
+    leader.faults.append(9999)
+    expected = r"writing to t-0: the broker answered with the unknown error 9999; rows 0 to 0 of the task"
+    with pytest.raises(ConnectorError, match=expected):
+        write(leader, rows(1))
+
+
 def test_records_that_the_broker_refuses_name_their_rows(leader: FakeLeader) -> None:
     """Rows 10, 12 ... are in the batch of partition 0; its record 2 is row 14 of the task."""
     leader.refused_records = [(2, "Compacted topic cannot accept message without key")]

@@ -225,3 +225,9 @@ def test_refused_rows_are_named(row: Row, message: str) -> None:
     list(encoder.encode(batch_of([good] * 10), NOW_MS))
     with pytest.raises(ConnectorError, match=message):
         list(encoder.encode(batch_of([good, good, {**good, **row}, good]), NOW_MS))
+
+
+def test_a_task_without_any_topic() -> None:
+    """Nor one that was seen before."""
+    with pytest.raises(ConnectorError, match="row 0 of the task, column topic: null, and there is no option"):
+        list(encoder_of().encode(batch_of([{"value": b"v", "topic": None}] * 3), NOW_MS))
