@@ -53,12 +53,11 @@ def test_the_readme_names_every_command() -> None:
 
 
 def test_documents_name_only_files_that_exist() -> None:
+    rooms = (
+        "benchmarks|broker|cleaner|config|demo|docker|locks|protocol|pyspark_kompakt"
+        "|spark_connector|storage|tests"
+    )
     documents = (*ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), ROOT / "tests" / "README.md")
     for document in documents:
-        text = document.read_text()
-        for name in re.findall(
-            r"`((?:benchmarks|broker|cleaner|config|demo|docker|locks|protocol|pyspark_kompakt|spark_connector"
-            r"|storage|tests)/[\w/.-]+)`",
-            text,
-        ):
+        for name in re.findall(rf"`((?:{rooms})/[\w/.-]+)`", document.read_text()):
             assert (ROOT / name).exists(), f"{document.name} names {name}, which is not there"
