@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy
 
+from protocol import lz4_frames
 from protocol.errors import ErrorCode, KafkaError
 
 Buffer = bytes | bytearray | memoryview
@@ -72,9 +73,9 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         case Codec.SNAPPY:
             return _compress_snappy(memoryview(data))
         case Codec.LZ4:
-            return _compress_lz4(data, level)
+            return lz4_frames.compress(data, level)
         case Codec.ZSTD:
-            return bytes(_cramjam().zstd.compress(data, level))
+            return bytes(_zstd_frames().compress(data, level))
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
@@ -95,7 +96,12 @@ def decompress_array(codec: int, data: Buffer, limit_bytes: int) -> Bytes:
             output = numpy.frombuffer(data, numpy.uint8)
         case Codec.SNAPPY:
             output = _decompress_snappy(memoryview(data), limit_bytes)
-        case _:
+        case Codec.LZ4:
+            output = _decompress_lz4(data, limit_bytes)
+        case Codec.ZSTD:
+            whole = _zstd_frames().decompress_one(data, _guess(data, limit_bytes), limit_bytes)
+            output = _decompress_stream(known, data, limit_bytes) if whole is None else whole
+        case Codec.GZIP:
             output = _decompress_stream(known, data, limit_bytes)
     output.flags.writeable = False
     return output
@@ -108,6 +114,13 @@ def _cramjam() -> ModuleType:
     return cramjam
 
 
+def _zstd_frames() -> ModuleType:
+    """Likewise."""
+    from protocol import zstd_frames
+
+    return zstd_frames
+
+
 def _too_large(limit_bytes: int) -> KafkaError:
     return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the records decompress to more than {limit_bytes} bytes")
 
@@ -116,11 +129,17 @@ def _corrupt(codec: Codec, reason: object) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{codec.name.lower()}: {reason}")
 
 
+def _guess(data: Buffer, limit_bytes: int) -> int:
+    return min(limit_bytes, max(FIRST_GUESS_BYTES, GUESSED_RATIO * len(data)))
+
+
 def _decompress_stream(codec: Codec, data: Buffer, limit_bytes: int) -> Bytes:
-    """gzip, lz4 and zstd: into a buffer that is tried larger until the data ends or the limit is reached."""
+    """gzip, and what is unusual in lz4 and zstd (several frames, linked blocks, checksums): into a buffer
+    that is tried larger until the data ends or the limit is reached.
+    """
     cramjam = _cramjam()
     module = getattr(cramjam, codec.name.lower())
-    capacity = min(limit_bytes, max(FIRST_GUESS_BYTES, GUESSED_RATIO * len(data)))
+    capacity = _guess(data, limit_bytes)
     while True:
         output = numpy.empty(capacity, numpy.uint8)
         try:
@@ -135,10 +154,18 @@ def _decompress_stream(codec: Codec, data: Buffer, limit_bytes: int) -> Bytes:
             return output[:written]
 
 
-def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    compressor = _cramjam().lz4.Compressor(level=level or 0, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))  # it takes nothing else
-    return bytes(compressor.finish())
+def _decompress_lz4(data: Buffer, limit_bytes: int) -> Bytes:
+    view = memoryview(data)
+    blocks = lz4_frames.find_blocks(view)
+    if blocks is None:
+        return _decompress_stream(Codec.LZ4, data, limit_bytes)
+    try:
+        output = lz4_frames.decompress_blocks(view, blocks, limit_bytes)
+    except (_cramjam().DecompressionError, ValueError) as problem:
+        raise _corrupt(Codec.LZ4, problem) from None
+    if output is None:
+        raise _too_large(limit_bytes)
+    return output
 
 
 def _compress_snappy(data: memoryview) -> bytes:

@@ -13,10 +13,13 @@ import sys
 from pathlib import Path
 
 import cramjam
+import lz4.frame
 import pytest
+import zstandard
 
 from protocol.compression import XERIAL_MAGIC, Codec, compress, decompress
 from protocol.errors import ErrorCode, KafkaError
+from protocol.lz4_frames import BLOCK_BYTES, FRAME_HEADER, STORED
 
 REAL = [codec for codec in Codec if codec is not Codec.NONE]
 SAMPLES = [b"a", b"hello world " * 5000, random.Random(1).randbytes(200_000), bytes(1_000_000)]
@@ -33,7 +36,7 @@ def test_round_trip_within_exactly_its_size(codec: Codec, data: bytes) -> None:
     assert problem.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
 def test_level_is_used(codec: Codec) -> None:
     data = b"".join(str(number * number).encode() for number in range(50_000))
     assert compress(codec, data, 9) != compress(codec, data, 1)
@@ -70,6 +73,59 @@ def test_lz4_frames_of_other_writers() -> None:
     compressor = cramjam.lz4.Compressor(level=4, content_checksum=True, block_linked=True)
     compressor.compress(data)
     assert bytes(decompress(Codec.LZ4, bytes(compressor.finish()), len(data))) == data
+
+
+@pytest.mark.parametrize("data", SAMPLES, ids=["one", "words", "random", "zeros"])
+@pytest.mark.parametrize("block_size", [0, 4, 5, 7])
+@pytest.mark.parametrize("option", ["", "block_linked", "content_checksum", "block_checksum", "store_size"])
+def test_lz4_frames_of_every_form(data: bytes, block_size: int, option: str) -> None:
+    """Those that are taken apart here and those that are left to the library."""
+    options = {"block_linked": False, "store_size": False} | ({option: True} if option else {})
+    packed = lz4.frame.compress(data, block_size=block_size, **options)
+    assert bytes(decompress(Codec.LZ4, packed, len(data))) == data
+    with pytest.raises(KafkaError) as problem:
+        decompress(Codec.LZ4, packed, len(data) - 1)
+    assert problem.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("level", [None, -5, 0, 1, 3, 9, 17])
+@pytest.mark.parametrize("data", SAMPLES, ids=["one", "words", "random", "zeros"])
+def test_lz4_frames_are_read_by_others(data: bytes, level: int | None) -> None:
+    assert lz4.frame.decompress(compress(Codec.LZ4, data, level)) == data
+
+
+def test_lz4_blocks_larger_than_the_frame_allows_are_corrupt() -> None:
+    header = FRAME_HEADER
+    for size in (BLOCK_BYTES + 1, 1 << 20):
+        stored = header + (size | STORED).to_bytes(4, "little") + bytes(size) + bytes(4)
+        packed = bytes(cramjam.lz4.compress_block(bytes(size), store_size=False))
+        smaller = header + len(packed).to_bytes(4, "little") + packed + bytes(4)
+        for data in (stored, smaller):
+            with pytest.raises(KafkaError) as problem:
+                decompress(Codec.LZ4, data, 1 << 30)
+            assert problem.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("data", SAMPLES, ids=["one", "words", "random", "zeros"])
+def test_zstd_frames_that_do_not_say_their_size(data: bytes) -> None:
+    """As Java's producer writes them."""
+    packed = zstandard.ZstdCompressor(write_content_size=False).compress(data)
+    assert bytes(decompress(Codec.ZSTD, packed, len(data))) == data
+    with pytest.raises(KafkaError) as problem:
+        decompress(Codec.ZSTD, packed, len(data) - 1)
+    assert problem.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    for size in range(1, min(len(packed), 50)):
+        with pytest.raises(KafkaError) as problem:
+            decompress(Codec.ZSTD, packed[:-size], len(data))
+        assert problem.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_zstd_frames_one_behind_the_other() -> None:
+    both = compress(Codec.ZSTD, b"one ") + compress(Codec.ZSTD, b"two")
+    assert bytes(decompress(Codec.ZSTD, both, 100)) == b"one two"
+    with pytest.raises(KafkaError) as problem:
+        decompress(Codec.ZSTD, both + b"three", 100)
+    assert problem.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_snappy_raw_as_librdkafka_writes_it() -> None:
@@ -124,6 +180,7 @@ def test_damaged_input_never_breaks_the_limit_nor_anything_else(codec: Codec) ->
 BOMB = """
 import resource, sys
 from protocol.compression import Codec, compress, decompress
+from protocol.lz4_frames import BLOCK_BYTES, FRAME_HEADER, STORED
 from protocol.errors import KafkaError
 codec = Codec[sys.argv[1]]
 one = compress(codec, bytes(64 << 20))
