@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import broker.handlers  # noqa: F401  # registers every handler
 from broker.background import Background
+from broker.busy_poll import BusyPoll
 from broker.clock import Clock
 from broker.context import Listener
 from broker.counters import Counters
@@ -64,6 +65,7 @@ class Broker:
         self.logs = LogManager([Path(directory) for directory in config.log_dirs], config, self.clock.now_ms)
         self.io = ThreadPoolExecutor(config.background_threads, "io")
         self.flusher = Flusher(self.metrics_state)
+        self.busy_poll = BusyPoll(config.busy_poll_us)
         self.purgatory = Purgatory(self.clock, self.metrics_state)
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, self.metrics_state

@@ -72,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_api",
         "_broker",
+        "_busy_poll",
         "_counters",
         "_head",
         "_is_closing",
@@ -99,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._broker = server.broker
         self._limits = server.limits
         self._counters = server.broker.metrics_state
+        self._busy_poll = server.broker.busy_poll
         self._receive_view = server.receive_buffer.view
         self._head = b""
         self._large: bytearray | None = None
@@ -155,6 +157,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._counters.bytes_received += nbytes
+        self._busy_poll.received(nbytes)
         if self._is_closing:
             return
         if self._large is not None:
@@ -394,6 +397,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.write(b"".join(out))
         else:
             self.transport.writelines(out if len(out) <= MAX_PARTS else joined(out))
+        self._busy_poll.sent(size)
 
     # the end
 

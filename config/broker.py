@@ -99,6 +99,12 @@ class BrokerConfig:
         "How many bytes of answers one connection may leave unread before no more is read from it",
         at_least=1,
     )  # fmt: skip
+    busy_poll_us: int = key(
+        Type.INT, 100,
+        "For so long the broker stays awake for the next small request, microseconds, while they follow each "
+        "other within that time; 0 lets it sleep at once",
+        at_least=0, at_most=10_000,
+    )  # fmt: skip
     max_decompressed_batch_bytes: int = key(
         Type.LONG, 512 * MIB, "The largest record batch once it is decompressed; protects against bombs",
         at_least=1024,

@@ -17,6 +17,7 @@ import pytest
 
 from broker import api, connection
 from broker.api import Later, apis
+from broker.busy_poll import BusyPoll
 from broker.clock import ManualClock
 from broker.context import Listener, RequestContext
 from broker.counters import Counters
@@ -60,7 +61,9 @@ class World:
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    broker: Any = SimpleNamespace(clock=ManualClock(), metrics_state=Counters(), config=None)
+    broker: Any = SimpleNamespace(
+        clock=ManualClock(), metrics_state=Counters(), config=None, busy_poll=BusyPoll(100)
+    )
     limits = Limits(
         frame_bytes=FRAME_BYTES,
         frame_bytes_without_records=OTHER_FRAME_BYTES,
