@@ -198,7 +198,7 @@ class _Count:
         blocks = fold(self._blocks, self._level - level)
         seal_blocks(blocks, CRC_TABLE)
         (_, first_checksum), (last_position, last_checksum) = self._ends or [(0, 0), (0, 0)]
-        aborted = self._segment.txn_index.read_file()
+        aborted = self._segment.txn_index.content()
         statistics = SegmentStatistics(
             self._segment.base_offset, self._next_offset, self._segment.size_bytes, last_position,
             first_checksum, last_checksum, self._batches, self._records, int(self._tally[KEYED]),

@@ -61,6 +61,11 @@ class TransactionIndex:
         except FileNotFoundError:
             return b""
 
+    def content(self) -> bytes:
+        """What the file has to hold. It may hold something else, when a full disk refused to be repaired."""
+        entries = self._entries
+        return self.read_file() if entries is None else encode(entries)
+
     def append(self, added: Iterable[AbortedTransaction], *, is_durable: bool = False) -> None:
         """Write entries behind those that are there; an empty index makes no file."""
         entries = self.entries()
