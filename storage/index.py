@@ -13,6 +13,7 @@ the process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -26,7 +27,8 @@ import numpy
 
 from storage import batch_table
 from storage.batch_table import choose_entries
-from storage.file import Buffer, Disk, read_whole
+from storage.file import Buffer, Disk, read_whole, write_whole
+from storage.layout import TEMPORARY_SUFFIX
 
 OFFSET_ENTRY = numpy.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = numpy.dtype([("timestamp", ">i8"), ("offset", ">i4")])
@@ -89,7 +91,7 @@ class IndexFile(ABC, Generic[Column]):
     one tuple).
     """
 
-    __slots__ = ("_columns", "_is_writable", "_saved_entries", "base_offset", "disk", "path")
+    __slots__ = ("_columns", "_saved_entries", "base_offset", "disk", "is_writable", "path")
     entry: ClassVar[Any]
 
     def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
@@ -97,7 +99,7 @@ class IndexFile(ABC, Generic[Column]):
         self.path = path
         self.base_offset = base_offset
         self._columns: tuple[Column, Column] | None = None
-        self._is_writable = False
+        self.is_writable = False  # of a closed segment, when they are made anew: until the file is written
         self._saved_entries = 0
 
     @abstractmethod
@@ -118,7 +120,7 @@ class IndexFile(ABC, Generic[Column]):
         """Forget all entries; what the file holds is overwritten by the next `save`."""
         LOADED.forget(self)
         self._columns = self._empty()
-        self._is_writable = True
+        self.is_writable = True
         self._saved_entries = 0
 
     def make_writable(self) -> None:
@@ -126,18 +128,18 @@ class IndexFile(ABC, Generic[Column]):
         columns = self.columns()
         LOADED.forget(self)
         self._columns = columns
-        if not self._is_writable:  # else a full disk kept it from being saved
+        if not self.is_writable:  # else a full disk kept it from being saved
             self._saved_entries = len(columns[0])
-        self._is_writable = True
+        self.is_writable = True
 
     def make_read_only(self) -> None:
         """The segment was closed: `save` was called, and the entries may leave memory."""
-        self._is_writable = False
+        self.is_writable = False
         if self._columns is not None:
             LOADED.loaded(self, len(self._columns[0]) * self.entry.itemsize)
 
     def unload(self) -> None:
-        if not self._is_writable:
+        if not self.is_writable:
             self._columns = None
 
     def columns(self, may_wait: bool = True) -> tuple[Column, Column]:
@@ -189,15 +191,12 @@ class IndexFile(ABC, Generic[Column]):
     def save(self, *, is_final: bool, is_durable: bool = False) -> None:
         """Append to the file the entries it lacks; at the end also cut off what does not belong to it."""
         columns = self._columns
-        if columns is None or not self._is_writable:
+        if columns is None or not self.is_writable:
             return
         count = min(len(columns[0]), len(columns[1]))
         if count == self._saved_entries and not is_final:
             return
-        entries = numpy.empty(count - self._saved_entries, self.entry)
-        for column, name in zip(columns, self.entry.names, strict=True):
-            entries[name] = column[self._saved_entries : count]
-        data = entries.tobytes()
+        data = self._encode(columns, self._saved_entries, count)
         position = self._saved_entries * self.entry.itemsize
         descriptor = self.disk.open(self.path, os.O_WRONLY | os.O_CREAT)
         try:
@@ -214,6 +213,40 @@ class IndexFile(ABC, Generic[Column]):
             self.disk.close(descriptor)
         self._saved_entries = count
 
+    def replace(self, *, is_durable: bool) -> None:
+        """Put a file of all entries in the place of what is there, in one step: the front part of a time
+        index, which a kill or a power cut may leave of one written in place, looks like a whole one. Where
+        that fails an empty file is left, which does not.
+        """
+        columns = self._columns
+        assert columns is not None
+        count = min(len(columns[0]), len(columns[1]))
+        name, kind = self.path.name.split(".")[:2]  # without the state of a segment that is being removed
+        temporary = self.path.with_name(f"{name}.{kind}{TEMPORARY_SUFFIX}")
+        try:
+            write_whole(self.disk, temporary, self._encode(columns, 0, count), is_durable=is_durable)
+            self.disk.rename(temporary, self.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.disk.unlink(temporary)
+            with contextlib.suppress(OSError):
+                self._empty_file()
+            raise
+        self._saved_entries = count
+
+    def _empty_file(self) -> None:
+        descriptor = self.disk.open(self.path, os.O_WRONLY)
+        try:
+            self.disk.truncate(descriptor, 0)
+        finally:
+            self.disk.close(descriptor)
+
+    def _encode(self, columns: tuple[Column, Column], start: int, end: int) -> bytes:
+        entries = numpy.empty(end - start, self.entry)
+        for column, name in zip(columns, self.entry.names, strict=True):
+            entries[name] = column[start:end]
+        return entries.tobytes()
+
     def take(self, other: IndexFile[Column]) -> None:
         """Have the entries of `other`, none of which are in the file. An entry that is appended meanwhile is
         lost, which a sparse index can bear.
@@ -228,7 +261,7 @@ class IndexFile(ABC, Generic[Column]):
     def forget(self) -> None:
         """The segment is gone."""
         LOADED.forget(self)
-        self._is_writable = False
+        self.is_writable = False
 
 
 class OffsetIndex(IndexFile["array[int]"]):

@@ -21,7 +21,7 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
-REPLACED_IN_PLACE = (STATISTICS_SUFFIX, TXN_INDEX_SUFFIX)
+REPLACED_IN_PLACE = (STATISTICS_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 """written under a temporary name first: one that is found was never finished"""
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"

@@ -479,7 +479,7 @@ class Log:
         """Flush, write the producers' state and whole indexes, let go of the files. May take long."""
         if not self.is_closed and self.offline_reason is None:
             self.flush()
-            self._list.active.save_indexes()
+            self._list.save_indexes()
             end = self.log_end_offset
             sync_file(self.disk, take_snapshot(self.disk, self.directory, self.producers, end))
             self.disk.sync_directory(self.directory)

@@ -242,12 +242,11 @@ class Segment(StoredBatches):
         self.file.pin()
 
     def save_indexes(self) -> None:
-        """On a clean shutdown: everything that a start need not find out again."""
-        if self.is_active:
-            self.time_index.maybe_append(*self._largest_entry())
-            self.offset_index.save(is_final=True, is_durable=True)
-            self.time_index.save(is_final=True, is_durable=True)
-            self.file.truncate(self.size_bytes)
+        """On a clean shutdown, of the active segment."""
+        self.time_index.maybe_append(*self._largest_entry())
+        self.offset_index.save(is_final=True, is_durable=True)
+        self.time_index.save(is_final=True, is_durable=True)
+        self.file.truncate(self.size_bytes)
         self.txn_index.sync()
 
     def flush_closed(self) -> None:

@@ -130,6 +130,12 @@ class SegmentList:
 
         return work
 
+    def save_indexes(self) -> None:
+        """On a clean shutdown: everything that a start need not find out again."""
+        for segment in self.all[:-1]:
+            segment.save_refused_indexes()
+        self.active.save_indexes()
+
     def moved(self, directory: Path) -> None:
         """The directory was renamed."""
         self.directory = directory

@@ -300,21 +300,30 @@ class StoredBatches:
                 self.offset_index.take(offset_index)
                 self.time_index.take(time_index)
             else:
-                self.note_recovered(state)
+                self.note_recovered(state, is_durable=True)  # no recovery point says that it may be torn
 
-    def note_recovered(self, state: batch_table.Longs) -> None:
+    def note_recovered(self, state: batch_table.Longs, *, is_durable: bool = False) -> None:
         """The indexes were filled anew, with `state` of `choose_entries` at the end: write them."""
         self._largest = (int(state[1]), int(state[2]))
         self.bytes_since_entry = int(state[0])
         if self.size_bytes:
             self.time_index.maybe_append(*self._largest)
-        try:
-            self.offset_index.save(is_final=True)
-            self.time_index.save(is_final=True)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            return  # a full disk: they stay in memory, and what the files have of them is right
-        if not self.is_active:
+        is_full = False
+        for index in (self.offset_index, self.time_index):
+            try:
+                index.replace(is_durable=is_durable)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                is_full = True  # it stays in memory, and the next start makes it anew
+        if not self.is_active and not is_full:
             self.offset_index.make_read_only()
             self.time_index.make_read_only()
+
+    def save_refused_indexes(self) -> None:
+        """Of a closed segment, what a full disk did not take when it was made anew."""
+        with _rebuilding:
+            for index in (self.offset_index, self.time_index):
+                if index.is_writable:
+                    index.replace(is_durable=True)
+                    index.make_read_only()
