@@ -199,16 +199,32 @@ class CleanedLog(RuleBasedStateMachine):
         self.loses_power = loses_power
         self.restart_after_crash(again)
 
-    @rule()
-    def stop_and_start(self) -> None:
+    @rule(is_checkpointed=st.booleans(), is_backed_out=st.booleans())
+    def stop_and_start(self, is_checkpointed: bool, is_backed_out: bool) -> None:
+        """`is_checkpointed`: the recovery point is that of the stop, as it should be; else the start looks
+        through the last segment. `is_backed_out`: where the log cannot be opened, the broker does not start,
+        and the next one finds the mark of the clean stop again; else the log is offline, and the next stop
+        is not called clean.
+        """
+
         def stop() -> None:
             try:
                 self.log.close()
             except OSError:
                 return  # it went offline
-            self.builder.open(is_clean=True, disk=self.disk)
-            self.manager = self.new_manager()
             self.promised = self.ledger.end
+            if is_checkpointed:
+                self.write_checkpoints()
+            try:
+                self.builder.open(is_clean=True, disk=self.disk)
+            except OSError as error:
+                Count.errors += 1
+                if not is_backed_out:
+                    self.log.take_offline(f"it could not be opened: {error}")
+                    return
+                self.disk = self.new_disk()
+                self.builder.open(is_clean=True, disk=self.disk)
+            self.manager = self.new_manager()
             self.check_all()
 
         self.attempt(stop)
@@ -410,6 +426,9 @@ class CleanedLog(RuleBasedStateMachine):
     def remember_offsets(self) -> None:
         """The checkpoints that the broker writes now and then."""
         Count.steps += 1
+        self.write_checkpoints()
+
+    def write_checkpoints(self) -> None:
         self.builder.recovery_point = self.log.recovery_point
         self.builder.log_start_offset = self.log.log_start_offset
 
