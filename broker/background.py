@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.idle_segments import IdleSegments
-from broker.questions.keeping import StatisticsKeeper
+from broker.questions import keeping
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FLUSH_CHECK_MS = 1_000
-STATISTICS_CHECK_MS = 1_000
 IDLE_CHECK_MS = 1_000
 MAX_SLEEP_MS = 2**31 - 1
 
@@ -35,7 +34,7 @@ class Background:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._statistics = StatisticsKeeper(broker)
+        self._statistics = keeping.StatisticsKeeper(broker)
         self._tasks: list[asyncio.Task[None]] = []
         self.idle_segments = IdleSegments()
 
@@ -48,7 +47,7 @@ class Background:
         self._every("rolls of idle segments", IDLE_CHECK_MS, self.roll_idle)
         self._every("offset expiry", config.offsets_retention_check_interval_ms, self.expire_offsets)
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
-        self._every("segment statistics", STATISTICS_CHECK_MS, self._statistics.run)
+        self._every("segment statistics", keeping.LOOK_MS, self._statistics.run)
         self._every("removal of deleted files", config.log_segment_delete_delay_ms, self.remove_deleted)
 
     async def stop(self) -> None:

@@ -144,6 +144,11 @@ class CleanerManager:
     def state_of(self, topic_partition: TopicPartition) -> CleaningState:
         return self._states.get(topic_partition, IDLE)
 
+    @property
+    def is_cleaning(self) -> bool:
+        """Whether a cleaning runs at this moment; any thread may ask."""
+        return any(state.phase is Phase.IN_PROGRESS for state in tuple(self._states.values()))
+
     def _move(self, topic_partition: TopicPartition, move: Move) -> CleaningState:
         state = after(self.state_of(topic_partition), move)
         if state == IDLE:

@@ -2,7 +2,8 @@
 
 Every second the segments of each log are compared with those seen before: a log whose tuple is the same one
 costs a comparison. What was there at the start is left alone, its statistics are made when somebody asks.
-An append knows nothing of all this.
+A cleaning goes first: it wants the same cores, and it may replace what would have been counted. An append
+knows nothing of all this.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LOOK_MS = 1_000
+PATIENCE_MS = 30_000
+"""for so long cleanings go first; a cleaned segment without statistics is less guarded against damage"""
+
 
 class StatisticsKeeper:
     """Owned by: event loop."""
@@ -38,8 +43,12 @@ class StatisticsKeeper:
     async def run(self) -> None:
         """One look at every log; each new closed segment gets its file before the next is taken."""
         seen, self._seen = self._seen, self._look()
+        patience_ms = PATIENCE_MS
         for log, segments in tuple(self._seen.items()):
             for segment in _fresh(seen.get(log, ()), segments):
+                while self._broker.cleaner.is_cleaning and patience_ms > 0:
+                    await self._broker.clock.sleep(LOOK_MS)
+                    patience_ms -= LOOK_MS
                 if log.offline_reason is None:
                     await self._broker.run_blocking(_keep, segment)
 
