@@ -10,9 +10,12 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,9 @@ class Directories(Protocol):
 
     @property
     def directories(self) -> Sequence[Directory]: ...
+
+    def checkpoint(self) -> None:
+        """Write down where the logs begin."""
 
 
 class CleanerCheckpoints:
@@ -65,6 +71,13 @@ class CleanerCheckpoints:
             if known.get(topic_partition) != offset:
                 known[topic_partition] = offset
                 self._write(directory)
+
+    def keep_start(self, log: Log) -> None:
+        """Before what is below the start of a log counts as clean, though files still hold it: if a crash
+        took that start back, a tombstone down there could go before the value that it deletes. OSError.
+        """
+        if log.log_start_offset > log.segments[0].base_offset:
+            self._source.checkpoint()
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
         """The partitions were deleted (T122)."""

@@ -253,11 +253,11 @@ class CleanerManager:
         """As `assess`; a log whose figures cannot be had is set aside alone (T25)."""
         try:
             assessment = self.assess(log)
+            self._mend_checkpoint(log, assessment)
         except Exception as error:
             if not self._quarantine.holds(log.topic_partition, now_ms):
                 self._set_aside(log, error, now_ms)
             return None
-        self._mend_checkpoint(log, assessment)
         return assessment
 
     def _mend_checkpoint(self, log: Log, assessment: Assessment) -> None:
@@ -269,6 +269,7 @@ class CleanerManager:
             logger.warning(
                 "%s: %s; it counts as dirty from %d on", log.name, reset.value, assessment.first_dirty_offset
             )
+        self.checkpoints.keep_start(log)
         self.checkpoints.put(log.directory.parent, log.topic_partition, assessment.first_dirty_offset)
 
     def _prune(self, served: set[TopicPartition]) -> None:
@@ -352,6 +353,8 @@ class CleanerManager:
         """Do what was grabbed; None when it was not finished. The checkpoint moves after the swap (T126)."""
         log, topic_partition = work.log, work.log.topic_partition
         try:
+            if not is_dry:
+                self.checkpoints.keep_start(log)
             result = cleaner.clean(log, work.range, self.now_ms(), is_dry=is_dry, config=config)
             result.cause = work.cause
         except CleaningAborted:

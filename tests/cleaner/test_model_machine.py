@@ -119,6 +119,7 @@ class CleanedLog(RuleBasedStateMachine):
 
         class Directories:
             directories = (Directory(),)
+            checkpoint = staticmethod(self.write_checkpoints)
 
         return CleanerManager(
             lambda: [self.builder.log], Directories(), self.settings, lambda: self.now_ms, lambda run: run()
