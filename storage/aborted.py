@@ -66,6 +66,19 @@ def _vouched(segment: Segment, data: bytes) -> bytes | None:
     return bytes(turned) if _is_well_formed(turned) else None
 
 
+def drop_stale_statistics(segment: Segment) -> None:
+    """Recovery has made the transaction index anew, from what a cleaning left: statistics that vouch for
+    another one count as none.
+    """
+    opened = sidecar.open_sidecar(segment, must_match=False)
+    if opened is None:
+        return
+    opened.close()
+    found, content = opened.statistics, segment.txn_index.content()
+    if (found.aborted_bytes, found.aborted_checksum) != (len(content), crc32c.crc32c(content)):
+        segment.file.disk.unlink(sidecar.path_of(segment))
+
+
 def _repair(segments: Sequence[Segment], number: int, data: bytes) -> None:
     segment = segments[number]
     try:

@@ -19,6 +19,7 @@ import numpy
 from protocol.batch import checksum
 from protocol.errors import KafkaError
 from storage import batch_table, layout
+from storage.aborted import drop_stale_statistics
 from storage.aborted import settle as settle_aborted
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
 from storage.cleaned_segment import CleanedSegment
@@ -433,6 +434,7 @@ def _make_anew(
         _note_epochs(epochs, table)
         table[batch_table.POSITION] -= begin
         segment.txn_index.append(replay(producers, segment.read_at(begin, end - begin), table))
+    drop_stale_statistics(segment)
     segment.note_recovered(state)
 
 

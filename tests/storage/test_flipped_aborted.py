@@ -243,6 +243,20 @@ def test_what_a_crash_left_of_a_replacement_is_removed(make_log: MakeLog) -> Non
     assert not torn.exists()
 
 
+def test_recovery_leaves_no_statistics_that_vouch_for_another_index(make_log: MakeLog) -> None:
+    """In a cleaned segment it finds fewer aborted transactions than the index had: here one is made up."""
+    builder = transactional_log(make_log)
+    builder.restart()
+    first = builder.log.segments[0]
+    [entry] = first.txn_index.entries()
+    first.txn_index.append([entry._replace(first_offset=entry.first_offset + 1)])
+    statistics.remake(first)
+    builder.recovery_point = 0
+    builder.crash()
+    assert builder.log.segments[0].txn_index.entries() == (entry,)
+    assert builder.files(layout.STATISTICS_SUFFIX) == [f"{5:020d}.stats"], "the other's are right"
+
+
 def test_a_damaged_marker_keeps_the_file(make_log: MakeLog, tmp_path: Path) -> None:
     """Where batches are damaged they may be markers: then what the file says is believed."""
     builder = transactional_log(make_log)
