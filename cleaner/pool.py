@@ -7,7 +7,10 @@ and begin others (T27, T28); what they were cleaning is cleaned again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RESTART_SECONDS = 1.0
+NICENESS = 10
+"""of a cleaner thread beside the threads that serve clients"""
+
+
+def _give_way() -> None:
+    """Let whoever serves a client have the core first. Only Linux knows priorities of single threads."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a container may forbid it; nothing rests on it
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 class Worker:
@@ -44,6 +56,7 @@ class Worker:
         self._wake.set()
 
     def _run(self) -> None:
+        _give_way()
         while not self._stopping.is_set():
             try:
                 self._work()
