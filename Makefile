@@ -67,7 +67,7 @@ bench-quick: setup ## a little of it, to see that it runs (about 2 minutes)
 wheel: setup ## dist/pyspark_kompakt-*.whl: the Spark connector by itself
 	$(BIN)/python -m spark_connector.packaging dist
 
-bench-cleaner: setup ## the cleaner beside Apache Kafka's, and what it costs (12 minutes)
+bench-cleaner: setup ## the cleaner beside Apache Kafka's, and what it costs (10 minutes)
 	$(BIN)/python -m benchmarks.cleaner
 
 bench-spark: setup ## both Spark sources on both brokers, into the README's table (9 minutes)

@@ -1,5 +1,5 @@
 """`python -m benchmarks.cleaner [--quick] [--only PART ...]`: the cleaner beside Apache Kafka's, and what it
-costs everybody else. `make bench-cleaner`; takes 12 minutes on two quiet cores. Writes `results/cleaner.*`.
+costs everybody else. `make bench-cleaner`; takes 10 minutes on two quiet cores. Writes `results/cleaner.*`.
 """
 
 from __future__ import annotations
