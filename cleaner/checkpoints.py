@@ -77,7 +77,13 @@ class CleanerCheckpoints:
         took that start back, a tombstone down there could go before the value that it deletes. OSError.
         """
         if log.log_start_offset > log.segments[0].base_offset:
-            self._source.checkpoint()
+            self.keep_starts()
+
+    def keep_starts(self) -> None:
+        """Likewise of all logs, whatever their segments are at this moment: files that retention has just
+        taken may come back until their directory is synced. OSError.
+        """
+        self._source.checkpoint()
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
         """The partitions were deleted (T122)."""

@@ -49,12 +49,8 @@ def settle(segments: Sequence[Segment], count: int) -> None:
 
 def _vouched(segment: Segment, data: bytes) -> bytes | None:
     """The bytes that the segment's statistics vouch for: these, or these with one bit turned back."""
-    opened = sidecar.open_sidecar(segment, must_match=False)
-    if opened is None:
-        return None
-    opened.close()
-    found = opened.statistics
-    if found.aborted_bytes != len(data):
+    found = sidecar.kept_statistics(segment)
+    if found is None or found.aborted_bytes != len(data):
         return None
     if crc32c.crc32c(data) == found.aborted_checksum:
         return data
@@ -70,11 +66,10 @@ def drop_stale_statistics(segment: Segment) -> None:
     """Recovery has made the transaction index anew, from what a cleaning left: statistics that vouch for
     another one count as none.
     """
-    opened = sidecar.open_sidecar(segment, must_match=False)
-    if opened is None:
+    found = sidecar.kept_statistics(segment)
+    if found is None:
         return
-    opened.close()
-    found, content = opened.statistics, segment.txn_index.content()
+    content = segment.txn_index.content()
     if (found.aborted_bytes, found.aborted_checksum) != (len(content), crc32c.crc32c(content)):
         segment.file.disk.unlink(sidecar.path_of(segment))
 

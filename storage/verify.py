@@ -274,7 +274,7 @@ def _verify_statistics(directory: Path, facts: SegmentFacts, complain: Complain)
     path = sidecar.path_of(segment)
     try:
         found, blocks = sidecar.read_file(SYSTEM_DISK, path)
-    except sidecar.DamagedStatistics as problem:
+    except (sidecar.DamagedStatistics, OSError) as problem:
         complain(f"{path.name}: {problem}")
         return
     try:

@@ -25,6 +25,7 @@ from storage import layout, statistics
 from storage.log import Log
 from storage.txn_index import ENTRY_BYTES
 from storage.types import AbortedTransaction
+from storage.verify import verify_log
 from tests.storage.builders import NOW_MS, LogBuilder
 from tests.storage.conftest import MakeLog
 from tests.storage.test_flipped_bits import flip
@@ -255,6 +256,23 @@ def test_recovery_leaves_no_statistics_that_vouch_for_another_index(make_log: Ma
     builder.crash()
     assert builder.log.segments[0].txn_index.entries() == (entry,)
     assert builder.files(layout.STATISTICS_SUFFIX) == [f"{5:020d}.stats"], "the other's are right"
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_statistics_that_cannot_be_read_keep_no_log_from_opening(make_log: MakeLog, is_clean: bool) -> None:
+    """Here there is a directory in the place of each."""
+    builder = transactional_log(make_log)
+    builder.restart()
+    before = [segment.txn_index.entries() for segment in builder.log.segments]
+    for path in builder.directory.glob("*.stats"):
+        path.unlink()
+        path.mkdir()
+    builder.restart() if is_clean else builder.crash()
+    assert [segment.txn_index.entries() for segment in builder.log.segments] == before
+    complaints = verify_log(builder.directory)
+    for path in builder.directory.glob("*.stats"):
+        assert any(path.name in complaint for complaint in complaints)
+        path.rmdir()
 
 
 def test_a_damaged_marker_keeps_the_file(make_log: MakeLog, tmp_path: Path) -> None:
