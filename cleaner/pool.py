@@ -27,14 +27,15 @@ logger = logging.getLogger(__name__)
 
 RESTART_SECONDS = 1.0
 NICENESS = 10
-"""of a cleaner thread beside the threads that serve clients"""
+"""by how much a cleaner thread gives way to those that serve clients"""
 
 
 def _give_way() -> None:
     """Let whoever serves a client have the core first. Only Linux knows priorities of single threads."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # a container may forbid it; nothing rests on it
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
 
 
 class Worker:
