@@ -257,6 +257,9 @@ class CleanedLog(RuleBasedStateMachine):
         )
 
     def produce(self, pairs: list[Any], codec: int, producer_id: int, *, is_flushed: bool) -> None:
+        # The broker looks for silent producers every ten minutes. Until then, like Kafka's, it refuses one
+        # of which a cleaning has left nothing but a marker, if it had to recover in between.
+        self.log.producers.expire(self.now_ms)
         is_known = producer_id >= 0
         entry = Written(
             self.ledger.end,
