@@ -269,15 +269,20 @@ def open_sidecar(segment: StoredBatches, *, must_match: bool = True) -> Sidecar 
     return None
 
 
+def _opened(segment: StoredBatches) -> Sidecar | None:
+    """The file, whether it describes the segment as it is or not; None when there is none to be had."""
+    try:
+        return open_sidecar(segment, must_match=False)
+    except OSError as problem:
+        logger.warning("%s cannot be read: %s", path_of(segment), problem)
+        return None
+
+
 def kept_statistics(segment: StoredBatches) -> SegmentStatistics | None:
     """The statistics as they were written, whether they describe the segment as it is or not; None when
     there are none to be had.
     """
-    try:
-        opened = open_sidecar(segment, must_match=False)
-    except OSError as problem:
-        logger.warning("%s cannot be read: %s", path_of(segment), problem)
-        return None
+    opened = _opened(segment)
     if opened is None:
         return None
     opened.close()
@@ -288,11 +293,7 @@ def witness_of(segment: StoredBatches, start: int, end: int) -> Witness | None:
     """What the statistics say of the stretches that touch [start, end); None when there are none."""
     if segment.is_active or start >= end:
         return None
-    try:
-        sidecar = open_sidecar(segment, must_match=False)
-    except OSError as problem:
-        logger.warning("%s cannot be read: %s", path_of(segment), problem)
-        return None
+    sidecar = _opened(segment)
     if sidecar is None:
         return None
     try:
