@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -31,11 +30,10 @@ NICENESS = 10
 
 
 def _give_way() -> None:
-    """Let whoever serves a client have the core first. Only Linux knows priorities of single threads."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a container may forbid it; nothing rests on it
-            thread = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
+    """Let whoever serves a client have the core first. Linux takes a thread for a process here."""
+    thread = threading.get_native_id()
+    with contextlib.suppress(OSError):  # a container may forbid it; nothing rests on it
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
 
 
 class Worker:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,7 +63,6 @@ def test_t26_a_long_sleep_can_be_cut_short(make: Make) -> None:
     wait_for(lambda: house.checkpoints(), "a cleaning")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux knows priorities of single threads")
 def test_the_threads_let_others_go_first(make: Make) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
     lowest = 19
