@@ -21,6 +21,7 @@ import confluent_kafka.admin
 from demo.flights_input import Flight
 
 LIMIT_SECONDS = 60.0
+POLL_SECONDS = 0.05
 # Segments so small that a hundred megabytes make many, and a cleaner that looks twice a second.
 SETTINGS = {"log.cleaner.backoff.ms": "500", "log.cleaner.threads": "1"}
 TOPIC_SETTINGS = {
@@ -68,7 +69,7 @@ def _wait_for(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {LIMIT_SECONDS:g} s in vain for {what}")
-        time.sleep(0.05)
+        time.sleep(POLL_SECONDS)  # what another process has come to can only be asked again and again
 
 
 class DemoBroker:
