@@ -49,7 +49,7 @@ class BusyPoll:
             if self._now_ns() - self._answered_ns < 2 * self._poll_ns:
                 self._gaps_missing -= 1
             else:
-                self._gaps_missing = max(self._gaps_missing, ENOUGH_GAPS)
+                self._stop(ENOUGH_GAPS)
 
     def sent(self, size_bytes: int) -> None:
         """An answer was handed to a socket."""
@@ -77,5 +77,6 @@ class BusyPoll:
             self._stop(GAPS_AFTER_VAIN)
 
     def _stop(self, gaps: int) -> None:
+        """Sleep again, until so many short gaps came in a row, or as many more as are missing anyway."""
         self._until_ns = ASLEEP
-        self._gaps_missing = gaps
+        self._gaps_missing = max(self._gaps_missing, gaps)

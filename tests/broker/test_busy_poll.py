@@ -85,6 +85,16 @@ async def test_much_at_once_ends_it(sizes: tuple[int, int]) -> None:
     assert not await bench.is_awake()
 
 
+async def test_much_at_once_does_not_make_up_for_a_look_out_in_vain() -> None:
+    bench = Bench()
+    bench.requests(ENOUGH_GAPS + 1)
+    bench.now_ns += POLL_US * 1000
+    assert not await bench.is_awake()
+    bench.request(LONG_NS, SMALL_BYTES + 1)
+    bench.requests(GAPS_AFTER_VAIN - 1)
+    assert not await bench.is_awake()
+
+
 async def test_zero_is_never() -> None:
     bench = Bench(0)
     bench.requests(100, 0)
