@@ -17,6 +17,7 @@ import numpy
 
 Buffer = bytes | bytearray | memoryview
 Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
+Block = tuple[int, int, bool]  # position, size in bytes, whether it is stored
 
 # Magic number; version 1 and independent blocks; blocks of 64 KiB; checksum of these two bytes.
 FRAME_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
@@ -26,9 +27,6 @@ END_MARK = bytes(4)
 LEAST_HIGH_LEVEL = 3  # the levels below are lz4's fast form
 
 _LENGTH = Struct("<I")
-
-
-Block = tuple[int, int, bool]  # position, size in bytes, whether it is stored
 
 
 def find_blocks(data: memoryview) -> list[Block] | None:
