@@ -158,7 +158,8 @@ class Segment(StoredBatches):
     def _read_largest(self) -> tuple[int, int]:
         with contextlib.suppress(BrokenIndex, FileNotFoundError):
             largest = self.time_index.last()
-            is_final = (largest[0] >= 0) == (self.size_bytes > 0)  # it is always forced, but may be lost
+            # The last entry is always forced, but may be lost; a log without times has none to force.
+            is_final = self.size_bytes > 0 if largest[0] >= 0 else self.first_batch_timestamp < 0
             if is_final and self.time_entry_holds(*largest):
                 return largest
         self.rebuild_indexes()
