@@ -44,6 +44,14 @@ class Disk:
     def pread(self, descriptor: int, size: int, position: int) -> bytes:
         return os.pread(descriptor, size, position)
 
+    def pread_alone(self, descriptor: int, size: int, position: int) -> bytes:
+        """`pread` of these bytes and none ahead of them: whoever flushes would wait behind those as well."""
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        try:
+            return os.pread(descriptor, size, position)
+        finally:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NORMAL)  # the cleaner reads this file as well
+
     def pread_cached(self, descriptor: int, size: int, position: int) -> Buffer | None:
         """What the page cache holds of these bytes; None when the disk would have to be asked first."""
         buffer = numpy.empty(size, numpy.uint8).data  # not cleared first, and not copied afterwards
@@ -182,7 +190,7 @@ class DataFile:
     def __init__(self, disk: Disk, path: Path, pool: DescriptorPool = POOL) -> None:
         self.disk = disk
         self.path = path
-        self.cold_position = NOWHERE  # where a read that was slow ended last
+        self.cold_position = NOWHERE  # where a read that went to the disk ended last
         self.is_pinned = False
         self.recently_used = False
         self._pool = pool
@@ -286,18 +294,22 @@ class DataFile:
         if written != size:
             raise OSError(errno.ENOSPC, f"{written} of {size} bytes were written", str(self.path))
 
-    def read(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes at `position`, less only at the end of the file. May wait for the disk."""
+    def read(self, size: int, position: int, *, is_alone: bool = False) -> bytes:
+        """Up to `size` bytes at `position`, less only at the end of the file. May wait for the disk.
+
+        `is_alone`: the kernel shall not read ahead, for others need the disk meanwhile.
+        """
         descriptor = self.acquire()
+        pread = self.disk.pread_alone if is_alone else self.disk.pread
         try:
-            data = self.disk.pread(descriptor, size, position)
+            data = pread(descriptor, size, position)
             if len(data) == size or not data:
                 return data
             parts = [data]
             missing = size - len(data)
             while missing:  # a signal, or more than the system gives at once
                 position += len(parts[-1])
-                more = self.disk.pread(descriptor, missing, position)
+                more = pread(descriptor, missing, position)
                 if not more:
                     break
                 parts.append(more)

@@ -365,7 +365,8 @@ class Log:
         if upper_offset > end:
             upper_offset = end
         segments, active = self._list.all, self._list.active
-        found = Slice(segments[-1:], offset, max_bytes, upper_offset, at_least_one)
+        number = floor_segment(segments, offset)
+        found = Slice(segments, number, offset, max_bytes, upper_offset, at_least_one)
         if offset >= upper_offset:
             if offset == end and offset not in active.hints:
                 active.remember(offset, active.size_bytes)
@@ -378,9 +379,6 @@ class Log:
                 if limit is not None:
                     found.place(active, position, limit)
                     return found
-        else:
-            candidates = segments[floor_segment(segments, offset) :]
-            found = Slice(candidates, offset, max_bytes, upper_offset, at_least_one)
         found.locate(False)
         return found
 

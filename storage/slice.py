@@ -8,7 +8,7 @@ before its place is known. Its end lies on a batch boundary: at the upper offset
 from __future__ import annotations
 
 import contextlib
-from time import perf_counter_ns
+from resource import RUSAGE_THREAD, getrusage
 
 from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from protocol.errors import KafkaError
@@ -18,11 +18,15 @@ from storage.index import BrokenIndex, WouldBlock
 from storage.segment import Segment
 from storage.segments import SegmentTuple
 
-# So far behind a slow read only threads read much at once: asking for cached bytes alone starts the reading
-# ahead of those that are not, and takes milliseconds even when it succeeds. 1 MiB from memory takes 0.2 ms.
-COLD_BYTES = 32 << 20
+# So far behind a read that went to the disk only threads read much at once: asking for cached bytes alone
+# starts the reading ahead of those that are not, and takes milliseconds even when it succeeds.
+COLD_BYTES = 8 << 20
 LARGE_BYTES = 64 << 10
-SLOW_NS = 500_000
+
+
+def blocks_read() -> int:
+    """What this thread has asked of the disk so far. Unlike time it does not count who else had the core."""
+    return getrusage(RUSAGE_THREAD).ru_inblock
 
 
 class Slice:
@@ -35,6 +39,7 @@ class Slice:
     __slots__ = (
         "_at_least_one",
         "_available",
+        "_first",
         "_max_bytes",
         "_offset",
         "_segment",
@@ -46,10 +51,17 @@ class Slice:
     )
 
     def __init__(
-        self, segments: SegmentTuple, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
+        self,
+        segments: SegmentTuple,
+        first: int,
+        offset: int,
+        max_bytes: int,
+        upper_offset: int,
+        at_least_one: bool,
     ) -> None:
-        self._segments = segments  # the one that can hold `offset`, and those behind it
-        self._segment = segments[0]
+        self._segments = segments
+        self._first = first  # the number of the one that can hold `offset`
+        self._segment = segments[first]
         self._offset = offset
         self._max_bytes = max_bytes
         self._upper_offset = upper_offset
@@ -85,16 +97,18 @@ class Slice:
     def locate(self, may_wait: bool) -> bool:
         """Find the first batch that reaches `offset`; False when that would wait and must not."""
         upper_offset = self._upper_offset
-        last = len(self._segments) - 1
+        segments = self._segments
+        last = len(segments) - 1
         try:
-            for number, segment in enumerate(self._segments):
+            for number in range(self._first, len(segments)):
+                segment = segments[number]
                 if segment.base_offset >= upper_offset:
                     break
                 position = segment.locate(self._offset, may_wait)
                 if position is None:
                     continue
                 end = segment.size_bytes
-                if number == last or self._segments[number + 1].base_offset > upper_offset:
+                if number == last or segments[number + 1].base_offset > upper_offset:
                     with contextlib.suppress(KafkaError):  # a damage there: `place` ends the slice before it
                         found = segment.locate(upper_offset, may_wait)
                         end = end if found is None else found
@@ -120,16 +134,23 @@ class Slice:
         file = self._segment.file
         if size >= LARGE_BYTES and 0 <= self.position - file.cold_position < COLD_BYTES:
             return None
-        started = perf_counter_ns()
+        before = blocks_read() if size >= LARGE_BYTES else 0
         data = file.read_cached(size, self.position)
-        if size >= LARGE_BYTES and perf_counter_ns() - started > SLOW_NS:
+        if size >= LARGE_BYTES and blocks_read() != before:
             file.cold_position = self.position + size
         if data is None or len(data) != size:
             return None
         return data if size == self._available else self._whole(data, False)
 
     def read(self) -> Buffer:
-        """The batches, checked. May wait for the disk."""
+        """The batches, checked. May wait for the disk; what follows bytes of it is expected there too."""
+        before = blocks_read()
+        data = self._read_checked()
+        if blocks_read() != before:
+            self._segment.file.cold_position = self.position + self.size_bytes
+        return data
+
+    def _read_checked(self) -> Buffer:
         if not self.is_located:
             self.locate(True)
         if not self.size_bytes:
@@ -138,20 +159,12 @@ class Slice:
             self.locate(True)  # the place was found by something wrong
             if not self.size_bytes:
                 return b""
-        data = self._read_noting(self._segment.file)
+        data = self._segment.read_alone(self.position, self.size_bytes)
         if self.size_bytes == self._available:
             return data
         whole = self._whole(data, True)
         assert whole is not None
         return whole
-
-    def _read_noting(self, file: DataFile) -> Buffer:
-        """The bytes; what follows a slow read is expected to be slow too."""
-        started = perf_counter_ns()
-        data = file.read(self.size_bytes, self.position)
-        if perf_counter_ns() - started > SLOW_NS:
-            file.cold_position = self.position + self.size_bytes
-        return data
 
     def _whole(self, data: Buffer, may_wait: bool) -> Buffer | None:
         """`data` without the batch that its end cuts, or the first batch whole if that is the one."""

@@ -25,6 +25,8 @@ from storage.trust import Health, Trust, lost
 SCAN_BYTES = 1 << 20
 LOCATE_BYTES = 8192
 MAX_HINTS = 64
+ALONE_BYTES = 64 << 10
+"""so much at once is read without reading ahead"""
 
 _rebuilding = threading.Lock()  # several readers may find the same index damaged
 
@@ -114,12 +116,19 @@ class StoredBatches:
         next_offset = self.base_offset
         for table in self.tables(position):
             if table.shape[1]:
-                next_offset = int(table[batch_table.LAST_OFFSET, -1]) + 1
+                last_offset = int(table[batch_table.LAST_OFFSET, -1])
+                next_offset = last_offset + 1
+                # The last time index entry is compared with this batch next, in most logs.
+                self.remember(last_offset, int(table[batch_table.POSITION, -1]))
         return next_offset
 
     def read_at(self, position: int, size: int) -> bytes:
         """Bytes of the file; may wait for the disk."""
         return self.file.read(size, position)
+
+    def read_alone(self, position: int, size: int) -> bytes:
+        """As `read_at`; much is read without what follows it, since a client wants just this."""
+        return self.file.read(size, position, is_alone=size >= ALONE_BYTES)
 
     def check(self, position: int, end: int) -> None:
         """Before these bytes are believed: know what of them is damaged. May wait for the disk."""

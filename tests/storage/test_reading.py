@@ -8,6 +8,7 @@ with a model.
 from __future__ import annotations
 
 import random
+from itertools import count
 
 import pytest
 
@@ -139,7 +140,7 @@ def test_a_cold_read_is_told_and_done_elsewhere(make_log: MakeLog) -> None:
     assert log.log.read(20, 1000, upper_offset=20).read_now() == b""
 
 
-def test_behind_a_slow_read_the_loop_does_not_even_ask(
+def test_behind_a_read_from_the_disk_the_loop_does_not_even_ask(
     make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asking starts the reading ahead, which holds the loop up for as long as the disk takes."""
@@ -159,14 +160,15 @@ def test_behind_a_slow_read_the_loop_does_not_even_ask(
         assert next(decode_all(data or found.read())).offset == offset
         return asked
 
-    monkeypatch.setattr("storage.slice.SLOW_NS", 10**18)
+    monkeypatch.setattr("storage.slice.blocks_read", lambda: 0)
     assert asks(1)
     assert asks(2)
-    monkeypatch.setattr("storage.slice.SLOW_NS", -1)
-    assert asks(1), "this one is slow"
+    blocks = count()
+    monkeypatch.setattr("storage.slice.blocks_read", lambda: next(blocks))
+    assert asks(1), "this one comes from the disk"
     assert not asks(2)
-    assert not asks(3), "within reach of what a thread found slow"
-    monkeypatch.setattr("storage.slice.SLOW_NS", 10**18)
+    assert not asks(3), "within reach of what a thread read from the disk"
+    monkeypatch.setattr("storage.slice.blocks_read", lambda: 0)
     assert asks(1), "before it"
     assert log.log.read(6, 1000, upper_offset=7).read_now(), "little at once, by a reader at the end"
     monkeypatch.setattr("storage.slice.COLD_BYTES", 0)
@@ -207,3 +209,30 @@ def test_scan_gives_every_batch_of_a_range(make_log: MakeLog) -> None:
     assert [header.base_offset for header, _ in log.log.scan(0)] == list(range(0, 40, 2))
     assert [header.base_offset for header, _ in log.log.scan(5, 9)] == [4, 6, 8]
     assert all(bytes(view)[16:] == batch(b"a", b"b")[16:] for _, view in log.log.scan(0))
+
+
+class AloneDisk(ColdDisk):
+    """Notes how much is read without reading ahead."""
+
+    def __init__(self) -> None:
+        self.alone: list[int] = []
+
+    def pread_alone(self, descriptor: int, size: int, position: int) -> bytes:
+        self.alone.append(size)
+        return super().pread_alone(descriptor, size, position)
+
+
+@pytest.mark.parametrize(("value", "is_alone"), [(b"little", False), (b"v" * LARGE_BYTES, True)])
+def test_what_a_client_waits_for_is_read_without_reading_ahead(
+    make_log: MakeLog, value: bytes, is_alone: bool
+) -> None:
+    """Else a flush waits behind megabytes that nobody asked for."""
+    disk = AloneDisk()
+    log = make_log(disk)
+    log.append(value)
+    log.log.flush()
+    log.restart()
+    found = log.log.read(0, 2 * LARGE_BYTES, upper_offset=1)
+    assert found.read_now() is None
+    assert next(decode_all(found.read())).value == value
+    assert bool(disk.alone) == is_alone
