@@ -7,15 +7,14 @@ and begin others (T27, T28); what they were cleaning is cleaned again.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import threading
 from typing import TYPE_CHECKING
 
 from cleaner.cleaner import Cleaner, CleaningAborted
 from cleaner.manager import CleanerManager
 from cleaner.offset_map import BufferTooSmall
+from cleaner.priority import give_way
 from config.broker import check_threads
 
 if TYPE_CHECKING:
@@ -25,15 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RESTART_SECONDS = 1.0
-NICENESS = 10
-"""by how much a cleaner thread gives way to those that serve clients"""
-
-
-def _give_way() -> None:
-    """Let whoever serves a client have the core first. Linux takes a thread for a process here."""
-    thread = threading.get_native_id()
-    with contextlib.suppress(OSError):  # a container may forbid it; nothing rests on it
-        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
 
 
 class Worker:
@@ -55,7 +45,7 @@ class Worker:
         self._wake.set()
 
     def _run(self) -> None:
-        _give_way()
+        give_way()
         while not self._stopping.is_set():
             try:
                 self._work()

@@ -17,6 +17,7 @@ import pytest
 from cleaner import pool as pool_module
 from cleaner.offset_map import BufferTooSmall
 from cleaner.pool import CleanerPool
+from cleaner.priority import NICENESS
 from config.definition import ConfigError
 from storage.layout import TopicPartition
 from tests.cleaner.house import House
@@ -71,7 +72,7 @@ def test_the_threads_let_others_go_first(make: Make) -> None:
     (thread,) = [one for one in threading.enumerate() if one.name.startswith("cleaner-")]
     native_id = thread.native_id
     assert native_id is not None
-    expected = min(own + pool_module.NICENESS, lowest)
+    expected = min(own + NICENESS, lowest)
     wait_for(lambda: os.getpriority(os.PRIO_PROCESS, native_id) == expected, "its priority")
     assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
