@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -24,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_connector.byte_limits import limit_bytes, places_to_look
 from spark_connector.canonical import write_offsets_compactly
-from spark_connector.client import connect
+from spark_connector.client import Cluster, connect
 from spark_connector.commits import GroupCommitter
 from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
 from spark_connector.offsets import (
@@ -68,6 +69,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         # Spark's own source, too, lets the first trigger of a run go without waiting.
         self._last_batch_s = float("-inf")
         self._initial: Found | None = None
+        self._topic_ids: dict[str, UUID] = {}
+        self._made_again: set[str] = set()  # since the last micro-batch
         self._group: GroupCommitter | None = None
         if options.commit_group is not None:
             self._group = GroupCommitter(options.client, options.commit_group)
@@ -79,6 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         cluster = connect(self._options.client)
         position = self._options.starting or Position("startingOffsets", LATEST)
         found = find_partitions(cluster, self._options.subscription)
+        self._compare_topic_ids(cluster, found)
         start = locate(cluster, position, found, latest_if_none=not self._options.fail_on_missing_time)
         begin = resolve(cluster, start)
         self._initial = self._initial or begin
@@ -104,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._commit(begin)
         latest = self._look_up(begin) if self._fixed_end is None else dict(self._fixed_end)
         self._latest = latest
-        if isinstance(limit, ReadAllAvailable):
+        if isinstance(limit, ReadAllAvailable) or self._made_again:
             return start if latest == begin else to_json_object(latest)
         begin = self._with_new_partitions(begin, latest)
         if self._should_wait(begin, latest):
@@ -127,6 +131,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch."""
         begin, until = from_json_object(start), from_json_object(end)
+        made_again, self._made_again = self._made_again, set()
+        begin = {
+            partition: offset for partition, offset in begin.items() if partition.topic not in made_again
+        }
         gone = sorted(begin.keys() - until.keys())
         if gone:
             self._lose(f"{', '.join(map(str, gone))} are gone")
@@ -170,7 +178,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """The log ends now; asked again when one has gone back, as a new leader may lag for a moment."""
         for _ in range(LOOK_UP_TRIES):
             latest = self._log_ends()
-            if all(offset >= known.get(partition, 0) for partition, offset in latest.items()):
+            if self._made_again or all(
+                offset >= known.get(partition, 0) for partition, offset in latest.items()
+            ):
                 break
             # Blocks: the planning process answers one question at a time, and Spark waits for this answer.
             time.sleep(LOOK_UP_PAUSE_S)
@@ -183,6 +193,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         subscription = self._options.subscription
         try:
             found = find_partitions(cluster, subscription, may_be_missing=may_be_missing)
+            self._compare_topic_ids(cluster, found)
             return cluster.latest_offsets(found)
         except MissingTopicError as problem:
             if not may_be_missing:
@@ -191,6 +202,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 ) from problem
         # Deleted between the two questions.
         return cluster.latest_offsets(find_partitions(cluster, subscription, may_be_missing=True))
+
+    def _compare_topic_ids(self, cluster: Cluster, found: Sequence[TopicPartition]) -> None:
+        """A topic under the name of one that was deleted may have as many records: only its id tells."""
+        ids = {topic: cluster.topic_id(topic) for topic in {partition.topic for partition in found}}
+        ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id.int}  # old brokers have none
+        for topic in sorted(ids):
+            if ids[topic] != self._topic_ids.get(topic, ids[topic]):
+                self._lose(f"topic {topic} was deleted and made again")
+                self._made_again.add(topic)
+        self._topic_ids |= ids
 
     def _with_new_partitions(self, begin: Found, until: Found) -> Found:
         """`begin` and, for partitions that came since, the start of their log."""

@@ -83,11 +83,12 @@ def create(bootstrap: str, topic: str) -> None:
 
 
 def test_a_topic_deleted_and_made_anew_under_a_stream(bootstrap: str) -> None:
+    """With fewer records than before, which its offsets tell, and with as many, which only its id does."""
     topic = create_topic(bootstrap)
     produce(bootstrap, topic, 30)
     strict, patient = stream(bootstrap, topic), stream(bootstrap, topic, failOnDataLoss="false")
     start = strict.latestOffset(strict.initialOffset(), ALL)
-    assert start == {topic: {"0": 10, "1": 10, "2": 10}}
+    assert patient.latestOffset(patient.initialOffset(), ALL) == start == {topic: dict.fromkeys("012", 10)}
     delete(bootstrap, topic)
     with pytest.raises(
         DataLossError, match=f"topic {topic}: UNKNOWN_TOPIC_OR_PARTITION.*failOnDataLoss=false"
@@ -95,17 +96,44 @@ def test_a_topic_deleted_and_made_anew_under_a_stream(bootstrap: str) -> None:
         strict.latestOffset(start, ALL)
     create(bootstrap, topic)
     produce(bootstrap, topic, 9)
-    end = strict.latestOffset(start, ALL)
-    assert end == {topic: {"0": 3, "1": 3, "2": 3}}
+    for _ in range(2):  # asked again, it is the same loss
+        with pytest.raises(
+            DataLossError, match=f"topic {topic} was deleted and made again; .*failOnDataLoss=false"
+        ):
+            strict.latestOffset(start, ALL)
+    restarted = stream(bootstrap, topic)
+    end = restarted.latestOffset(start, ALL)
+    assert end == {topic: dict.fromkeys("012", 3)}
     with pytest.raises(
         DataLossError, match=f"{topic}-0 went back from offset 10 to 3; .*failOnDataLoss=false"
     ):
-        strict.partitions(start, end)
-    assert read(patient, patient.partitions(start, end)) == []
+        restarted.partitions(start, end)
+    assert patient.latestOffset(start, ALL) == end
+    everything = [(partition, offset) for partition in range(3) for offset in range(3)]
+    assert read(patient, patient.partitions(start, end)) == everything
     produce(bootstrap, topic, 9, first=9)
     later = patient.latestOffset(end, ALL)
     found = read(patient, patient.partitions(end, later))
     assert found == [(partition, offset) for partition in range(3) for offset in (3, 4, 5)]
+
+
+def test_a_topic_made_anew_with_more_records_than_the_stream_had_read(bootstrap: str) -> None:
+    topic = create_topic(bootstrap)
+    produce(bootstrap, topic, 6)
+    strict = stream(bootstrap, topic)
+    patient = stream(bootstrap, topic, failOnDataLoss="false", maxOffsetsPerTrigger="3")
+    start = strict.latestOffset(strict.initialOffset(), ALL)
+    assert patient.initialOffset() == {topic: dict.fromkeys("012", 0)}
+    delete(bootstrap, topic)
+    create(bootstrap, topic)
+    produce(bootstrap, topic, 12)
+    with pytest.raises(DataLossError, match=f"topic {topic} was deleted and made again"):
+        strict.latestOffset(start, ALL)
+    end = patient.latestOffset(start, patient.getDefaultReadLimit())
+    assert end == {topic: dict.fromkeys("012", 4)}
+    whole = [(partition, offset) for partition in range(3) for offset in range(4)]
+    assert read(patient, patient.partitions(start, end)) == whole
+    assert patient.latestOffset(end, ALL) == end
 
 
 def test_offsets_that_are_gone_when_a_task_runs(bootstrap: str) -> None:

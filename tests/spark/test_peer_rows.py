@@ -237,14 +237,19 @@ def queries(spark: Any) -> Iterator[None]:
         query.stop()
 
 
+@pytest.mark.parametrize(("trigger", "has_many_batches"), [("availableNow", True), ("once", False)])
 @pytest.mark.usefixtures("queries")
-def test_a_stream_brings_the_same_rows_in_the_same_batches(topics: Topics, tmp_path: Path) -> None:
-    """AvailableNow with a limit: batches end at the same offsets, and the rows are the same."""
+def test_a_stream_brings_the_same_rows_in_the_same_batches(
+    topics: Topics, tmp_path: Path, trigger: str, has_many_batches: bool
+) -> None:
+    """With a limit, which Trigger.Once passes over: batches end at the same offsets, and the rows are the
+    same.
+    """
     limits = {"subscribe": ",".join(topics.all), "startingOffsets": "earliest", "maxOffsetsPerTrigger": "170"}
     ends, found = [], []
     for source in (topics.peer, "kompakt"):
         frame = topics.frame(source, {**limits, "includeHeaders": "true"}, streams=True)
-        writer = frame.writeStream.format("parquet").trigger(availableNow=True)
+        writer = frame.writeStream.format("parquet").trigger(**{trigger: True})
         writer = writer.option("checkpointLocation", str(tmp_path / source / "checkpoint"))
         query = writer.start(str(tmp_path / source / "rows"))
         assert query.awaitTermination(120)
@@ -255,5 +260,5 @@ def test_a_stream_brings_the_same_rows_in_the_same_batches(topics: Topics, tmp_p
         )
         found.append(rows(topics.spark.read.parquet(str(tmp_path / source / "rows"))))
     assert ends[0] == ends[1]
-    assert len(ends[0]) > 1
+    assert (len(ends[0]) > 1) == has_many_batches
     assert found[0] == found[1]
