@@ -45,12 +45,12 @@ class Disk:
         return os.pread(descriptor, size, position)
 
     def pread_alone(self, descriptor: int, size: int, position: int) -> bytes:
-        """`pread` of these bytes and none ahead of them: whoever flushes would wait behind those as well."""
+        """`pread` of these bytes and none ahead of them: whoever flushes would wait behind those as well.
+
+        The descriptor stays so: the small reads that look for the next batch would start it again.
+        """
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        try:
-            return os.pread(descriptor, size, position)
-        finally:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NORMAL)  # the cleaner reads this file as well
+        return os.pread(descriptor, size, position)
 
     def pread_cached(self, descriptor: int, size: int, position: int) -> Buffer | None:
         """What the page cache holds of these bytes; None when the disk would have to be asked first."""

@@ -22,6 +22,7 @@ from storage.segments import SegmentTuple
 # starts the reading ahead of those that are not, and takes milliseconds even when it succeeds.
 COLD_BYTES = 8 << 20
 LARGE_BYTES = 64 << 10
+BASE_OFFSET_BYTES = 8
 
 
 def blocks_read() -> int:
@@ -174,6 +175,7 @@ class Slice:
         except (WouldBlock, BrokenIndex, OSError):
             known = 0
         if known == len(data):
+            self._remember_next(self.position + known)
             return data
         end, next_offset = whole_batches(as_chunk(data), max(known, 0))
         if end > 0:
@@ -183,6 +185,16 @@ class Slice:
         if not self._at_least_one:
             return b""
         return self._first_batch(may_wait)
+
+    def _remember_next(self, position: int) -> None:
+        """A batch begins at `position`, and the same reader asks for it next: spare it the search."""
+        segment = self._segment
+        if position < segment.size_bytes and (
+            segment.trust is None or segment.trust.covers(position, position + 1)
+        ):
+            base_offset = segment.file.read_cached(BASE_OFFSET_BYTES, position)
+            if base_offset is not None:
+                segment.remember(int.from_bytes(base_offset, "big"), position)
 
     def _first_batch(self, may_wait: bool) -> Buffer | None:
         read = self._segment.file.read if may_wait else self._segment.file.read_cached

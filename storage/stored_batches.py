@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy
 
-from protocol.batch import HEADER_BYTES, parse_header
+from protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, parse_header
 from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table
 from storage.batch_table import COMPLETE, CUT, NOT_FOUND, as_chunk, find_batch, read_table
@@ -113,6 +113,10 @@ class StoredBatches:
         return bool(self.damages) and self.damages[-1].end >= self.size_bytes
 
     def _end_from(self, position: int) -> int:
+        sole = self._sole_batch(position)
+        if sole is not None:
+            self.remember(sole.last_offset, position)
+            return sole.next_offset
         next_offset = self.base_offset
         for table in self.tables(position):
             if table.shape[1]:
@@ -121,6 +125,16 @@ class StoredBatches:
                 # The last time index entry is compared with this batch next, in most logs.
                 self.remember(last_offset, int(table[batch_table.POSITION, -1]))
         return next_offset
+
+    def _sole_batch(self, position: int) -> BatchHeader | None:
+        """The header of a large batch that reaches from `position` to the end of the file, if that is all."""
+        if self.size_bytes - position <= LOCATE_BYTES or self.damages:
+            return None
+        head = self.file.read(HEADER_BYTES, position)
+        header = parse_header(head) if len(head) == HEADER_BYTES else None
+        if header is None or header.magic != MAGIC or header.last_offset_delta < 0:
+            return None
+        return header if position + header.size_bytes == self.size_bytes else None
 
     def read_at(self, position: int, size: int) -> bytes:
         """Bytes of the file; may wait for the disk."""
