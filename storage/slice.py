@@ -193,7 +193,7 @@ class Slice:
             segment.trust is None or segment.trust.covers(position, position + 1)
         ):
             base_offset = segment.file.read_cached(BASE_OFFSET_BYTES, position)
-            if base_offset is not None:
+            if base_offset is not None and len(base_offset) == BASE_OFFSET_BYTES:
                 segment.remember(int.from_bytes(base_offset, "big"), position)
 
     def _first_batch(self, may_wait: bool) -> Buffer | None:

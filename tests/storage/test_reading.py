@@ -16,7 +16,7 @@ from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_all
 from storage.file import Buffer, Disk
-from storage.slice import LARGE_BYTES
+from storage.slice import BASE_OFFSET_BYTES, LARGE_BYTES
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
 
@@ -236,3 +236,31 @@ def test_what_a_client_waits_for_is_read_without_reading_ahead(
     assert found.read_now() is None
     assert next(decode_all(found.read())).value == value
     assert bool(disk.alone) == is_alone
+
+
+class PartlyCachedDisk(Disk):
+    """Of few bytes, the page cache holds the first three: they lie on two pages."""
+
+    def pread_cached(self, descriptor: int, size: int, position: int) -> Buffer | None:
+        return super().pread_cached(descriptor, 3 if size == BASE_OFFSET_BYTES else size, position)
+
+
+@pytest.mark.parametrize("disk", [Disk(), PartlyCachedDisk()], ids=["cached", "partly cached"])
+def test_a_reader_goes_on_at_the_batch_behind_its_last_fetch(make_log: MakeLog, disk: Disk) -> None:
+    """Its place is known, and what is known of it is right, whatever came of the attempt."""
+    log = make_log(disk, index_interval_bytes=1)
+    for _ in range(20):
+        log.append(b"v" * 500)
+    log.log.flush()
+    active = log.log.segments[-1]
+    offset = 0
+    while offset < 20:
+        data = log.log.read(offset, 1500, upper_offset=20).read_now()
+        assert data is not None
+        found = [header.base_offset for _, header in iterate_headers(data)]
+        assert found == list(range(offset, found[-1] + 1))
+        offset = found[-1] + 1
+        known = active.hints
+        assert all(log.log.read(one, 1, upper_offset=20).position == known[one] for one in known if one < 20)
+        assert offset == 20 or (offset in known) == (type(disk) is Disk)
+    assert 0 not in active.hints or active.hints[0] == 0
