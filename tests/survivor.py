@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from protocol.errors import ErrorCode
 from protocol.messages.configs import DescribeConfigsRequest
 from protocol.messages.group_offsets import OffsetFetchRequest
 from protocol.messages.transactions import InitProducerIdRequest
 from protocol.records import Record, decode_all, encode_batch
-from tests.broker.client import Client
+from tests.broker.client import LIMIT_SECONDS, Client
 from tests.siege import PRODUCE_VERSION, fetch_request, produce_request
 
 TOPIC = "kept"
@@ -47,7 +49,11 @@ class Survivor:
 
     async def committed(self) -> int:
         topic = OffsetFetchRequest.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
-        answer = await self.client.ask(OffsetFetchRequest(group_id="group", topics=[topic]), 7)
+        request = OffsetFetchRequest(group_id="group", topics=[topic])
+        async with asyncio.timeout(LIMIT_SECONDS):
+            answer = await self.client.ask(request, 7)
+            while answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # clients ask again, too
+                answer = await self.client.ask(request, 7)
         assert answer.error_code == ErrorCode.NONE
         offset: int = answer.topics[0].partitions[0].committed_offset
         return offset

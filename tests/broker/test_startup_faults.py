@@ -187,12 +187,13 @@ def look_after(
 
     async def look() -> str:
         survivor = Survivor(await Client.connect("127.0.0.1", process.port))
-        assert await survivor.keys() == [b"%d" % number for number in range(COUNT)]
-        assert await survivor.committed() == committed
-        await survivor.new_producer_writes()
-        segment_bytes = await survivor.segment_bytes()
-        await survivor.client.close()
-        return segment_bytes
+        try:
+            assert await survivor.keys() == [b"%d" % number for number in range(COUNT)]
+            assert await survivor.committed() == committed
+            await survivor.new_producer_writes()
+            return await survivor.segment_bytes()
+        finally:
+            await survivor.client.close()
 
     try:
         segment_bytes = asyncio.run(look())

@@ -60,7 +60,13 @@ def test_what_librdkafka_and_java_write_is_read(
 ) -> None:
     name = codec.name.lower()
     producer = Producer(
-        {"bootstrap.servers": kafka_broker.bootstrap, "compression.type": name, "linger.ms": 50}
+        {
+            "bootstrap.servers": kafka_broker.bootstrap,
+            "compression.type": name,
+            "linger.ms": 50,
+            # The topic is only being made: a batch that is refused is sent again, behind the next one else.
+            "max.in.flight.requests.per.connection": 1,
+        }
     )
     for number in range(20):
         producer.produce(name, VALUE, f"key-{number}", headers=[("name", b"data"), ("empty", None)])
