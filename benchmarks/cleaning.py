@@ -114,6 +114,13 @@ def fill(system: System, topic: str, batches: Iterable[bytes]) -> None:
     send_batches(system.port, topic, batches)
 
 
+def pause() -> None:
+    """Between two looks at a cleaning. The checkpoint is a file of another process, which tells nobody when
+    it is written, so it can only be looked at again and again.
+    """
+    time.sleep(POLL_SECONDS)
+
+
 class Cleaning:
     """The cleaning of some topics, from the moment on at which they become compacted."""
 
@@ -134,10 +141,8 @@ class Cleaning:
             raise TimeoutError(f"{sorted(self.left)} were not cleaned in {CLEAN_LIMIT_SECONDS:.0f} s")
         return not self.left
 
-    def wait(self, meanwhile: Callable[[], object] = lambda: time.sleep(POLL_SECONDS)) -> float:
-        """Seconds until all are clean. The checkpoint is a file of another process, which tells nobody when
-        it is written, so it can only be looked at again and again.
-        """
+    def wait(self, meanwhile: Callable[[], object] = pause) -> float:
+        """Seconds until all are clean."""
         while not self.is_over():
             meanwhile()
         return time.monotonic() - self.began

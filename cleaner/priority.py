@@ -17,6 +17,7 @@ import threading
 from struct import Struct
 
 NICENESS = 10
+LOWEST = 19
 SLICE_NS = 100_000_000
 SYSTEM_CALLS = {"x86_64": 314, "aarch64": 274}  # of sched_setattr, which the C library has since 2.41 only
 # size, policy, flags, nice, priority, runtime, deadline, period: the first version of `struct sched_attr`
@@ -28,7 +29,7 @@ def give_way() -> None:
     """Let whoever serves a client have the core first. Linux takes a thread for a process here."""
     thread = threading.get_native_id()
     with contextlib.suppress(OSError):  # a container may forbid it; nothing rests on it
-        niceness = min(os.getpriority(os.PRIO_PROCESS, thread) + NICENESS, 19)
+        niceness = min(os.getpriority(os.PRIO_PROCESS, thread) + NICENESS, LOWEST)
         os.setpriority(os.PRIO_PROCESS, thread, niceness)
         _ask_for_slice(niceness)
 

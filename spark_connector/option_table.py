@@ -72,7 +72,12 @@ ROWS = (
         "Memory for the keys of `view=latest` in a task, 16 bytes a key; a partition with more keys is read "
         "in several passes.",
     ),
-    OptionRow("failOnDataLoss", "true", BOTH, "Whether offsets that are gone end the query, or are skipped."),
+    OptionRow(
+        "failOnDataLoss",
+        "true",
+        BOTH,
+        "Whether offsets that are gone (a topic made again included) end the query, or are skipped.",
+    ),
     OptionRow(
         "minPartitions", "", BOTH, "About how many tasks there should be at least; splits large ranges."
     ),

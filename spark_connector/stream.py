@@ -108,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._commit(begin)
         latest = self._look_up(begin) if self._fixed_end is None else dict(self._fixed_end)
         self._latest = latest
-        if isinstance(limit, ReadAllAvailable) or self._made_again:
+        if isinstance(limit, ReadAllAvailable) or self._made_again:  # limits count from the old offsets
             return start if latest == begin else to_json_object(latest)
         begin = self._with_new_partitions(begin, latest)
         if self._should_wait(begin, latest):
@@ -131,10 +131,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch."""
         begin, until = from_json_object(start), from_json_object(end)
-        made_again, self._made_again = self._made_again, set()
-        begin = {
-            partition: offset for partition, offset in begin.items() if partition.topic not in made_again
-        }
+        # A topic that was made again is read from its start, as a new one.
+        begin = {one: offset for one, offset in begin.items() if one.topic not in self._made_again}
+        self._made_again = set()
         gone = sorted(begin.keys() - until.keys())
         if gone:
             self._lose(f"{', '.join(map(str, gone))} are gone")

@@ -44,10 +44,11 @@ class Disk:
     def pread(self, descriptor: int, size: int, position: int) -> bytes:
         return os.pread(descriptor, size, position)
 
-    def pread_alone(self, descriptor: int, size: int, position: int) -> bytes:
+    def pread_without_readahead(self, descriptor: int, size: int, position: int) -> bytes:
         """`pread` of these bytes and none ahead of them: whoever flushes would wait behind those as well.
 
-        The descriptor stays so: the small reads that look for the next batch would start it again.
+        The descriptor stays without readahead, for all who read by it: the small reads that look for the
+        next batch would start it again.
         """
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return os.pread(descriptor, size, position)
@@ -294,13 +295,13 @@ class DataFile:
         if written != size:
             raise OSError(errno.ENOSPC, f"{written} of {size} bytes were written", str(self.path))
 
-    def read(self, size: int, position: int, *, is_alone: bool = False) -> bytes:
+    def read(self, size: int, position: int, *, has_readahead: bool = True) -> bytes:
         """Up to `size` bytes at `position`, less only at the end of the file. May wait for the disk.
 
-        `is_alone`: the kernel shall not read ahead, for others need the disk meanwhile.
+        Without readahead when others need the disk meanwhile.
         """
         descriptor = self.acquire()
-        pread = self.disk.pread_alone if is_alone else self.disk.pread
+        pread = self.disk.pread if has_readahead else self.disk.pread_without_readahead
         try:
             data = pread(descriptor, size, position)
             if len(data) == size or not data:

@@ -17,11 +17,11 @@ from storage.file import Buffer, DataFile
 from storage.index import BrokenIndex, WouldBlock
 from storage.segment import Segment
 from storage.segments import SegmentTuple
+from storage.stored_batches import LARGE_BYTES
 
 # So far behind a read that went to the disk only threads read much at once: asking for cached bytes alone
 # starts the reading ahead of those that are not, and takes milliseconds even when it succeeds.
 COLD_BYTES = 8 << 20
-LARGE_BYTES = 64 << 10
 BASE_OFFSET_BYTES = 8
 
 
@@ -144,7 +144,7 @@ class Slice:
         return data if size == self._available else self._whole(data, False)
 
     def read(self) -> Buffer:
-        """The batches, checked. May wait for the disk; what follows bytes of it is expected there too."""
+        """The batches, checked. May wait for the disk; what follows is then expected there as well."""
         before = blocks_read()
         data = self._read_checked()
         if blocks_read() != before:
@@ -160,7 +160,7 @@ class Slice:
             self.locate(True)  # the place was found by something wrong
             if not self.size_bytes:
                 return b""
-        data = self._segment.read_alone(self.position, self.size_bytes)
+        data = self._segment.read_for_client(self.position, self.size_bytes)
         if self.size_bytes == self._available:
             return data
         whole = self._whole(data, True)

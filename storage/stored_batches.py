@@ -25,8 +25,8 @@ from storage.trust import Health, Trust, lost
 SCAN_BYTES = 1 << 20
 LOCATE_BYTES = 8192
 MAX_HINTS = 64
-ALONE_BYTES = 64 << 10
-"""so much at once is read without reading ahead"""
+LARGE_BYTES = 64 << 10
+"""read at once: from here on it matters to others whether the disk is asked, and for how much"""
 
 _rebuilding = threading.Lock()  # several readers may find the same index damaged
 
@@ -114,17 +114,13 @@ class StoredBatches:
 
     def _end_from(self, position: int) -> int:
         sole = self._sole_batch(position)
-        if sole is not None:
-            self.remember(sole.last_offset, position)
-            return sole.next_offset
-        next_offset = self.base_offset
-        for table in self.tables(position):
-            if table.shape[1]:
-                last_offset = int(table[batch_table.LAST_OFFSET, -1])
-                next_offset = last_offset + 1
-                # The last time index entry is compared with this batch next, in most logs.
-                self.remember(last_offset, int(table[batch_table.POSITION, -1]))
-        return next_offset
+        last = None if sole is None else (sole.last_offset, position)
+        for table in self.tables(position) if last is None else ():
+            last = int(table[batch_table.LAST_OFFSET, -1]), int(table[batch_table.POSITION, -1])
+        if last is None:
+            return self.base_offset
+        self.remember(*last)  # in most logs the last time index entry is compared with this batch next
+        return last[0] + 1
 
     def _sole_batch(self, position: int) -> BatchHeader | None:
         """The header of a large batch that reaches from `position` to the end of the file, if that is all."""
@@ -140,9 +136,9 @@ class StoredBatches:
         """Bytes of the file; may wait for the disk."""
         return self.file.read(size, position)
 
-    def read_alone(self, position: int, size: int) -> bytes:
-        """As `read_at`; much is read without what follows it, since a client wants just this."""
-        return self.file.read(size, position, is_alone=size >= ALONE_BYTES)
+    def read_for_client(self, position: int, size: int) -> bytes:
+        """As `read_at`; much at once is read without readahead, since the client wants just this."""
+        return self.file.read(size, position, has_readahead=size < LARGE_BYTES)
 
     def check(self, position: int, end: int) -> None:
         """Before these bytes are believed: know what of them is damaged. May wait for the disk."""

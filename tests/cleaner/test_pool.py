@@ -17,7 +17,7 @@ import pytest
 from cleaner import pool as pool_module
 from cleaner.offset_map import BufferTooSmall
 from cleaner.pool import CleanerPool
-from cleaner.priority import NICENESS
+from cleaner.priority import LOWEST, NICENESS
 from config.definition import ConfigError
 from storage.layout import TopicPartition
 from tests.cleaner.house import House
@@ -66,13 +66,12 @@ def test_t26_a_long_sleep_can_be_cut_short(make: Make) -> None:
 
 def test_the_threads_let_others_go_first(make: Make) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    lowest = 19
     _, pool = make()
     pool.start()
     (thread,) = [one for one in threading.enumerate() if one.name.startswith("cleaner-")]
     native_id = thread.native_id
     assert native_id is not None
-    expected = min(own + NICENESS, lowest)
+    expected = min(own + NICENESS, LOWEST)
     wait_for(lambda: os.getpriority(os.PRIO_PROCESS, native_id) == expected, "its priority")
     assert os.getpriority(os.PRIO_PROCESS, 0) == own
 

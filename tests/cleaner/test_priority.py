@@ -12,9 +12,8 @@ import threading
 
 import pytest
 
-from cleaner.priority import ATTRIBUTES, NICENESS, SLICE_NS, SYSTEM_CALLS, give_way
+from cleaner.priority import ATTRIBUTES, LOWEST, NICENESS, SLICE_NS, SYSTEM_CALLS, give_way
 
-LOWEST = 19
 SINCE = (6, 12)
 """the kernel that lets threads choose their slice"""
 

@@ -26,8 +26,8 @@ class CountingDisk(Disk):
         self.read_bytes += len(data)
         return data
 
-    def pread_alone(self, descriptor: int, size: int, position: int) -> bytes:
-        data = super().pread_alone(descriptor, size, position)
+    def pread_without_readahead(self, descriptor: int, size: int, position: int) -> bytes:
+        data = super().pread_without_readahead(descriptor, size, position)
         self.read_bytes += len(data)
         return data
 

@@ -16,7 +16,8 @@ from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_all
 from storage.file import Buffer, Disk
-from storage.slice import BASE_OFFSET_BYTES, LARGE_BYTES
+from storage.slice import BASE_OFFSET_BYTES
+from storage.stored_batches import LARGE_BYTES
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
 
@@ -211,23 +212,23 @@ def test_scan_gives_every_batch_of_a_range(make_log: MakeLog) -> None:
     assert all(bytes(view)[16:] == batch(b"a", b"b")[16:] for _, view in log.log.scan(0))
 
 
-class AloneDisk(ColdDisk):
-    """Notes how much is read without reading ahead."""
+class PlainDisk(ColdDisk):
+    """Notes how much is read without readahead."""
 
     def __init__(self) -> None:
-        self.alone: list[int] = []
+        self.plain: list[int] = []
 
-    def pread_alone(self, descriptor: int, size: int, position: int) -> bytes:
-        self.alone.append(size)
-        return super().pread_alone(descriptor, size, position)
+    def pread_without_readahead(self, descriptor: int, size: int, position: int) -> bytes:
+        self.plain.append(size)
+        return super().pread_without_readahead(descriptor, size, position)
 
 
-@pytest.mark.parametrize(("value", "is_alone"), [(b"little", False), (b"v" * LARGE_BYTES, True)])
-def test_what_a_client_waits_for_is_read_without_reading_ahead(
-    make_log: MakeLog, value: bytes, is_alone: bool
+@pytest.mark.parametrize(("value", "is_large"), [(b"little", False), (b"v" * LARGE_BYTES, True)])
+def test_what_a_client_waits_for_is_read_without_readahead(
+    make_log: MakeLog, value: bytes, is_large: bool
 ) -> None:
     """Else a flush waits behind megabytes that nobody asked for."""
-    disk = AloneDisk()
+    disk = PlainDisk()
     log = make_log(disk)
     log.append(value)
     log.log.flush()
@@ -235,7 +236,7 @@ def test_what_a_client_waits_for_is_read_without_reading_ahead(
     found = log.log.read(0, 2 * LARGE_BYTES, upper_offset=1)
     assert found.read_now() is None
     assert next(decode_all(found.read())).value == value
-    assert bool(disk.alone) == is_alone
+    assert bool(disk.plain) == is_large
 
 
 class PartlyCachedDisk(Disk):
