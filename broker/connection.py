@@ -18,14 +18,17 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
+from broker import sending
 from broker.api import Api, api_name, apis
 from broker.context import RequestContext
 from broker.failures import failure_response, unsupported_api_versions
-from broker.slot import Parts, Slot
+from broker.sending import JOINED_BYTES, Parts
+from broker.slot import Slot
 from protocol.codegen import decode
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from protocol.framing import decode_request_header, encode_response
 from protocol.schema import Buffer
+from storage.region import Region
 
 if TYPE_CHECKING:
     from broker.server import Server
@@ -34,9 +37,6 @@ logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 256 * 1024
 LARGE_BYTES = RECEIVE_BYTES // 2
-JOINED_BYTES = 16 * 1024
-MAX_PARTS = 1024
-"""as many as the system takes at once; above a million uvloop gives up"""
 MIN_FRAME_BYTES = 8
 PRODUCE = 0
 FETCH = 1
@@ -51,19 +51,6 @@ class ReceiveBuffer:
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(RECEIVE_BYTES))
-
-
-def joined(parts: Parts) -> Parts:
-    """The same bytes in few parts: small ones together, large ones as they are."""
-    fewer: Parts = []
-    small: Parts = []
-    for part in parts:
-        if len(part) < JOINED_BYTES:
-            small.append(part)
-        else:
-            fewer += (b"".join(small), part)
-            small = []
-    return [*fewer, b"".join(small)]
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -107,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._large_bytes = 0
         self._large_filled = 0
         self._slots: deque[Slot] = deque()
-        self._out: Parts = []
+        self._out: list[Buffer | Region] = []
         self._queued_bytes = 0
         self._is_reading = True
         self._is_write_due = False
@@ -351,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
         """An answer that is ready: send it, or let it wait behind those that are not."""
         if self._slots:
             self._queued_bytes += sum(map(len, parts))
-            self._slots.append(Slot(self, api, context, request, parts))
+            self._slots.append(Slot(self, api, context, request, self._kept(parts)))
             return
         self._out += parts
         if api.key != PRODUCE and sum(map(len, parts)) > JOINED_BYTES:
@@ -366,10 +353,10 @@ class Connection(asyncio.BufferedProtocol):
         self._queued_bytes -= slot.reserved_bytes
         slots = self._slots
         if slots[0] is not slot:
-            slot.parts = parts
+            slot.parts = self._kept(parts)
             self._queued_bytes += sum(map(len, parts))
             return
-        self._out += parts
+        self._out += parts if len(slots) == 1 else self._kept(parts)
         slots.popleft()
         while slots and (ready := slots[0].parts) is not None:
             self._queued_bytes -= sum(map(len, ready))
@@ -390,14 +377,44 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_due = False
         out, self._out = self._out, []
         if self._is_closing or not out:
-            return
+            return None
         size = sum(map(len, out))
         self._counters.bytes_sent += size
         if size <= JOINED_BYTES:
-            self.transport.write(b"".join(out))
+            self.transport.write(b"".join(cast(list[bytes], out)))
         else:
-            self.transport.writelines(out if len(out) <= MAX_PARTS else joined(out))
+            try:
+                left = self._send_regions(out)
+            except OSError as error:
+                return self._cannot_send(error)
+            if left:
+                self.transport.writelines(sending.joined(left))
         self._busy_poll.sent(size)
+        return None
+
+    def _send_regions(self, parts: Parts) -> list[Buffer]:
+        """What is left for the transport to send; nothing is, if the client reads fast enough."""
+        if not any(part.__class__ is Region for part in parts):
+            return cast(list[Buffer], parts)
+        transport = self.transport
+        if transport.get_write_buffer_size() or transport.is_closing():
+            return sending.read(parts)
+        return sending.send(transport.get_extra_info("socket").fileno(), parts)
+
+    def _kept(self, parts: Parts) -> Parts:
+        """The parts of an answer that cannot leave in this turn of the loop: no region lives longer."""
+        try:
+            return [*sending.read(parts)]
+        except OSError as error:
+            self._cannot_send(error)
+            return []
+
+    def _cannot_send(self, error: OSError) -> None:
+        """What the client was promised cannot be read: no later byte would be understood."""
+        if not isinstance(error, ConnectionError):
+            logger.error("closed the connection of %s: an answer cannot be read: %s", self.peer, error)
+        self._is_closing = True
+        self.transport.abort()
 
     # the end
 

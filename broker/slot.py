@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker.api import Answer, Api, Later
 from broker.context import RequestContext
-from protocol.schema import Buffer
+from broker.sending import Parts
 
 if TYPE_CHECKING:
     from broker.connection import Connection
-
-Parts = list[Buffer]
 
 
 class Slot:

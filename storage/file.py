@@ -9,6 +9,7 @@ keeps one descriptor a segment open for ever).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import logging
 import os
@@ -18,6 +19,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from struct import Struct
 
 import numpy
 
@@ -27,6 +29,12 @@ Buffer = bytes | bytearray | memoryview
 
 FILE_MODE = 0o644
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+CACHESTAT = 451  # the number of this system call on every architecture of Linux, since 6.5
+# It waits for nothing: letting go of the GIL would only invite somebody else to take it.
+_system_call = ctypes.PyDLL(None).syscall
+_stretch = Struct("=QQ").pack  # offset, length: `struct cachestat_range`
+_count_cached = Struct("=Q32x").unpack  # the first of five numbers of pages: `struct cachestat`
 
 
 class Disk:
@@ -65,6 +73,19 @@ class Disk:
                 return os.pread(descriptor, size, position)
             raise
         return buffer[:got].toreadonly()
+
+    def is_cached(self, descriptor: int, size: int, position: int) -> bool:
+        """Whether the page cache holds all of these bytes; False as well where the kernel cannot tell."""
+        answer = ctypes.create_string_buffer(40)
+        if _system_call(CACHESTAT, descriptor, _stretch(position, size), answer, 0):
+            return False
+        pages = (position + size - 1) // PAGE_BYTES - position // PAGE_BYTES + 1
+        cached: int = _count_cached(answer)[0]
+        return cached == pages
+
+    def sendfile(self, socket_descriptor: int, descriptor: int, size: int, position: int) -> int:
+        """How many of these bytes the socket took; BlockingIOError when it takes none."""
+        return os.sendfile(socket_descriptor, descriptor, position, size)
 
     def truncate(self, descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
@@ -329,6 +350,11 @@ class DataFile:
             return self.disk.pread_cached(descriptor, size, position)
         finally:
             self.release()
+
+    def is_cached(self, size: int, position: int) -> bool:
+        """Whether `size` bytes at `position` can be had without the disk; False when nobody can tell."""
+        with self.descriptor() as descriptor:
+            return self.disk.is_cached(descriptor, size, position)
 
     def truncate(self, size: int) -> None:
         with self.descriptor() as descriptor:

@@ -1,4 +1,5 @@
-"""A stretch of whole batches in one segment, to be read now if it is in the page cache, else on a thread.
+"""A stretch of whole batches in one segment, to be sent or read now if it is in the page cache, else to be
+read on a thread.
 
 Finding the stretch can need the disk too (a cold index, a cold batch header), so a slice may be handed out
 before its place is known. Its end lies on a batch boundary: at the upper offset, or at an index entry below
@@ -15,6 +16,7 @@ from protocol.errors import KafkaError
 from storage.batch_table import as_chunk, whole_batches
 from storage.file import Buffer, DataFile
 from storage.index import BrokenIndex, WouldBlock
+from storage.region import Region
 from storage.segment import Segment
 from storage.segments import SegmentTuple
 from storage.stored_batches import LARGE_BYTES
@@ -40,6 +42,7 @@ class Slice:
     __slots__ = (
         "_at_least_one",
         "_available",
+        "_ends_whole",
         "_first",
         "_max_bytes",
         "_offset",
@@ -68,6 +71,7 @@ class Slice:
         self._upper_offset = upper_offset
         self._at_least_one = at_least_one
         self._available = 0
+        self._ends_whole = False
         self.position = 0
         self.size_bytes = 0
         self.is_located = False
@@ -84,13 +88,15 @@ class Slice:
         if segment.damages:
             end = segment.good_end(position, end)
         self._available = available = end - position
+        self._ends_whole = True
         limit = self._max_bytes
         if available > limit:
             try:
                 available = segment.offset_index.floor_position(position + limit, False) - position
             except (WouldBlock, BrokenIndex, OSError):
                 available = 0
-            if available <= 0:
+            self._ends_whole = available > 0
+            if not self._ends_whole:
                 available = limit  # cut inside a batch; `_whole` sees to that
         self.size_bytes = available
         self.is_located = True
@@ -122,26 +128,42 @@ class Slice:
         self.is_located = True
         return True
 
+    def _may_wait(self) -> bool:
+        """Whether something is known for which reading these bytes had to wait."""
+        if not self.is_located and not self.locate(False):
+            return True
+        size = self.size_bytes
+        trust = self._segment.trust
+        if size and trust is not None and not trust.covers(self.position, self.position + size):
+            return True
+        return size >= LARGE_BYTES and 0 <= self.position - self._segment.file.cold_position < COLD_BYTES
+
+    def region_now(self) -> Region | None:
+        """The batches where they are, if they are many and no disk has to be waited for; else None."""
+        if self._may_wait() or self.size_bytes < LARGE_BYTES or not self._ends_whole:
+            return None
+        file = self._segment.file
+        if not file.is_cached(self.size_bytes, self.position):
+            return None
+        if self.size_bytes != self._available:
+            self._remember_next(self.position + self.size_bytes)
+        return Region(file, self.position, self.size_bytes)
+
     def read_now(self) -> Buffer | None:
         """The batches, if no disk has to be waited for; else None: ask `read` on a thread."""
-        if not self.is_located and not self.locate(False):
+        if self._may_wait():
             return None
         size = self.size_bytes
         if not size:
             return b""
-        trust = self._segment.trust
-        if trust is not None and not trust.covers(self.position, self.position + size):
-            return None
         file = self._segment.file
-        if size >= LARGE_BYTES and 0 <= self.position - file.cold_position < COLD_BYTES:
-            return None
         before = blocks_read() if size >= LARGE_BYTES else 0
         data = file.read_cached(size, self.position)
         if size >= LARGE_BYTES and blocks_read() != before:
             file.cold_position = self.position + size
         if data is None or len(data) != size:
             return None
-        return data if size == self._available else self._whole(data, False)
+        return self._whole(data, False)
 
     def read(self) -> Buffer:
         """The batches, checked. May wait for the disk; what follows is then expected there as well."""
@@ -160,23 +182,22 @@ class Slice:
             self.locate(True)  # the place was found by something wrong
             if not self.size_bytes:
                 return b""
-        data = self._segment.read_for_client(self.position, self.size_bytes)
-        if self.size_bytes == self._available:
-            return data
-        whole = self._whole(data, True)
+        whole = self._whole(self._segment.read_for_client(self.position, self.size_bytes), True)
         assert whole is not None
         return whole
 
     def _whole(self, data: Buffer, may_wait: bool) -> Buffer | None:
         """`data` without the batch that its end cuts, or the first batch whole if that is the one."""
+        if len(data) == self._available:
+            return data
+        if self._ends_whole and len(data) == self.size_bytes:
+            self._remember_next(self.position + len(data))
+            return data
         segment = self._segment
         try:
             known = segment.offset_index.floor_position(self.position + len(data), may_wait) - self.position
         except (WouldBlock, BrokenIndex, OSError):
             known = 0
-        if known == len(data):
-            self._remember_next(self.position + known)
-            return data
         end, next_offset = whole_batches(as_chunk(data), max(known, 0))
         if end > 0:
             if next_offset >= 0:

@@ -3,17 +3,17 @@
 Reads whole batches from each partition up to the high watermark (read_committed: the last stable offset,
 with the list of aborted transactions, G9), at least one batch for the answer whatever the limits say
 (KIP-74, G8). Too little to read: the fetch waits in the purgatory until `min_bytes` are there or
-`max_wait_ms` is over. A slice that is in the page cache is read at once, a cold one on a reader thread; the
-bytes go out by reference. v7 brings sessions (KIP-227), v9 and v12 leader epochs (KIP-320, KIP-595), v10
-zstd (T151b), v13 topic ids (G6). Not implemented: followers (`replica_state`, `replica_directory_id`: one
-node), rack-aware replicas, v16's leader hints (G11).
+`max_wait_ms` is over. A large slice that is in the page cache goes out as a region of its file, a small one
+is read at once, a cold one on a reader thread; bytes go out by reference. v7 brings sessions (KIP-227), v9
+and v12 leader epochs (KIP-320, KIP-595), v10 zstd (T151b), v13 topic ids (G6). Not implemented: followers
+(`replica_state`, `replica_directory_id`: one node), rack-aware replicas, v16's leader hints (G11).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from broker.api import Later, handles
@@ -24,6 +24,8 @@ from protocol.batch import iterate_headers
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from storage.file import Buffer
+from storage.region import Region
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -39,6 +41,7 @@ READ_COMMITTED = 1
 ZSTD_VERSION = 10
 NO_EPOCH = -1
 Read = tuple[PartitionAnswer, "Slice"]
+Records = Buffer | Region
 
 
 @handles(FetchRequest)
@@ -199,14 +202,16 @@ class Fetch:
         cold: list[Read] = []
         for answer, found in reads:
             try:
-                records = found.read_now()
+                records: Records | None = found.region_now() if self._version >= ZSTD_VERSION else None
+                if records is None:
+                    records = found.read_now()
             except (KafkaError, OSError) as error:
                 _refuse(answer, error)
                 continue
             if records is None:
                 cold.append((answer, found))
             else:
-                answer.records = records
+                answer.records = cast(Buffer, records)  # the encoder only asks for its length
         if cold:
             return self._read_cold(answers, cold)
         return self._respond(answers)
@@ -243,7 +248,8 @@ class Fetch:
                 continue
             aborted = partition.log.aborted_transactions(wanted.fetch_offset, answer.last_stable_offset)
             if aborted:
-                end = max(header.next_offset for _, header in iterate_headers(answer.records))
+                answer.records = records = as_bytes(cast(Records, answer.records))
+                end = max(header.next_offset for _, header in iterate_headers(records))
                 answer.aborted_transactions = [
                     Aborted(producer_id=one.producer_id, first_offset=one.first_offset)
                     for one in aborted
@@ -269,6 +275,11 @@ def check_leader_epoch(claimed: int, leader_epoch: int) -> None:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         if claimed > leader_epoch:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def as_bytes(records: Records) -> Buffer:
+    """`records` for one who looks into them."""
+    return records.read() if isinstance(records, Region) else records
 
 
 def _read_slices(cold: list[Read]) -> None:

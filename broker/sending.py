@@ -1,0 +1,70 @@
+"""How an answer leaves: small parts together, large ones as they are, and regions of files by `sendfile`.
+
+A region is sent past the transport, which is allowed as long as the transport has nothing to send itself.
+What the socket does not take at once is read, and goes the usual way: so the transport alone waits for the
+client.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from protocol.schema import Buffer
+from storage.region import Region
+
+Parts = Sequence[Buffer | Region]
+JOINED_BYTES = 16 * 1024
+MAX_PARTS = 1024
+"""as many as the system takes at once; above a million uvloop gives up"""
+
+
+def joined(parts: list[Buffer]) -> list[Buffer]:
+    """The same bytes in few parts: small ones together, large ones as they are."""
+    if len(parts) <= MAX_PARTS:
+        return parts
+    fewer: list[Buffer] = []
+    small: list[Buffer] = []
+    for part in parts:
+        if len(part) < JOINED_BYTES:
+            small.append(part)
+        else:
+            fewer += (b"".join(small), part)
+            small = []
+    return [*fewer, b"".join(small)]
+
+
+def read(parts: Parts) -> list[Buffer]:
+    """The same bytes without regions. OSError when one cannot be read."""
+    return [part.read() if isinstance(part, Region) else part for part in parts]
+
+
+def send(descriptor: int, parts: Parts) -> list[Buffer]:
+    """Send by a socket that does not wait, and return what it has not taken. OSError."""
+    plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)  # asks the system for nothing
+    try:
+        plain.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_CORK, 1
+        )  # no packets for the few bytes around a region
+        try:
+            return _send(plain, parts)
+        finally:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    finally:
+        plain.detach()  # it is the transport's
+
+
+def _send(plain: socket.socket, parts: Parts) -> list[Buffer]:
+    for number, part in enumerate(parts):
+        if isinstance(part, Region):
+            sent = part.send(plain.fileno())
+            if sent < len(part):
+                return [part.read(sent), *read(parts[number + 1 :])]
+        else:
+            try:
+                sent = plain.send(part)
+            except BlockingIOError:
+                sent = 0
+            if sent < len(part):
+                return [memoryview(part)[sent:], *read(parts[number + 1 :])]
+    return []

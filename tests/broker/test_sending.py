@@ -1,0 +1,200 @@
+"""Goal: large answers leave as regions of files, byte for byte and in order, whatever the client does
+meanwhile; and where they cannot, they are read.
+
+Method: a whole broker, whose kernel knows all pages or none, and clients that read at once, late or not at
+all; each test counts the regions that were sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchResponse
+from protocol.records import decode_all
+from storage.file import Disk
+from storage.layout import TopicPartition
+from storage.region import Region
+from storage.slice import Slice
+from tests.broker.client import Client, until
+from tests.broker.conftest import Fetched, World, fetch_request
+
+VALUE = b"v" * 20_000
+BATCHES = 40
+VERSIONS = (10, 12, 17)
+
+
+class Sent:
+    """Counts what is sent as a region, and what is read of regions after all."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = 0
+        self.bytes_read = 0
+        send, read = Region.send, Region.read
+
+        def counted(region: Region, descriptor: int) -> int:
+            sent = send(region, descriptor)
+            self.bytes += sent
+            return sent
+
+        def counted_read(region: Region, start: int = 0) -> bytes:
+            data = read(region, start)
+            self.bytes_read += len(data)
+            return data
+
+        monkeypatch.setattr(Region, "send", counted)
+        monkeypatch.setattr(Region, "read", counted_read)
+        monkeypatch.setattr(Disk, "is_cached", lambda *_: True)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    return Sent(monkeypatch)
+
+
+async def filled(world: World, client: Client) -> Any:
+    """A topic with `BATCHES` batches of one record, all different; its id."""
+    topic = world.topic()
+    for number in range(BATCHES):
+        value = b"%05d" % number + VALUE
+        assert (await world.produce(client, world.batch((b"k", value)))).error_code == 0
+    return topic.topic_id
+
+
+def values_of(answer: Fetched) -> list[int]:
+    assert answer.error_code == 0
+    found = [record.value or b"" for record in decode_all(answer.records or b"")]
+    assert all(value[5:] == VALUE for value in found)
+    return [int(value[:5]) for value in found]
+
+
+async def received(client: Client, version: int) -> list[int]:
+    return values_of((await client.receive(FetchResponse, version))[1].responses[0].partitions[0])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_large_answer_is_not_read(world: World, sent: Sent, version: int) -> None:
+    client = await world.connect()
+    topic_id = await filled(world, client)
+    topic = topic_id if version >= 13 else "t"
+    response = await client.ask(fetch_request([(topic, 0, 3)]), version)
+    assert values_of(response.responses[0].partitions[0]) == list(range(3, BATCHES))
+    assert sent.bytes > len(VALUE) * (BATCHES - 3)
+    assert sent.bytes_read == 0
+
+
+async def test_where_the_kernel_cannot_tell_it_is_read(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Disk, "is_cached", lambda *_: False)
+    client = await world.connect()
+    await filled(world, client)
+    response = await client.ask(fetch_request([("t", 0, 0)]), 12)
+    assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
+    assert sent.bytes == 0
+
+
+async def test_requests_that_come_together_are_answered_in_order(world: World, sent: Sent) -> None:
+    """Small answers before, between and behind large ones; the client reads when all are sent."""
+    client = await world.connect()
+    await filled(world, client)
+    offsets = [39, 0, 38, 5, 10, 37, 1]
+    for _ in range(10):
+        for offset in offsets:
+            client.send(fetch_request([("t", 0, offset)]), 12)
+    for _ in range(10):
+        for offset in offsets:
+            assert await received(client, 12) == list(range(offset, BATCHES))
+    assert sent.bytes > 0
+    assert world.broker.metrics_state.internal_errors == 0
+
+
+async def test_behind_an_answer_that_waits_it_is_read(world: World, sent: Sent) -> None:
+    client, other = await world.connect(), await world.connect()
+    await filled(world, client)
+    world.topic("u")
+    client.send(fetch_request([("u", 0, 0)], max_wait_ms=60_000), 12)
+    client.send(fetch_request([("t", 0, 0)]), 12)
+    await until(lambda: sent.bytes_read > len(VALUE) * BATCHES)
+    assert sent.bytes == 0
+    await world.produce(other, world.batch((b"k", b"00000" + VALUE)), "u")
+    assert await received(client, 12) == [0]
+    assert await received(client, 12) == list(range(BATCHES))
+
+
+async def test_a_long_poll_that_ends_sends_regions(world: World, sent: Sent) -> None:
+    client, other = await world.connect(), await world.connect()
+    world.topic()
+    client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000, min_bytes=len(VALUE) * 10), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    for number in range(10):
+        await world.produce(other, world.batch((b"k", b"%05d" % number + VALUE)))
+    assert await received(client, 12) == list(range(10))
+    assert sent.bytes > len(VALUE) * 10
+
+
+async def test_a_client_that_does_not_read_gets_all_of_it_later(world: World, sent: Sent) -> None:
+    """What the socket does not take waits as bytes; the requests behind it wait for that."""
+    client = await world.connect()
+    await filled(world, client)
+    reader: Any = client.reader
+    reader._transport.pause_reading()
+    for _ in range(60):
+        client.send(fetch_request([("t", 0, 0)]), 12)
+    await until(lambda: sent.bytes_read > 0)
+    reader._transport.resume_reading()
+    for _ in range(60):
+        assert await received(client, 12) == list(range(BATCHES))
+    assert sent.bytes > 0
+
+
+async def test_aborted_transactions_are_listed_as_ever(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """read_committed: the answer is looked into only where something was aborted."""
+    client = await world.connect()
+    await filled(world, client)
+    wanted = fetch_request([("t", 0, 0)], isolation_level=1)
+    assert values_of((await client.ask(wanted, 12)).responses[0].partitions[0]) == list(range(BATCHES))
+    assert sent.bytes_read == 0
+    assert sent.bytes > 0
+    log = world.broker.partitions[TopicPartition("t", 0)].log
+    aborted = type("Aborted", (), {"producer_id": 7, "first_offset": 3})()
+    monkeypatch.setattr(log, "aborted_transactions", lambda *_: (aborted,))
+    answer = (await client.ask(wanted, 12)).responses[0].partitions[0]
+    assert [(one.producer_id, one.first_offset) for one in answer.aborted_transactions] == [(7, 3)]
+    assert values_of(answer) == list(range(BATCHES))
+    assert sent.bytes_read > 0
+
+
+async def test_a_file_that_cannot_be_sent_closes_the_connection(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The length is on its way already: nothing else may follow it. Others are served on."""
+    client, other = await world.connect(), await world.connect()
+    await filled(world, client)
+    with monkeypatch.context() as patched:
+        patched.setattr(Disk, "sendfile", lambda *_: 0)
+        client.send(fetch_request([("t", 0, 0)]), 12)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await client.receive_frame()
+    assert "an answer cannot be read" in caplog.text
+    response = await other.ask(fetch_request([("t", 0, 0)]), 12)
+    assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
+
+
+async def test_a_segment_that_is_gone_is_the_error_of_its_partition(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(found: Slice) -> Region:
+        raise OSError(5, "Input/output error", str(Path("gone")))
+
+    client = await world.connect()
+    await filled(world, client)
+    monkeypatch.setattr(Slice, "region_now", fail)
+    response = await client.ask(fetch_request([("t", 0, 0)]), 12)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR

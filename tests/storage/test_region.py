@@ -1,0 +1,164 @@
+"""Goal: a region is what a read of the same slice gives, is had only where no disk is waited for, and never
+ends early in silence.
+
+Method: logs of many batch sizes; a pair of sockets, one of which does not wait; disks that forget.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.batch import iterate_headers
+from storage.file import PAGE_BYTES, SYSTEM_DISK, DataFile, Disk
+from storage.region import Region
+from storage.stored_batches import LARGE_BYTES
+from tests.storage.builders import LogBuilder
+from tests.storage.conftest import MakeLog
+
+PLENTY = 1 << 30
+
+
+class KnownDisk(Disk):
+    """Says of all pages that they are cached, or that they are not, whatever the kernel can tell."""
+
+    def __init__(self, is_cached: bool) -> None:
+        self.knows = is_cached
+
+    def is_cached(self, descriptor: int, size: int, position: int) -> bool:
+        return self.knows
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """One that sends and does not wait, one that receives."""
+    sender, receiver = socket.socketpair()
+    sender.setblocking(False)
+    with sender, receiver:
+        yield sender, receiver
+
+
+def filled(make_log: MakeLog, disk: Disk, batches: int = 60, size: int = 5000) -> LogBuilder:
+    log = make_log(disk)
+    log.fill(batches, b"v" * size)
+    log.log.flush()
+    return log
+
+
+def region_at(log: LogBuilder, offset: int, max_bytes: int = PLENTY) -> Region | None:
+    end = log.log.log_end_offset
+    return log.log.read(offset, max_bytes, upper_offset=end).region_now()
+
+
+@pytest.mark.parametrize("max_bytes", [LARGE_BYTES, LARGE_BYTES + 7000, 2 * LARGE_BYTES, PLENTY])
+def test_it_holds_what_a_read_gives(make_log: MakeLog, max_bytes: int) -> None:
+    log = filled(make_log, KnownDisk(True))
+    regions = 0
+    for offset in range(0, 60, 7):
+        expected = log.log.read(offset, max_bytes, upper_offset=60).read()
+        region = region_at(log, offset, max_bytes)
+        assert (region is None) == (len(expected) < LARGE_BYTES)
+        if region is not None:
+            regions += 1
+            assert (len(region), region.read(), region.read(10)) == (len(expected), expected, expected[10:])
+    assert regions or max_bytes == LARGE_BYTES
+
+
+def test_the_batch_behind_it_need_not_be_searched(make_log: MakeLog) -> None:
+    log = filled(make_log, KnownDisk(True))
+    region = region_at(log, 0, 2 * LARGE_BYTES)
+    assert region is not None
+    *_, (_, last) = iterate_headers(region.read())
+    assert log.log.segments[-1].hints[last.next_offset] == len(region)
+
+
+@pytest.mark.parametrize(("is_cached", "batches"), [(True, 3), (False, 60)])
+def test_there_is_none_of_little_or_of_what_is_not_cached(
+    make_log: MakeLog, is_cached: bool, batches: int
+) -> None:
+    assert region_at(filled(make_log, KnownDisk(is_cached), batches=batches), 0) is None
+
+
+def test_there_is_none_of_a_batch_that_the_limit_cuts(make_log: MakeLog) -> None:
+    log = filled(make_log, KnownDisk(True), batches=2, size=3 * LARGE_BYTES)
+    found = log.log.read(0, 2 * LARGE_BYTES, upper_offset=2)
+    assert found.size_bytes == 2 * LARGE_BYTES
+    assert found.region_now() is None
+    data = found.read_now()
+    assert data is not None
+    assert [header.base_offset for _, header in iterate_headers(data)] == [0]
+
+
+def test_there_is_none_of_what_was_not_checked_yet(make_log: MakeLog) -> None:
+    log = filled(make_log, KnownDisk(True))
+    log.log.roll(log.now_ms)
+    log.restart()
+    assert region_at(log, 0) is None
+    log.log.read(0, PLENTY, upper_offset=60).read()
+    assert region_at(log, 0) is not None
+
+
+def test_there_is_none_behind_a_cold_read(make_log: MakeLog) -> None:
+    log = filled(make_log, KnownDisk(True))
+    log.log.segments[0].file.cold_position = 0
+    assert region_at(log, 0) is None
+
+
+def test_a_socket_takes_what_it_can(make_log: MakeLog, sockets: tuple[socket.socket, socket.socket]) -> None:
+    sender, receiver = sockets
+    log = filled(make_log, KnownDisk(True), batches=400)
+    region = region_at(log, 0)
+    assert region is not None
+    expected = region.read()
+    sent = region.send(sender.fileno())
+    assert 0 < sent < len(region)
+    assert region.send(sender.fileno()) == 0
+    assert receiver.recv(sent, socket.MSG_WAITALL) == expected[:sent]
+    assert region.read(sent) == expected[sent:]
+
+
+def test_a_file_that_ends_early_is_an_error(
+    tmp_path: Path, sockets: tuple[socket.socket, socket.socket]
+) -> None:
+    path = tmp_path / "short"
+    path.write_bytes(b"x" * 100)
+    region = Region(DataFile(SYSTEM_DISK, path), 50, 51)
+    for attempt in (lambda: region.send(sockets[0].fileno()), region.read):
+        with pytest.raises(OSError, match="the file ends before 101"):
+            attempt()
+
+
+def knows_pages() -> bool:
+    found = re.match(r"(\d+)\.(\d+)", platform.release())
+    return found is not None and (int(found[1]), int(found[2])) >= (6, 5)
+
+
+@pytest.mark.skipif(not knows_pages(), reason="Linux tells since 6.5 which pages it has cached")
+def test_the_kernel_is_asked_for_every_page(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * (8 * PAGE_BYTES))
+    file = DataFile(SYSTEM_DISK, path)
+    assert file.is_cached(8 * PAGE_BYTES, 0)
+    assert file.is_cached(1, 8 * PAGE_BYTES - 1)
+    assert file.is_cached(2, PAGE_BYTES - 1)
+    assert not file.is_cached(2, 8 * PAGE_BYTES - 1)
+    with file.descriptor() as descriptor:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 3 * PAGE_BYTES, PAGE_BYTES, os.POSIX_FADV_DONTNEED)
+    if not file.is_cached(1, 3 * PAGE_BYTES):  # advice only; a file system in memory keeps what it has
+        assert not file.is_cached(8 * PAGE_BYTES, 0)
+        assert not file.is_cached(2, 3 * PAGE_BYTES - 1)
+        assert file.is_cached(3 * PAGE_BYTES, 0)
+
+
+def test_a_kernel_that_cannot_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.file.CACHESTAT", 99_999)  # as on an older one: no such system call
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    assert not DataFile(SYSTEM_DISK, path).is_cached(1, 0)
