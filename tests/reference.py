@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
 import broker.handlers  # noqa: F401  (registers every handler)
 from broker import metric_tables
 from broker.api import apis
@@ -101,11 +99,11 @@ def _leaves(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def commands() -> list[str]:
     """The names of the commands of `kompakt`, `topics explain` among them."""
-    return [name for name, _ in _leaves(typer.main.get_command(app))]
+    return [name for name, _ in _leaves(app)]
 
 
 def _commands() -> Iterator[Sequence[str]]:
-    for name, command in _leaves(typer.main.get_command(app)):
+    for name, command in _leaves(app):
         options = []
         for parameter in command.params:
             if parameter.param_type_name == "argument":
@@ -114,7 +112,7 @@ def _commands() -> Iterator[Sequence[str]]:
                 options.append(f"`{parameter.opts[0]}` {parameter.help or ''}".strip())
         yield (
             f"`kompakt {name}`",
-            (command.help or "").split("\n\n")[0].replace("\n", " "),
+            " ".join((command.help or "").split("\n\n")[0].split()),
             "<br>".join(options),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
 from broker.cli.dump import dump
 from broker.cli.explain import explain_read
@@ -10,29 +10,19 @@ from broker.cli.get import get
 from broker.cli.kernels import kernels
 from broker.cli.read import read
 from broker.cli.serve import serve
-from broker.cli.spark import PASSED_ON, spark
+from broker.cli.spark import spark
 from broker.cli.topics import topics
 from broker.cli.verify import verify
 from broker.cli.version import version
 
-app = typer.Typer(
-    name="kompakt",
-    help="A single-node log broker that Kafka clients take for Kafka, built around log compaction.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command()(serve)
-app.command()(get)
-app.command()(verify)
-app.command()(dump)
-app.command("explain-read")(explain_read)
-app.command()(kernels)
-app.command()(version)
-app.command(context_settings=PASSED_ON)(spark)
-app.add_typer(topics, name="topics")
-app.add_typer(read, name="read")
+
+@click.group("kompakt")
+def app() -> None:
+    """A single-node log broker that Kafka clients take for Kafka, built around log compaction."""
+
+
+for command in (serve, get, verify, dump, explain_read, kernels, version, spark, topics, read):
+    app.add_command(command)
 
 
 def main() -> None:

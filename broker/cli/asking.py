@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-import typer
+import click
+from click.exceptions import Exit
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
@@ -21,20 +22,24 @@ REFUSED = 1
 LINES = "application/x-ndjson"
 DEFAULT_HTTP = "127.0.0.1:9644"
 
-Http = Annotated[
-    str, typer.Option("--http", help="Where the broker's HTTP listener is.", metavar="HOST:PORT")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
-Topic = Annotated[str, typer.Argument(help="The topic.")]
-OnePartition = Annotated[
-    int | None, typer.Option("--partition", min=0, help="Only this partition.", metavar="N")
-]
+FROM_ZERO = click.IntRange(min=0)
+
+with_topic = click.argument("topic", help="The topic.")
+with_partition = click.option("--partition", type=FROM_ZERO, help="Only this partition.", metavar="N")
+with_http = click.option(
+    "--http",
+    default=DEFAULT_HTTP,
+    show_default=True,
+    help="Where the broker's HTTP listener is.",
+    metavar="HOST:PORT",
+)
+with_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
 
-def fail(message: str, status: int) -> typer.Exit:
+def fail(message: str, status: int) -> Exit:
     """Print one line; the exit to raise."""
     print(f"kompakt: {message}", file=sys.stderr)
-    return typer.Exit(status)
+    return Exit(status)
 
 
 def topic_path(topic: str, rest: str, **query: object) -> str:

@@ -6,37 +6,33 @@ import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 
 BAD_USAGE = 2
 LAST_MS = 253_402_300_799_999
 
 
-def dump(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="A .log, .index, .timeindex, .txnindex, .snapshot or .stats file, a checkpoint, "
-            "partition.metadata or meta.properties."
-        ),
-    ],
-    records: Annotated[
-        bool, typer.Option("--records", help="The records of each batch: offset, time, key, size.")
-    ] = False,
-    values: Annotated[
-        bool, typer.Option("--values", help="The records with their values and headers.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
-) -> None:
+@click.command()
+@click.argument(
+    "file",
+    type=click.Path(path_type=Path),
+    help="A .log, .index, .timeindex, .txnindex, .snapshot or .stats file, a checkpoint, partition.metadata "
+    "or meta.properties.",
+)
+@click.option("--records", is_flag=True, help="The records of each batch: offset, time, key, size.")
+@click.option("--values", is_flag=True, help="The records with their values and headers.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
+def dump(file: Path, records: bool, values: bool, as_json: bool) -> None:
     """Print what a file of a data directory holds; exit status 1 when something in it cannot be right."""
     from storage.dump import PROBLEM, UnknownFile
     from storage.dump import dump as rows_of
 
     if not file.is_file():
         print(f"kompakt: {file} is no file", file=sys.stderr)
-        raise typer.Exit(BAD_USAGE)
+        raise Exit(BAD_USAGE)
     problems = 0
     try:
         for row in rows_of(file, with_records=records, with_values=values):
@@ -45,15 +41,15 @@ def dump(
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough
         sys.stdout = None
-        raise typer.Exit(0) from None
+        raise Exit(0) from None
     except UnknownFile as error:
         print(f"kompakt: {error}", file=sys.stderr)
-        raise typer.Exit(BAD_USAGE) from None
+        raise Exit(BAD_USAGE) from None
     except OSError as error:
         print(f"kompakt: {file}: {error.strerror}", file=sys.stderr)
-        raise typer.Exit(BAD_USAGE) from None
+        raise Exit(BAD_USAGE) from None
     if problems:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def line_of(row: dict[str, Any]) -> str:

@@ -6,23 +6,26 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
+from broker.cli.asking import BAD_USAGE, FROM_ZERO, with_topic
 from storage.layout import TopicPartition, partition_directory_name
 
-BAD_USAGE = 2
 
-
-def explain_read(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    partition: Annotated[int, typer.Argument(help="The partition.", min=0)],
-    offset: Annotated[int, typer.Argument(help="The offset to look for.", min=0)],
-    data: Annotated[
-        list[Path] | None, typer.Option("--data", help="Data directory; may be repeated.", metavar="DIR")
-    ] = None,
-) -> None:
+@click.command("explain-read")
+@with_topic
+@click.argument("partition", type=FROM_ZERO, help="The partition.")
+@click.argument("offset", type=FROM_ZERO, help="The offset to look for.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Data directory; may be repeated.",
+    metavar="DIR",
+)
+def explain_read(topic: str, partition: int, offset: int, data: tuple[Path, ...]) -> None:
     """Show how a read finds an offset: file names, segment, index entry, scan. Works beside a running
     broker.
     """
@@ -30,15 +33,15 @@ def explain_read(
     from storage.explain import explain_read as explain
 
     name = partition_directory_name(TopicPartition(topic, partition))
-    places = data or [Path("data")]
+    places = data or (Path("data"),)
     directory = next((place / name for place in places if (place / name).is_dir()), None)
     if directory is None:
         print(f"kompakt: no {name} in {', '.join(map(str, places))}", file=sys.stderr)
-        raise typer.Exit(BAD_USAGE)
+        raise Exit(BAD_USAGE)
     try:
         explanation = explain(directory, offset)
     except OffsetNotThere as error:
         print(f"kompakt: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
     for number, step in enumerate(explanation.steps(), 1):
         print(f"{number}. {step}")

@@ -8,46 +8,51 @@ from __future__ import annotations
 
 import base64
 import sys
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from broker.cli.asking import (
     BAD_USAGE,
-    DEFAULT_HTTP,
     REFUSED,
-    AsJson,
-    Http,
-    Topic,
     ask,
     fail,
     print_json,
     topic_path,
+    with_http,
+    with_json,
+    with_topic,
 )
 
 PARTITIONERS = ("murmur2", "crc32", "fnv1a", "all")
 SHOWN_BYTES = 60
 
 
+@click.command()
+@with_topic
+@click.argument("key", help="The key, as text unless --hex or --base64 is given.")
+@click.option("--history", is_flag=True, help="Every version that is still there, newest first.")
+@click.option(
+    "--partitioner",
+    default="all",
+    show_default=True,
+    help="Which partition to look into: as clients with murmur2 (Java), crc32 (librdkafka) or fnv1a (sarama) "
+    "choose it, or all.",
+    metavar="|".join(PARTITIONERS),
+)
+@click.option("--hex", "is_hex", is_flag=True, help="The key is written in hex digits.")
+@click.option("--base64", "is_base64", is_flag=True, help="The key is written in base 64.")
+@with_http
+@with_json
 def get(
-    topic: Topic,
-    key: Annotated[str, typer.Argument(help="The key, as text unless --hex or --base64 is given.")],
-    history: Annotated[
-        bool, typer.Option("--history", help="Every version that is still there, newest first.")
-    ] = False,
-    partitioner: Annotated[
-        str,
-        typer.Option(
-            "--partitioner",
-            help="Which partition to look into: as clients with murmur2 (Java), crc32 (librdkafka) or "
-            "fnv1a (sarama) choose it, or all.",
-            metavar="|".join(PARTITIONERS),
-        ),
-    ] = "all",
-    is_hex: Annotated[bool, typer.Option("--hex", help="The key is written in hex digits.")] = False,
-    is_base64: Annotated[bool, typer.Option("--base64", help="The key is written in base 64.")] = False,
-    http: Http = DEFAULT_HTTP,
-    as_json: AsJson = False,
+    topic: str,
+    key: str,
+    history: bool,
+    partitioner: str,
+    is_hex: bool,
+    is_base64: bool,
+    http: str,
+    as_json: bool,
 ) -> None:
     """Print the latest value of a key, or every version that compaction has left."""
     if partitioner not in PARTITIONERS:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import time
 
+import click
 
+
+@click.command()
 def kernels() -> None:
     """Compile the kernels into their cache; run once after an installation."""
     from cleaner import warm_up as cleaner_kernels

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
 
-import typer
+import click
 
-from broker.cli.asking import BAD_USAGE, DEFAULT_HTTP, AsJson, Http, Topic, ask, fail, print_json, topic_path
+from broker.cli.asking import (
+    BAD_USAGE,
+    FROM_ZERO,
+    ask,
+    fail,
+    print_json,
+    topic_path,
+    with_http,
+    with_json,
+    with_topic,
+)
 
-read = typer.Typer(help="Ask a running broker how it reads.", no_args_is_help=True, rich_markup_mode=None)
+
+@click.group()
+def read() -> None:
+    """Ask a running broker how it reads."""
 
 
 @read.command()
+@with_topic
+@click.argument("partition", type=FROM_ZERO, help="The partition.")
+@click.argument("offset", type=FROM_ZERO, required=False, help="The offset to look for.")
+@click.option("--time", help="The time to look for: ms since 1970, or ISO 8601.", metavar="T")
+@with_http
+@with_json
 def explain(
-    topic: Topic,
-    partition: Annotated[int, typer.Argument(help="The partition.", min=0)],
-    offset: Annotated[int | None, typer.Argument(help="The offset to look for.", min=0)] = None,
-    time: Annotated[
-        str | None,
-        typer.Option("--time", help="The time to look for: ms since 1970, or ISO 8601.", metavar="T"),
-    ] = None,
-    http: Http = DEFAULT_HTTP,
-    as_json: AsJson = False,
+    topic: str, partition: int, offset: int | None, time: str | None, http: str, as_json: bool
 ) -> None:
     """Show how a read finds an offset or a time: file names, segment, index entry, scan."""
     if (offset is None) == (time is None):

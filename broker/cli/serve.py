@@ -11,9 +11,9 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
 from config.broker import BrokerConfig
 from config.definition import ConfigError
@@ -38,52 +38,55 @@ class OneLineFormatter(logging.Formatter):
         return super().formatMessage(record)
 
 
+@click.command()
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="A properties file with Kafka's keys.", metavar="FILE"
+)
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of the first listener; 0 takes a free one.")
+@click.option(
+    "--http-port",
+    type=click.IntRange(-1, 65535),
+    help="Port of /metrics, /healthz and /api; -1 is none.",
+)
+@click.option("--data", multiple=True, help="Data directory; may be repeated.", metavar="DIR")
+@click.option("--set", "settings", multiple=True, help="One setting; may be repeated.", metavar="KEY=VALUE")
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    help=f"What to log: {', '.join(LEVELS)}.",
+    metavar="LEVEL",
+)
 def serve(
-    config: Annotated[
-        Path | None, typer.Option("--config", help="A properties file with Kafka's keys.", metavar="FILE")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=0, max=65535, help="Port of the first listener; 0 takes a free one."),
-    ] = None,
-    http_port: Annotated[
-        int | None,
-        typer.Option(
-            "--http-port", min=-1, max=65535, help="Port of /metrics, /healthz and /api; -1 is none."
-        ),
-    ] = None,
-    data: Annotated[
-        list[str] | None, typer.Option("--data", help="Data directory; may be repeated.", metavar="DIR")
-    ] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting; may be repeated.", metavar="KEY=VALUE")
-    ] = None,
-    log_level: Annotated[
-        str, typer.Option("--log-level", help=f"What to log: {', '.join(LEVELS)}.", metavar="LEVEL")
-    ] = "info",
+    config: Path | None,
+    port: int | None,
+    http_port: int | None,
+    data: tuple[str, ...],
+    settings: tuple[str, ...],
+    log_level: str,
 ) -> None:
     """Run the broker."""
     try:
-        loaded = _load(config, port, http_port, data or [], setting or [], log_level)
+        loaded = _load(config, port, http_port, data, settings, log_level)
     except ConfigError as error:
         for line in error.message.splitlines():
             print(f"kompakt: {line}", file=sys.stderr)
-        raise typer.Exit(BAD_USAGE) from None
+        raise Exit(BAD_USAGE) from None
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(LOG_FORMAT))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
     gc.disable()  # until the kernels are loaded: a start makes much, and nothing that could be collected
     from broker.run import run  # the broker's parts are loaded only once the settings are good
 
-    raise typer.Exit(run(loaded))
+    raise Exit(run(loaded))
 
 
 def _load(
     config: Path | None,
     port: int | None,
     http_port: int | None,
-    data: list[str],
-    settings: list[str],
+    data: tuple[str, ...],
+    settings: tuple[str, ...],
     log_level: str,
 ) -> BrokerConfig:
     """The settings of all sources; ConfigError with one line for each that is wrong."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
-import typer
+import click
 
 from broker.cli.asking import BAD_USAGE, fail
 
 GROUP = "kompakt.commands"
-PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
 
 
-def spark(context: typer.Context) -> None:
+@click.command(context_settings=PASSED_ON)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="A pipeline and what it takes.")
+def spark(arguments: tuple[str, ...]) -> None:
     """Pipelines between topics and Parquet: archive, restore, snapshot, apply; see `kompakt spark --help`."""
+    from importlib.metadata import entry_points  # here, because `serve` has no use for it
+
     found = list(entry_points(group=GROUP, name="spark"))
     if not found:
         raise fail("the pipelines are not installed: pip install 'kompakt[spark]'", BAD_USAGE)
-    found[0].load()(context.args)
+    found[0].load()(list(arguments))

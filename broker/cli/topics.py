@@ -5,39 +5,37 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 
 from broker.cli.asking import (
     BAD_USAGE,
-    DEFAULT_HTTP,
     REFUSED,
-    AsJson,
-    Http,
-    OnePartition,
-    Topic,
     ask,
     fail,
     print_json,
     topic_path,
+    with_http,
+    with_json,
+    with_partition,
+    with_topic,
 )
 
-topics = typer.Typer(
-    help="Ask a running broker about the compaction of a topic.", no_args_is_help=True, rich_markup_mode=None
-)
+
+@click.group()
+def topics() -> None:
+    """Ask a running broker about the compaction of a topic."""
 
 
 @topics.command()
-def explain(
-    topic: Topic,
-    partition: OnePartition = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Also count what a cleaning would give back; reads the log.")
-    ] = False,
-    http: Http = DEFAULT_HTTP,
-    as_json: AsJson = False,
-) -> None:
+@with_topic
+@with_partition
+@click.option("--dry-run", is_flag=True, help="Also count what a cleaning would give back; reads the log.")
+@with_http
+@with_json
+def explain(topic: str, partition: int | None, dry_run: bool, http: str, as_json: bool) -> None:
     """Tell why each partition is or is not being compacted now, with the numbers behind it."""
     if dry_run:
         body = {} if partition is None else {"partition": partition}
@@ -57,28 +55,34 @@ def explain(
 
 
 @topics.command()
+@with_topic
+@with_partition
+@click.option("--roll", is_flag=True, help="Close the active segment first, so that all is cleaned.")
+@click.option("--dry-run", is_flag=True, help="Only count what would go, and why; write nothing.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    help="A setting of the topic to try in a dry run.",
+    metavar="KEY=VALUE",
+)
+@with_http
+@with_json
 def compact(
-    topic: Topic,
-    partition: OnePartition = None,
-    roll: Annotated[
-        bool, typer.Option("--roll", help="Close the active segment first, so that all is cleaned.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only count what would go, and why; write nothing.")
-    ] = False,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting of the topic to try in a dry run.", metavar="KEY=VALUE"),
-    ] = None,
-    http: Http = DEFAULT_HTTP,
-    as_json: AsJson = False,
+    topic: str,
+    partition: int | None,
+    roll: bool,
+    dry_run: bool,
+    settings: tuple[str, ...],
+    http: str,
+    as_json: bool,
 ) -> None:
     """Clean a topic now, whatever its dirty ratio; exit status 1 when a partition could not be."""
     body: dict[str, Any] = {"roll": roll, "dry_run": dry_run}
     if partition is not None:
         body["partition"] = partition
-    if setting:
-        body["set"] = _assignments(setting, dry_run)
+    if settings:
+        body["set"] = _assignments(settings, dry_run)
     with _progress(topic) as on_progress:
         answer = ask(http, topic_path(topic, "compact"), body, on_progress)
     if as_json:
@@ -86,10 +90,10 @@ def compact(
     else:
         _show_compaction(topic, answer)
     if not answer or any("error" in one for one in answer["partitions"]):
-        raise typer.Exit(REFUSED)
+        raise Exit(REFUSED)
 
 
-def _assignments(settings: list[str], is_dry: bool) -> dict[str, str]:
+def _assignments(settings: tuple[str, ...], is_dry: bool) -> dict[str, str]:
     if not is_dry:
         raise fail(
             "--set goes with --dry-run only; change a topic's settings with an admin client", BAD_USAGE
@@ -163,9 +167,11 @@ def _show_compaction(topic: str, answer: dict[str, Any]) -> None:
 
 
 @topics.command()
-def history(
-    topic: Topic, partition: OnePartition = None, http: Http = DEFAULT_HTTP, as_json: AsJson = False
-) -> None:
+@with_topic
+@with_partition
+@with_http
+@with_json
+def history(topic: str, partition: int | None, http: str, as_json: bool) -> None:
     """Tell what the cleaner did: when, why, from where to where, before and after."""
     answer = ask(http, topic_path(topic, "history", partition=partition))
     if as_json:
@@ -200,9 +206,11 @@ def history(
 
 
 @topics.command()
-def segments(
-    topic: Topic, partition: OnePartition = None, http: Http = DEFAULT_HTTP, as_json: AsJson = False
-) -> None:
+@with_topic
+@with_partition
+@with_http
+@with_json
+def segments(topic: str, partition: int | None, http: str, as_json: bool) -> None:
     """List the segments: what each holds, and whether it is clean, dirty, lagging, unstable or active."""
     answer = ask(http, topic_path(topic, "segments", partition=partition))
     if as_json:

@@ -8,35 +8,37 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
 from storage.layout import parse_segment_file
 
 BAD_USAGE = 2
 
 
-def verify(
-    directory: Annotated[Path, typer.Argument(help="A data directory or one partition's directory.")],
-) -> None:
+@click.command()
+@click.argument(
+    "directory", type=click.Path(path_type=Path), help="A data directory or one partition's directory."
+)
+def verify(directory: Path) -> None:
     """Check the files of a stopped broker; every violation is one line, and exit status 1."""
     from storage.verify import size_to_verify, verify_data_directory, verify_log
 
     if not directory.is_dir():
         print(f"kompakt: {directory} is no directory", file=sys.stderr)
-        raise typer.Exit(BAD_USAGE)
+        raise Exit(BAD_USAGE)
     try:
         is_log = any(parse_segment_file(path.name) for path in directory.iterdir())
         with _progress(size_to_verify(directory)) as account:
             violations = (verify_log if is_log else verify_data_directory)(directory, account)
     except OSError as error:
         print(f"kompakt: {error.filename or directory}: {error.strerror}", file=sys.stderr)
-        raise typer.Exit(BAD_USAGE) from None
+        raise Exit(BAD_USAGE) from None
     for violation in violations:
         print(violation)
     if violations:
-        raise typer.Exit(1)
+        raise Exit(1)
     print(f"{directory} is in order")
 
 

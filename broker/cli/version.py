@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as distribution_version
+
+import click
 
 
+@click.command()
 def version() -> None:
     """Print the versions of kompakt and of Python."""
     print(f"kompakt {installed_version()} (Python {platform.python_version()})")
@@ -14,6 +15,9 @@ def version() -> None:
 
 def installed_version() -> str:
     """The version of the installed distribution."""
+    from importlib.metadata import PackageNotFoundError  # here, because `serve` has no use for it
+    from importlib.metadata import version as distribution_version
+
     try:
         return distribution_version("kompakt")
     except PackageNotFoundError:

@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 from rich.console import Console
 
 from spark_connector.errors import ConnectorError
@@ -27,64 +28,82 @@ LOCAL = {
 SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
 
 console = Console(stderr=True)
-app = typer.Typer(
-    name="spark",
-    help="Pipelines between topics and Parquet.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+Given = tuple[str, ...]
 
-Topic = Annotated[str, typer.Argument(help="The topic.")]
-Path = Annotated[str, typer.Argument(help="The directory of the Parquet files.")]
-Bootstrap = Annotated[str, typer.Option("--bootstrap-server", help="Brokers.", metavar="HOST:PORT,...")]
-Given = Annotated[
-    list[str] | None,
-    typer.Option("--option", help="An option of the format; may be repeated.", metavar="NAME=VALUE"),
-]
-Master = Annotated[str, typer.Option("--master", help="Spark's master.")]
-Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Where it notes what is done.")]
-Buckets = Annotated[
-    int | None, typer.Option("--buckets", min=1, help="Parts that are rewritten by themselves (16).")
-]
-Full = Annotated[bool, typer.Option("--full", help="Build the table from the whole log.")]
+with_topic = click.argument("topic", help="The topic.")
+with_path = click.argument("path", help="The directory of the Parquet files.")
+with_bootstrap = click.option(
+    "--bootstrap-server",
+    "bootstrap",
+    default=DEFAULT_BOOTSTRAP,
+    show_default=True,
+    help="Brokers.",
+    metavar="HOST:PORT,...",
+)
+with_options = click.option(
+    "--option",
+    "options",
+    multiple=True,
+    help="An option of the format; may be repeated.",
+    metavar="NAME=VALUE",
+)
+with_master = click.option("--master", default="local[*]", show_default=True, help="Spark's master.")
+with_buckets = click.option(
+    "--buckets", type=click.IntRange(min=1), help="Parts that are rewritten by themselves (16)."
+)
+with_full = click.option("--full", is_flag=True, help="Build the table from the whole log.")
+
+
+@click.group("spark")
+def app() -> None:
+    """Pipelines between topics and Parquet."""
 
 
 @app.command()
+@with_topic
+@with_path
+@with_bootstrap
+@with_options
+@click.option("--checkpoint", help="Where it notes what is done.")
+@with_master
 def archive(
-    topic: Topic,
-    path: Path,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    option: Given = None,
-    checkpoint: Checkpoint = None,
-    master: Master = "local[*]",
+    topic: str, path: str, bootstrap: str, options: Given, checkpoint: str | None, master: str
 ) -> None:
     """Append to Parquet what a topic got since the last time (every record, exactly once)."""
     from spark_connector.pipelines.archive import archive_topic
 
-    source = {**_options(bootstrap, option), "subscribe": topic}
+    source = {**_format_options(bootstrap, options), "subscribe": topic}
     with _spark(master) as spark, _progress(f"archiving {topic}") as report:
         rows = archive_topic(spark, source, path, checkpoint=checkpoint, report=report)
     console.print(f"{rows:,} records of {topic} appended to {path}")
 
 
 @app.command()
+@with_path
+@with_topic
+@click.option("--checkpoint", required=True, help="Where it notes what is done.")
+@with_bootstrap
+@with_options
+@click.option(
+    "--keep-partitions/--no-keep-partitions",
+    default=True,
+    show_default=True,
+    help="Each record into the partition that it came from, or where its key belongs.",
+)
+@with_master
 def restore(
-    path: Path,
-    topic: Topic,
-    checkpoint: Annotated[str, typer.Option("--checkpoint", help="Where it notes what is done.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    option: Given = None,
-    keep_partitions: Annotated[
-        bool, typer.Option(help="Each record into the partition that it came from, or where its key belongs.")
-    ] = True,
-    master: Master = "local[*]",
+    path: str,
+    topic: str,
+    checkpoint: str,
+    bootstrap: str,
+    options: Given,
+    keep_partitions: bool,
+    master: str,
 ) -> None:
     """Write an archive back into a topic, with keys, headers and timestamps."""
     from spark_connector.pipelines.archive import restore_topic
 
-    sink = {**_options(bootstrap, option), "topic": topic}
+    sink = {**_format_options(bootstrap, options), "topic": topic}
     with _spark(master) as spark, _progress(f"restoring {topic}") as report:
         rows = restore_topic(
             spark, path, sink, checkpoint=checkpoint, keep_partitions=keep_partitions, report=report
@@ -93,41 +112,59 @@ def restore(
 
 
 @app.command()
+@with_topic
+@with_path
+@with_bootstrap
+@with_options
+@with_buckets
+@with_full
+@with_master
 def snapshot(
-    topic: Topic,
-    path: Path,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    option: Given = None,
-    buckets: Buckets = None,
-    full: Full = False,
-    master: Master = "local[*]",
+    topic: str, path: str, bootstrap: str, options: Given, buckets: int | None, full: bool, master: str
 ) -> None:
     """Keep a Parquet table of what a compacted topic holds: one row a key."""
     from spark_connector.pipelines.snapshot import refresh_snapshot
 
     with _spark(master) as spark:
         done = refresh_snapshot(
-            spark, topic, _options(bootstrap, option), path, buckets=buckets, is_full=full, say=console.print
+            spark,
+            topic,
+            _format_options(bootstrap, options),
+            path,
+            buckets=buckets,
+            is_full=full,
+            say=console.print,
         )
     _tell(done, path)
 
 
 @app.command()
+@with_topic
+@with_path
+@click.option("--schema", required=True, help='The fields: "id long, name string".')
+@click.option(
+    "--delete-when",
+    default="false",
+    show_default=True,
+    help="SQL: the change removes its row, as a tombstone does.",
+)
+@click.option("--skip-malformed", is_flag=True, help="Leave out values that do not parse.")
+@with_bootstrap
+@with_options
+@with_buckets
+@with_full
+@with_master
 def apply(
-    topic: Topic,
-    path: Path,
-    schema: Annotated[str, typer.Option("--schema", help='The fields: "id long, name string".')],
-    delete_when: Annotated[
-        str, typer.Option("--delete-when", help="SQL: the change removes its row, as a tombstone does.")
-    ] = "false",
-    skip_malformed: Annotated[
-        bool, typer.Option("--skip-malformed", help="Leave out values that do not parse.")
-    ] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    option: Given = None,
-    buckets: Buckets = None,
-    full: Full = False,
-    master: Master = "local[*]",
+    topic: str,
+    path: str,
+    schema: str,
+    delete_when: str,
+    skip_malformed: bool,
+    bootstrap: str,
+    options: Given,
+    buckets: int | None,
+    full: bool,
+    master: str,
 ) -> None:
     """Apply a log of JSON changes to a Parquet table: the last change of each key is its row."""
     from spark_connector.pipelines.change_log import apply_changes
@@ -136,7 +173,7 @@ def apply(
         done = apply_changes(
             spark,
             topic,
-            _options(bootstrap, option),
+            _format_options(bootstrap, options),
             path,
             schema,
             delete_when=delete_when,
@@ -158,13 +195,13 @@ def _tell(done: Any, path: str) -> None:
     console.print(f"{path}: version {done.version}, {how}, {done.rows:,} rows")
 
 
-def _options(bootstrap: str, given: list[str] | None) -> dict[str, str]:
+def _format_options(bootstrap: str, given: Given) -> dict[str, str]:
     options = {"kafka.bootstrap.servers": bootstrap}
-    for text in given or ():
+    for text in given:
         name, equals, value = text.partition("=")
         if not equals:
             console.print(f"kompakt: --option must be NAME=VALUE, not {text}", markup=False)
-            raise typer.Exit(2)
+            raise Exit(2)
         options[name] = value
     return options
 
@@ -178,7 +215,7 @@ def _spark(master: str) -> Iterator[Any]:
         from pyspark.sql import SparkSession
     except ImportError:
         console.print("kompakt: the pipelines need PySpark: pip install 'kompakt[spark]'", markup=False)
-        raise typer.Exit(2) from None
+        raise Exit(2) from None
     with console.status("starting Spark"):
         builder = SparkSession.builder.master(master).appName("kompakt spark")
         local = LOCAL if master.startswith("local") else {}
@@ -189,7 +226,7 @@ def _spark(master: str) -> Iterator[Any]:
         yield spark
     except (ConnectorError, PySparkException) as problem:
         console.print(f"kompakt: {_first_reason(problem)}", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
     finally:
         spark.stop()
 

@@ -1,7 +1,7 @@
 """Goal: the command says in clear lines what it does and what is wrong, with exit statuses that scripts can
 use.
 
-Method: the typer application is invoked in the process; one real process is started, asked and stopped.
+Method: the application is invoked in the process; one real process is started, asked and stopped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from broker.cli import app
 from protocol.records import encode_batch

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from typer.testing import CliRunner
 
 from broker.cli import app
 from broker.questions.keys import BadKey, decode_key, fnv1a, murmur2, partitions_for
