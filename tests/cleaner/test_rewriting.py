@@ -263,6 +263,25 @@ def test_t67_times_are_found_before_and_after(make_world: MakeWorld) -> None:
     assert (latest.timestamp, latest.offset) == (kept[-1].timestamp, kept[-1].offset)
 
 
+def test_t67_a_segment_that_was_emptied_hides_no_times(make_world: MakeWorld) -> None:
+    """Apache Kafka finds nothing here (tests/kafka/test_compaction.py): to it, the time of an empty segment
+    is that of its file.
+    """
+    world = make_world(segment_bytes=5_000)
+    world.put(("a", "1" * 3_000), now_ms=NOW_MS)
+    world.now_ms += HOUR_MS
+    world.roll()
+    world.put(("a", "2" * 3_000), now_ms=NOW_MS + 1)
+    world.roll()
+    world.clean()
+    emptied, second = world.closed()
+    assert emptied.size_bytes == 0
+    assert emptied.last_modified_ms > NOW_MS + 1
+    found = world.log.offset_for_timestamp(NOW_MS + 1)
+    assert found is not None
+    assert found.offset == second.base_offset
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_t68_headers_times_and_empty_values_survive(world: World, codec: int) -> None:
     items = [

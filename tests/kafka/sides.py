@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from storage.layout import LOG_SUFFIX, segment_file_name
 from tests.kafka.raw import Raw
 from tests.kafka.sequences import DIRTY_ALWAYS, DIRTY_NEVER
 from tests.waiting import wait_for
@@ -23,6 +24,9 @@ class Side:
 
     def segments(self, topic: str) -> list[int]:
         return sorted(int(path.stem) for path in (self.data / f"{topic}-0").glob("*.log"))
+
+    def segment_bytes(self, topic: str, base_offset: int) -> int:
+        return (self.data / f"{topic}-0" / segment_file_name(base_offset, LOG_SUFFIX)).stat().st_size
 
     def cleaned_to(self, topic: str) -> int:
         path = self.data / "cleaner-offset-checkpoint"
