@@ -57,8 +57,9 @@ def conditions(results: Results) -> str:
     where = [section.environment for section in results.sections.values()]
     dates = sorted({one["date"] for one in where})
     last = where[-1]
+    processors = " or ".join(sorted({one["processor"] for one in where}))  # sections may be of several days
     return (
-        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {last['cores']} cores ({last['processor']}), "
+        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {last['cores']} cores ({processors}), "
         f"{last['memory_gib']} GiB, {last['system']}; kompakt {last['kompakt']} on Python {last['python']}, "
         f"Apache Kafka {last['kafka']} on Java {last['java']} (G1, 1 GiB heap)."
     )
