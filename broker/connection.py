@@ -338,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
         """An answer that is ready: send it, or let it wait behind those that are not."""
         if self._slots:
             self._queued_bytes += sum(map(len, parts))
-            self._slots.append(Slot(self, api, context, request, self._kept(parts)))
+            self._slots.append(Slot(self, api, context, request, self._kept(api, parts)))
             return
         self._out += parts
         if api.key != PRODUCE and sum(map(len, parts)) > JOINED_BYTES:
@@ -353,10 +353,10 @@ class Connection(asyncio.BufferedProtocol):
         self._queued_bytes -= slot.reserved_bytes
         slots = self._slots
         if slots[0] is not slot:
-            slot.parts = self._kept(parts)
+            slot.parts = self._kept(slot.api, parts)
             self._queued_bytes += sum(map(len, parts))
             return
-        self._out += parts if len(slots) == 1 else self._kept(parts)
+        self._out += parts if len(slots) == 1 else self._kept(slot.api, parts)
         slots.popleft()
         while slots and (ready := slots[0].parts) is not None:
             self._queued_bytes -= sum(map(len, ready))
@@ -401,10 +401,12 @@ class Connection(asyncio.BufferedProtocol):
             return sending.read(parts)
         return sending.send(transport.get_extra_info("socket").fileno(), parts)
 
-    def _kept(self, parts: Parts) -> Parts:
+    def _kept(self, api: Api, parts: Parts) -> Parts:
         """The parts of an answer that cannot leave in this turn of the loop: no region lives longer."""
+        if api.key != FETCH:
+            return parts
         try:
-            return [*sending.read(parts)]
+            return sending.read(parts)
         except OSError as error:
             self._cannot_send(error)
             return []

@@ -41,11 +41,11 @@ def read(parts: Parts) -> list[Buffer]:
 
 def send(descriptor: int, parts: Parts) -> list[Buffer]:
     """Send by a socket that does not wait, and return what it has not taken. OSError."""
-    plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)  # asks the system for nothing
+    # Named whole, so that nothing is asked of the system; the family makes no difference to what is called.
+    plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     try:
-        plain.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_CORK, 1
-        )  # no packets for the few bytes around a region
+        # The few bytes around a region get no packets of their own.
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         try:
             return _send(plain, parts)
         finally:
@@ -56,15 +56,15 @@ def send(descriptor: int, parts: Parts) -> list[Buffer]:
 
 def _send(plain: socket.socket, parts: Parts) -> list[Buffer]:
     for number, part in enumerate(parts):
-        if isinstance(part, Region):
-            sent = part.send(plain.fileno())
-            if sent < len(part):
-                return [part.read(sent), *read(parts[number + 1 :])]
-        else:
-            try:
-                sent = plain.send(part)
-            except BlockingIOError:
-                sent = 0
-            if sent < len(part):
-                return [memoryview(part)[sent:], *read(parts[number + 1 :])]
+        sent = part.send(plain.fileno()) if isinstance(part, Region) else _send_bytes(plain, part)
+        if sent < len(part):
+            rest = part.read(sent) if isinstance(part, Region) else memoryview(part)[sent:]
+            return [rest, *read(parts[number + 1 :])]
     return []
+
+
+def _send_bytes(plain: socket.socket, data: Buffer) -> int:
+    try:
+        return plain.send(data)
+    except BlockingIOError:
+        return 0

@@ -42,7 +42,6 @@ class Slice:
     __slots__ = (
         "_at_least_one",
         "_available",
-        "_ends_whole",
         "_first",
         "_max_bytes",
         "_offset",
@@ -71,7 +70,6 @@ class Slice:
         self._upper_offset = upper_offset
         self._at_least_one = at_least_one
         self._available = 0
-        self._ends_whole = False
         self.position = 0
         self.size_bytes = 0
         self.is_located = False
@@ -88,18 +86,20 @@ class Slice:
         if segment.damages:
             end = segment.good_end(position, end)
         self._available = available = end - position
-        self._ends_whole = True
         limit = self._max_bytes
         if available > limit:
-            try:
-                available = segment.offset_index.floor_position(position + limit, False) - position
-            except (WouldBlock, BrokenIndex, OSError):
-                available = 0
-            self._ends_whole = available > 0
-            if not self._ends_whole:
+            available = self._known_bytes(limit, False)
+            if available <= 0:
                 available = limit  # cut inside a batch; `_whole` sees to that
         self.size_bytes = available
         self.is_located = True
+
+    def _known_bytes(self, size: int, may_wait: bool) -> int:
+        """Where, within `size` bytes, the last batch begins that the index knows of; 0 if there is none."""
+        try:
+            return self._segment.offset_index.floor_position(self.position + size, may_wait) - self.position
+        except (WouldBlock, BrokenIndex, OSError):
+            return 0
 
     def locate(self, may_wait: bool) -> bool:
         """Find the first batch that reaches `offset`; False when that would wait and must not."""
@@ -128,8 +128,8 @@ class Slice:
         self.is_located = True
         return True
 
-    def _may_wait(self) -> bool:
-        """Whether something is known for which reading these bytes had to wait."""
+    def _would_wait(self) -> bool:
+        """Whether something is known for which reading these bytes had to wait; it is located if not."""
         if not self.is_located and not self.locate(False):
             return True
         size = self.size_bytes
@@ -138,21 +138,24 @@ class Slice:
             return True
         return size >= LARGE_BYTES and 0 <= self.position - self._segment.file.cold_position < COLD_BYTES
 
-    def region_now(self) -> Region | None:
-        """The batches where they are, if they are many and no disk has to be waited for; else None."""
-        if self._may_wait() or self.size_bytes < LARGE_BYTES or not self._ends_whole:
+    def send_now(self) -> Buffer | Region | None:
+        """As `read_now`; if they are many, the batches where they are."""
+        if self._would_wait():
             return None
-        file = self._segment.file
-        if not file.is_cached(self.size_bytes, self.position):
-            return None
-        if self.size_bytes != self._available:
-            self._remember_next(self.position + self.size_bytes)
-        return Region(file, self.position, self.size_bytes)
+        size = self.size_bytes
+        if size < LARGE_BYTES or not self._segment.file.is_cached(size, self.position):
+            return self._read_cached()
+        if size != self._available:
+            if self._known_bytes(size, False) != size:  # it cuts a batch: to be seen in the bytes
+                return self._read_cached()
+            self._remember_next(self.position + size)
+        return Region(self._segment.file, self.position, size)
 
     def read_now(self) -> Buffer | None:
         """The batches, if no disk has to be waited for; else None: ask `read` on a thread."""
-        if self._may_wait():
-            return None
+        return None if self._would_wait() else self._read_cached()
+
+    def _read_cached(self) -> Buffer | None:
         size = self.size_bytes
         if not size:
             return b""
@@ -163,7 +166,7 @@ class Slice:
             file.cold_position = self.position + size
         if data is None or len(data) != size:
             return None
-        return self._whole(data, False)
+        return data if size == self._available else self._whole(data, False)
 
     def read(self) -> Buffer:
         """The batches, checked. May wait for the disk; what follows is then expected there as well."""
@@ -182,22 +185,20 @@ class Slice:
             self.locate(True)  # the place was found by something wrong
             if not self.size_bytes:
                 return b""
-        whole = self._whole(self._segment.read_for_client(self.position, self.size_bytes), True)
+        data = self._segment.read_for_client(self.position, self.size_bytes)
+        if self.size_bytes == self._available:
+            return data
+        whole = self._whole(data, True)
         assert whole is not None
         return whole
 
     def _whole(self, data: Buffer, may_wait: bool) -> Buffer | None:
         """`data` without the batch that its end cuts, or the first batch whole if that is the one."""
-        if len(data) == self._available:
-            return data
-        if self._ends_whole and len(data) == self.size_bytes:
-            self._remember_next(self.position + len(data))
-            return data
         segment = self._segment
-        try:
-            known = segment.offset_index.floor_position(self.position + len(data), may_wait) - self.position
-        except (WouldBlock, BrokenIndex, OSError):
-            known = 0
+        known = self._known_bytes(len(data), may_wait)
+        if known == len(data):
+            self._remember_next(self.position + known)
+            return data
         end, next_offset = whole_batches(as_chunk(data), max(known, 0))
         if end > 0:
             if next_offset >= 0:

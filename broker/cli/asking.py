@@ -1,4 +1,4 @@
-"""Ask a running broker over HTTP: what the commands about topics have in common.
+"""What the commands have in common: how they fail, and how they ask a running broker over HTTP.
 
 What goes wrong is one line and an exit status: 2 when no broker can be asked, 1 when it refuses.
 """

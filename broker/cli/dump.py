@@ -11,7 +11,8 @@ from typing import Any
 import click
 from click.exceptions import Exit
 
-BAD_USAGE = 2
+from broker.cli.asking import BAD_USAGE, fail
+
 LAST_MS = 253_402_300_799_999
 
 
@@ -31,8 +32,7 @@ def dump(file: Path, records: bool, values: bool, as_json: bool) -> None:
     from storage.dump import dump as rows_of
 
     if not file.is_file():
-        print(f"kompakt: {file} is no file", file=sys.stderr)
-        raise Exit(BAD_USAGE)
+        raise fail(f"{file} is no file", BAD_USAGE)
     problems = 0
     try:
         for row in rows_of(file, with_records=records, with_values=values):
@@ -43,11 +43,9 @@ def dump(file: Path, records: bool, values: bool, as_json: bool) -> None:
         sys.stdout = None
         raise Exit(0) from None
     except UnknownFile as error:
-        print(f"kompakt: {error}", file=sys.stderr)
-        raise Exit(BAD_USAGE) from None
+        raise fail(str(error), BAD_USAGE) from None
     except OSError as error:
-        print(f"kompakt: {file}: {error.strerror}", file=sys.stderr)
-        raise Exit(BAD_USAGE) from None
+        raise fail(f"{file}: {error.strerror}", BAD_USAGE) from None
     if problems:
         raise Exit(1)
 

@@ -4,13 +4,11 @@ files (S51).
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
-from click.exceptions import Exit
 
-from broker.cli.asking import BAD_USAGE, FROM_ZERO, with_topic
+from broker.cli.asking import BAD_USAGE, FROM_ZERO, REFUSED, fail, with_topic
 from storage.layout import TopicPartition, partition_directory_name
 
 
@@ -36,12 +34,10 @@ def explain_read(topic: str, partition: int, offset: int, data: tuple[Path, ...]
     places = data or (Path("data"),)
     directory = next((place / name for place in places if (place / name).is_dir()), None)
     if directory is None:
-        print(f"kompakt: no {name} in {', '.join(map(str, places))}", file=sys.stderr)
-        raise Exit(BAD_USAGE)
+        raise fail(f"no {name} in {', '.join(map(str, places))}", BAD_USAGE)
     try:
         explanation = explain(directory, offset)
     except OffsetNotThere as error:
-        print(f"kompakt: {error}", file=sys.stderr)
-        raise Exit(1) from None
+        raise fail(str(error), REFUSED) from None
     for number, step in enumerate(explanation.steps(), 1):
         print(f"{number}. {step}")

@@ -15,11 +15,11 @@ from pathlib import Path
 import click
 from click.exceptions import Exit
 
+from broker.cli.asking import BAD_USAGE
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.load import load, parse_assignment
 
-BAD_USAGE = 2
 LEVELS = ("debug", "info", "warning", "error")
 LONGEST_MESSAGE = 2000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"

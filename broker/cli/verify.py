@@ -12,9 +12,8 @@ from pathlib import Path
 import click
 from click.exceptions import Exit
 
+from broker.cli.asking import BAD_USAGE, fail
 from storage.layout import parse_segment_file
-
-BAD_USAGE = 2
 
 
 @click.command()
@@ -26,15 +25,13 @@ def verify(directory: Path) -> None:
     from storage.verify import size_to_verify, verify_data_directory, verify_log
 
     if not directory.is_dir():
-        print(f"kompakt: {directory} is no directory", file=sys.stderr)
-        raise Exit(BAD_USAGE)
+        raise fail(f"{directory} is no directory", BAD_USAGE)
     try:
         is_log = any(parse_segment_file(path.name) for path in directory.iterdir())
         with _progress(size_to_verify(directory)) as account:
             violations = (verify_log if is_log else verify_data_directory)(directory, account)
     except OSError as error:
-        print(f"kompakt: {error.filename or directory}: {error.strerror}", file=sys.stderr)
-        raise Exit(BAD_USAGE) from None
+        raise fail(f"{error.filename or directory}: {error.strerror}", BAD_USAGE) from None
     for violation in violations:
         print(violation)
     if violations:

@@ -202,9 +202,7 @@ class Fetch:
         cold: list[Read] = []
         for answer, found in reads:
             try:
-                records: Records | None = found.region_now() if self._version >= ZSTD_VERSION else None
-                if records is None:
-                    records = found.read_now()
+                records = found.send_now() if self._version >= ZSTD_VERSION else found.read_now()
             except (KafkaError, OSError) as error:
                 _refuse(answer, error)
                 continue
@@ -213,6 +211,7 @@ class Fetch:
             else:
                 answer.records = cast(Buffer, records)  # the encoder only asks for its length
         if cold:
+            _leave_no_regions(answers)
             return self._read_cold(answers, cold)
         return self._respond(answers)
 
@@ -248,8 +247,8 @@ class Fetch:
                 continue
             aborted = partition.log.aborted_transactions(wanted.fetch_offset, answer.last_stable_offset)
             if aborted:
-                answer.records = records = as_bytes(cast(Records, answer.records))
-                end = max(header.next_offset for _, header in iterate_headers(records))
+                _leave_no_regions([answer])
+                end = max((header.next_offset for _, header in iterate_headers(answer.records)), default=0)
                 answer.aborted_transactions = [
                     Aborted(producer_id=one.producer_id, first_offset=one.first_offset)
                     for one in aborted
@@ -277,9 +276,16 @@ def check_leader_epoch(claimed: int, leader_epoch: int) -> None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
-def as_bytes(records: Records) -> Buffer:
-    """`records` for one who looks into them."""
-    return records.read() if isinstance(records, Region) else records
+def _leave_no_regions(answers: list[PartitionAnswer]) -> None:
+    """Somebody looks into the records, or they cannot leave in this turn of the loop: read them."""
+    for answer in answers:
+        records = cast(Records, answer.records)
+        if isinstance(records, Region):
+            try:
+                answer.records = records.read()
+            except OSError as error:
+                answer.records = b""
+                _refuse(answer, error)
 
 
 def _read_slices(cold: list[Read]) -> None:

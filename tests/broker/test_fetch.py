@@ -250,7 +250,7 @@ async def test_cold_reads_run_on_a_thread_and_keep_the_order(
     world.topic()
     client = await world.connect()
     await fill(world, client, 3)
-    monkeypatch.setattr(Slice, "read_now", lambda self: None)
+    monkeypatch.setattr(Slice, "send_now", lambda self: None)
     client.send(fetch_request([("t", 0, 1)]), 12)
     client.send(fetch_request([("t", 0, 5)]), 12)
     cold = (await client.receive(FetchResponse, 12))[1].responses[0].partitions[0]
@@ -268,6 +268,6 @@ async def test_an_unreadable_segment_is_the_readers_error(
     world.topic()
     client = await world.connect()
     await fill(world, client, 1)
-    monkeypatch.setattr(Slice, "read_now", lambda self: None)
+    monkeypatch.setattr(Slice, "send_now", lambda self: None)
     monkeypatch.setattr(Slice, "read", fail)
     assert (await fetch(client)).error_code == ErrorCode.KAFKA_STORAGE_ERROR

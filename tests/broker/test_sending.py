@@ -8,7 +8,6 @@ all; each test counts the regions that were sent.
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,6 +168,10 @@ async def test_aborted_transactions_are_listed_as_ever(
     assert [(one.producer_id, one.first_offset) for one in answer.aborted_transactions] == [(7, 3)]
     assert values_of(answer) == list(range(BATCHES))
     assert sent.bytes_read > 0
+    with monkeypatch.context() as patched:
+        patched.setattr(Region, "read", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        answer = (await client.ask(wanted, 12)).responses[0].partitions[0]
+    assert (answer.error_code, answer.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
 
 
 async def test_a_file_that_cannot_be_sent_closes_the_connection(
@@ -187,14 +190,32 @@ async def test_a_file_that_cannot_be_sent_closes_the_connection(
     assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
 
 
+async def test_beside_a_partition_that_is_cold_it_is_read(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer waits for the other's disk, and no region lives so long."""
+    client = await world.connect()
+    await filled(world, client)
+    world.topic("u")
+    await world.produce(client, world.batch((b"k", b"00000" + VALUE)), "u")
+    cold = world.broker.partitions[TopicPartition("u", 0)].log.active_segment.file
+    real = Slice.send_now
+    monkeypatch.setattr(Slice, "send_now", lambda found: None if found.file is cold else real(found))
+    response = await client.ask(fetch_request([("t", 0, 0), ("u", 0, 0)]), 12)
+    found = {topic.topic: values_of(topic.partitions[0]) for topic in response.responses}
+    assert found == {"t": list(range(BATCHES)), "u": [0]}
+    assert sent.bytes == 0
+    assert sent.bytes_read > len(VALUE) * BATCHES
+
+
 async def test_a_segment_that_is_gone_is_the_error_of_its_partition(
     world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(found: Slice) -> Region:
-        raise OSError(5, "Input/output error", str(Path("gone")))
+        raise OSError(5, "Input/output error", "gone")
 
     client = await world.connect()
     await filled(world, client)
-    monkeypatch.setattr(Slice, "region_now", fail)
+    monkeypatch.setattr(Slice, "send_now", fail)
     response = await client.ask(fetch_request([("t", 0, 0)]), 12)
     assert response.responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
