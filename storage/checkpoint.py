@@ -2,7 +2,7 @@
 writes them.
 
 All are replaced in one step (temporary file, fsync, rename, fsync of the directory). A damaged checkpoint
-is an empty one: everything in it can be found out again.
+is an empty one: everything in it can be found out again. That of log starts has a copy with a checksum.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import crc32c
+
 from storage import layout
-from storage.file import SYSTEM_DISK, Disk, read_whole, replace_whole, write_whole
+from storage.file import SYSTEM_DISK, Disk, read_whole, replace_whole, room_or_none, write_whole
 from storage.layout import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -29,40 +31,122 @@ class OffsetCheckpoint:
     Owned by: whoever writes it, one thread at a time.
     """
 
+    def __init__(
+        self, path: Path, disk: Disk = SYSTEM_DISK, witness: CheckpointWitness | None = None
+    ) -> None:
+        self.path = path
+        self._disk = disk
+        self._witness = witness
+
+    def read(self) -> dict[TopicPartition, int]:
+        """What the file says, or had to say; empty when it is missing, or damaged and nobody knows better.
+        A damaged one is replaced, and so is a witness that is not of it.
+        """
+        data = _read_or_none(self._disk, self.path)
+        if data is None:
+            return {}
+        kept = self._witness.read() if self._witness else data
+        right = data if kept is None else judged(data, kept)
+        is_in_order = data == right == kept
+        if right != data:
+            logger.warning("%s is damaged: put right from the copy beside it", self.path)
+        try:
+            found = parse_offsets(right)
+        except ValueError as problem:
+            logger.warning("%s is damaged (%s): taken as empty", self.path, problem)
+            found, is_in_order = {}, False
+        if not is_in_order:
+            with room_or_none():
+                self.write(found)
+        return found
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        data = encode_offsets(offsets)
+        if self._witness:
+            self._witness.write(data)
+        replace_whole(self._disk, self.path, data)
+
+
+class CheckpointWitness:
+    """A second copy of a checkpoint, with a checksum: Kafka's file has none, so that a digit which a flipped
+    bit made another digit would be believed, and records hidden. Kafka neither reads nor writes it.
+
+    It is written first. So after a crash between the two the checkpoint is one write behind, which is no
+    damage, or differs by a bit and is put right to what it was to become.
+    """
+
     def __init__(self, path: Path, disk: Disk = SYSTEM_DISK) -> None:
         self.path = path
         self._disk = disk
 
-    def read(self) -> dict[TopicPartition, int]:
-        """What the file says; empty when it is missing or damaged, and a damaged one is replaced by that."""
-        lines = _read_lines(self._disk, self.path)
-        if not lines:
-            return {}  # made by Kafka, never written
-        try:
-            rows = _checked_rows(lines)
-            found = {}
-            for row in rows:
-                topic, partition, offset = row.split(" ")
-                found[TopicPartition(topic, int(partition))] = int(offset)
-            return found
-        except ValueError as problem:
-            logger.warning("%s is damaged (%s): taken as empty", self.path, problem)
-            self.write({})
-            return {}
+    def read(self) -> bytes | None:
+        """The copy; None when there is none that is whole."""
+        data = _read_or_none(self._disk, self.path)
+        if data is None:
+            return None
+        copy = witnessed(data)
+        if copy is None:
+            logger.warning("%s is damaged and not used", self.path)
+        return copy
 
-    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        rows = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
-        replace_whole(self._disk, self.path, _with_head(rows))
+    def write(self, copy: bytes) -> None:
+        replace_whole(self._disk, self.path, b"%s\n%s" % (_witness_head(copy), copy))
 
 
-def _read_lines(disk: Disk, path: Path) -> list[str]:
+def witnessed(data: bytes) -> bytes | None:
+    """The copy of a checkpoint in the bytes of a witness; None when its checksum is wrong."""
+    head, _, copy = data.partition(b"\n")
+    return copy if head == _witness_head(copy) else None
+
+
+def _witness_head(copy: bytes) -> bytes:
+    return b"crc32c %08x" % crc32c.crc32c(copy)
+
+
+def judged(data: bytes, kept: bytes) -> bytes:
+    """What a checkpoint with these bytes has to hold: its copy, if they are that but for one bit, or are
+    damaged; else themselves, because Kafka may have written them since.
+    """
+    if _is_one_bit_off(data, kept):
+        return kept
     try:
-        return read_whole(disk, path).decode("utf-8", "replace").splitlines()
+        parse_offsets(data)
+        return data
+    except ValueError:
+        return kept
+
+
+def _is_one_bit_off(found: bytes, right: bytes) -> bool:
+    if len(found) != len(right):
+        return False
+    return (int.from_bytes(found, "big") ^ int.from_bytes(right, "big")).bit_count() == 1
+
+
+def _read_or_none(disk: Disk, path: Path) -> bytes | None:
+    try:
+        return read_whole(disk, path)
     except FileNotFoundError:
-        return [str(VERSION), "0"]
+        return None
 
 
-def _checked_rows(lines: Sequence[str]) -> Sequence[str]:
+def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
+    """The offsets of a checkpoint; ValueError when it is damaged. Kafka makes the file empty when it starts,
+    and writes it when there is something to write.
+    """
+    found = {}
+    for row in _checked_rows(data) if data else ():
+        topic, partition, offset = row.split(" ")
+        found[TopicPartition(topic, int(partition))] = int(offset)
+    return found
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    rows = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    return _with_head(rows)
+
+
+def _checked_rows(data: bytes) -> Sequence[str]:
+    lines = data.decode("utf-8", "replace").splitlines()
     if len(lines) < 2:
         raise ValueError("no version and count")
     if int(lines[0]) != VERSION:
@@ -83,7 +167,7 @@ def read_leader_epochs(disk: Disk, directory: Path) -> list[tuple[int, int]] | N
         return None
     try:
         entries = []
-        for row in _checked_rows(_read_lines(disk, path)):
+        for row in _checked_rows(read_whole(disk, path)):
             epoch, start_offset = row.split(" ")
             entries.append((int(epoch), int(start_offset)))
         return entries

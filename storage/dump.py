@@ -21,6 +21,7 @@ from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch
 from storage import layout, sidecar
 from storage.batch_table import LENGTH_PREFIX_BYTES
+from storage.checkpoint import witnessed
 from storage.index import OFFSET_ENTRY, TIME_ENTRY
 from storage.producer_state import decode_snapshot
 from storage.sidecar import DamagedStatistics
@@ -39,6 +40,7 @@ CHECKPOINTS = frozenset(
         layout.REPLICATION_CHECKPOINT,
     }
 )
+OFFSET_FIELDS = ("topic", "partition", "offset")
 
 
 class UnknownFile(Exception):
@@ -55,9 +57,8 @@ def dump(path: Path, *, with_records: bool = False, with_values: bool = False) -
         layout.PARTITION_METADATA: lambda data: _pairs(data, ": ", ("version", "topic_id")),
         layout.META_PROPERTIES: lambda data: _pairs(data, "=", ("version", "cluster.id", "node.id")),
         layout.CLEAN_SHUTDOWN: _clean_shutdown,
-        **dict.fromkeys(
-            CHECKPOINTS, lambda data: _checkpoint(data, "offset", ("topic", "partition", "offset"))
-        ),
+        layout.LOG_START_WITNESS: _witness,
+        **dict.fromkeys(CHECKPOINTS, lambda data: _checkpoint(data, "offset", OFFSET_FIELDS)),
     }
     if file is not None:
         base = file.base_offset
@@ -322,6 +323,13 @@ def _checkpoint(data: bytes, kind: str, names: tuple[str, ...]) -> Iterator[Row]
         yield {"kind": kind, **dict(zip(names, values, strict=True))}
     if lines[1] != str(len(lines) - 2):
         yield _problem(f"{len(lines) - 2} lines instead of {lines[1]}")
+
+
+def _witness(data: bytes) -> Iterator[Row]:
+    copy = witnessed(data)
+    if copy is None:
+        yield _problem("a wrong checksum")
+    yield from _checkpoint(copy or data.partition(b"\n")[2], "offset", OFFSET_FIELDS)
 
 
 def _pairs(data: bytes, separator: str, required: tuple[str, ...]) -> Iterator[Row]:

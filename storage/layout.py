@@ -31,6 +31,7 @@ META_PROPERTIES = "meta.properties"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+LOG_START_WITNESS = "log-start-offset-witness"
 REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
@@ -41,6 +42,7 @@ DATA_DIRECTORY_FILES = frozenset(
         CLEANER_CHECKPOINT,
         RECOVERY_POINT_CHECKPOINT,
         LOG_START_CHECKPOINT,
+        LOG_START_WITNESS,
         REPLICATION_CHECKPOINT,
         CLEAN_SHUTDOWN,
         LOCK,

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import KafkaError
 from storage import layout, recovery
 from storage.checkpoint import (
+    CheckpointWitness,
     OffsetCheckpoint,
     encode_uuid,
     read_properties,
@@ -69,7 +70,8 @@ class DataDirectory:
             raise DataDirectoryError(f"{path} cannot be used as a data directory: {error}") from error
         self.cleaner_checkpoint = OffsetCheckpoint(path / layout.CLEANER_CHECKPOINT, disk)
         self.recovery_checkpoint = OffsetCheckpoint(path / layout.RECOVERY_POINT_CHECKPOINT, disk)
-        self.log_start_checkpoint = OffsetCheckpoint(path / layout.LOG_START_CHECKPOINT, disk)
+        witness = CheckpointWitness(path / layout.LOG_START_WITNESS, disk)
+        self.log_start_checkpoint = OffsetCheckpoint(path / layout.LOG_START_CHECKPOINT, disk, witness)
         self.recovery_points = self.recovery_checkpoint.read()
         self.log_starts = self.log_start_checkpoint.read()
         marker = path / layout.CLEAN_SHUTDOWN

@@ -21,6 +21,7 @@ from protocol.errors import KafkaError
 from protocol.records import OFFSET_DELTA, locate, payload
 from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
+from storage.checkpoint import CheckpointWitness, judged
 from storage.file import SYSTEM_DISK, DataFile, read_whole
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
 from storage.producer_state import decode_snapshot
@@ -71,7 +72,22 @@ def verify_data_directory(directory: Path, account: Account = _nobody) -> list[s
         violations += found
     for name in (layout.RECOVERY_POINT_CHECKPOINT, layout.LOG_START_CHECKPOINT, layout.CLEANER_CHECKPOINT):
         violations += (f"{name}: {problem}" for problem in _checkpoint_problems(directory / name, ends))
+    violations += _witness_problems(directory)
     return violations
+
+
+def _witness_problems(directory: Path) -> Iterator[str]:
+    witness = CheckpointWitness(directory / layout.LOG_START_WITNESS)
+    if not witness.path.exists():
+        return
+    copy = witness.read()
+    if copy is None:
+        yield f"{witness.path.name}: is damaged"
+        return
+    checkpoint = directory / layout.LOG_START_CHECKPOINT
+    found = checkpoint.read_bytes() if checkpoint.exists() else copy
+    if judged(found, copy) != found:
+        yield f"{checkpoint.name}: is not what {witness.path.name} says"
 
 
 def _checkpoint_problems(path: Path, ends: dict[layout.TopicPartition, int]) -> Iterator[str]:

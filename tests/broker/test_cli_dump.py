@@ -20,7 +20,7 @@ from broker.cli import app
 from protocol.compression import Codec
 from protocol.records import encode_batch
 from storage import layout, statistics
-from storage.checkpoint import OffsetCheckpoint, encode_uuid, write_properties
+from storage.checkpoint import CheckpointWitness, OffsetCheckpoint, encode_uuid, write_properties
 from storage.file import SYSTEM_DISK
 from storage.layout import TopicPartition
 from tests.storage.builders import NOW_MS, LogBuilder
@@ -123,6 +123,18 @@ def test_indexes_checkpoints_and_the_rest(files: Path) -> None:
     }
     assert [row["name"] for row in rows_of(files / layout.PARTITION_METADATA)] == ["version", "topic_id"]
     assert rows_of(files / layout.CLEAN_SHUTDOWN)[0]["value"] == 0
+
+
+def test_the_witness_of_a_checkpoint(files: Path) -> None:
+    path = files / layout.LOG_START_WITNESS
+    CheckpointWitness(path).write((files / layout.LOG_START_CHECKPOINT).read_bytes())
+    row = {"kind": "offset", "topic": "orders", "partition": 2, "offset": 8}
+    assert rows_of(path) == [row]
+    path.write_bytes(path.read_bytes().replace(b" 8", b" 9"))
+    status, output = invoke(path, "--json")
+    assert status == 1
+    assert [json.loads(line) for line in output.splitlines()][-1] == row | {"offset": 9}
+    assert "a wrong checksum" in output
 
 
 def test_what_kafka_preallocates_is_no_damage(tmp_path: Path) -> None:

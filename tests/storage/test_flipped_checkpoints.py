@@ -3,7 +3,8 @@ serves no wrong one.
 
 Method: a data directory with a trimmed and a whole log is closed or left as by a crash; bits of its
 checkpoints are flipped in turn, and every log is opened and read. These files are Kafka's and have no
-checksum: a digit that became another digit is believed, within what the log holds. So a log start that a
+checksum: a digit that became another digit is believed, within what the log holds. The log starts have a
+witness, by which every bit is turned back. Where it is missing (a directory from Kafka), a log start that a
 flip moved up within the log hides what is before it, as in Kafka; nothing of that is removed by a start, and
 with the right file it is there again. One beyond the log's end is not believed after a clean stop (Kafka
 drops the whole log).
@@ -19,6 +20,7 @@ import pytest
 from storage import layout
 from storage.checkpoint import OffsetCheckpoint
 from storage.manager import LogManager
+from storage.verify import verify_data_directory
 from tests.storage.test_flipped_bits import Records, consume, flip
 from tests.storage.test_manager import ORDERS, Managers
 
@@ -54,8 +56,8 @@ class Directory:
         flip(self.path / name, bit)
         return self.managers.start()
 
-    def bits(self, name: str) -> range:
-        return range(0, 8 * (self.attic / name).stat().st_size, EVERY)
+    def bits(self, name: str, every: int = EVERY) -> range:
+        return range(0, 8 * (self.attic / name).stat().st_size, every)
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "crash"])
@@ -73,9 +75,32 @@ def test_everything_is_there(tmp_path: Path, name: str, is_clean: bool) -> None:
     directory.managers.made[-1].abandon()
 
 
-def test_a_log_start_hides_at_most_what_is_before_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "crash"])
+@pytest.mark.parametrize("name", [layout.LOG_START_CHECKPOINT, layout.LOG_START_WITNESS])
+def test_a_log_start_is_what_it_was(tmp_path: Path, name: str, is_clean: bool) -> None:
+    directory = Directory(tmp_path, is_clean=is_clean)
+    for bit in directory.bits(name, every=1):
+        manager = directory.start_with(name, bit)
+        assert [manager.logs[one].log_start_offset for one in ORDERS[:2]] == [TRIMMED, 0], f"bit {bit}"
+        for one, whole in directory.wholes.items():
+            assert consume(manager.logs[one]) == (whole, []), f"bit {bit}"  # type: ignore[index]
+        manager.close()
+        assert verify_data_directory(directory.path) == [], f"bit {bit}"
+
+
+def test_a_log_start_that_kafka_has_written_since_is_believed(tmp_path: Path) -> None:
+    directory = Directory(tmp_path, is_clean=True)
+    path = directory.attic / layout.LOG_START_CHECKPOINT
+    path.write_bytes(path.read_bytes().replace(b" 5\n", b" 8\n"))
+    log = directory.start_with(layout.CLEANER_CHECKPOINT, 0).logs[ORDERS[0]]
+    assert log.log_start_offset == 8
+    directory.managers.made[-1].abandon()
+
+
+def test_a_log_start_without_its_witness_hides_at_most_what_is_before_it(tmp_path: Path) -> None:
     name = layout.LOG_START_CHECKPOINT
     directory = Directory(tmp_path, is_clean=True)
+    (directory.attic / layout.LOG_START_WITNESS).unlink()
     for bit in directory.bits(name):
         manager = directory.start_with(name, bit)
         for one, whole in directory.wholes.items():

@@ -7,8 +7,10 @@ read as Kafka would read them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
+import itertools
 import logging
 import subprocess
 import sys
@@ -24,13 +26,20 @@ from config.broker import BrokerConfig
 from config.topic import TopicConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage import layout, recovery
-from storage.checkpoint import OffsetCheckpoint, decode_uuid, read_properties
+from storage.checkpoint import (
+    CheckpointWitness,
+    OffsetCheckpoint,
+    decode_uuid,
+    parse_offsets,
+    read_properties,
+)
 from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import DataDirectoryError, LogManager
 from storage.verify import verify_data_directory
 from tests.storage.builders import NOW_MS, batch, topic_config
+from tests.storage.faults import Crash, FaultyDisk
 
 SIZE = len(batch())
 ORDERS = [TopicPartition("orders", number) for number in range(3)]
@@ -344,6 +353,40 @@ def test_checkpoint_files_are_kafkas(tmp_path: Path) -> None:
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n2\na 0 3\norders 1 7\n"
     assert checkpoint.read() == {ORDERS[1]: 7, TopicPartition("a", 0): 3}
     assert [path.name for path in tmp_path.iterdir()] == ["cleaner-offset-checkpoint"]
+
+
+def test_a_crash_between_a_checkpoint_and_its_witness_leaves_one_of_the_two_states(tmp_path: Path) -> None:
+    witness = tmp_path / layout.LOG_START_WITNESS
+    for before, after in ((5, 7), (5, 1234)):  # "7" is "5" but for a bit
+        for step in itertools.count():
+            disk = FaultyDisk()
+            checkpoint = OffsetCheckpoint(tmp_path / "starts", disk, CheckpointWitness(witness, disk))
+            checkpoint.write({ORDERS[0]: before})
+            disk.crash_at = len(disk.calls) + step
+            with contextlib.suppress(Crash):
+                checkpoint.write({ORDERS[0]: after})
+            again = OffsetCheckpoint(tmp_path / "starts", witness=CheckpointWitness(witness))
+            found = again.read()
+            assert found in ({ORDERS[0]: before}, {ORDERS[0]: after}), f"step {step}"
+            assert found == again.read() == parse_offsets((tmp_path / "starts").read_bytes())
+            assert CheckpointWitness(witness).read() == (tmp_path / "starts").read_bytes()
+            if not disk.is_dead:  # every step was tried
+                break
+        assert step >= 8, "two files are written"
+        assert found == {ORDERS[0]: after}
+
+
+def test_a_damaged_checkpoint_can_be_read_on_a_full_disk(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    witness = CheckpointWitness(tmp_path / layout.LOG_START_WITNESS, disk)
+    checkpoint = OffsetCheckpoint(tmp_path / "starts", disk, witness)
+    checkpoint.write({ORDERS[0]: 5})
+    checkpoint.path.write_bytes(b"0\n1\norders 0 4\n")
+    disk.room_bytes = 0
+    assert checkpoint.read() == {ORDERS[0]: 5}
+    disk.room_bytes = None
+    assert checkpoint.read() == {ORDERS[0]: 5}
+    assert checkpoint.path.read_bytes() == witness.read()
 
 
 def test_checkpoints_may_be_written_while_logs_come_and_go(managers: Managers) -> None:

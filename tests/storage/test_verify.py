@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from storage import layout
-from storage.checkpoint import OffsetCheckpoint
+from storage.checkpoint import CheckpointWitness, OffsetCheckpoint
 from storage.verify import size_to_verify, verify_data_directory, verify_log
 from tests.storage.builders import LogBuilder, batch
 from tests.storage.conftest import MakeLog
@@ -87,6 +87,23 @@ def test_checkpoints_of_a_data_directory(log: LogBuilder) -> None:
         assert verify_data_directory(root)
     path.write_text("0\n1\norders 2 3\n")
     assert verify_data_directory(root) == []
+
+
+def test_a_log_start_and_its_witness(log: LogBuilder) -> None:
+    log.fill(20)
+    log.log.flush()
+    root = log.directory.parent
+    witness = CheckpointWitness(root / layout.LOG_START_WITNESS)
+    checkpoint = OffsetCheckpoint(root / layout.LOG_START_CHECKPOINT, witness=witness)
+    checkpoint.write({layout.TopicPartition("orders", 2): 5})
+    assert verify_data_directory(root) == []
+    checkpoint.path.write_text("0\n1\norders 2 4\n")
+    assert verify_data_directory(root) == [f"{checkpoint.path.name}: is not what {witness.path.name} says"]
+    checkpoint.path.write_text("0\n1\norders 2 12\n")
+    assert verify_data_directory(root) == [], "Kafka wrote it since"
+    witness.path.write_text(witness.path.read_text().replace("5", "4"))
+    assert verify_data_directory(root) == [f"{witness.path.name}: is damaged"]
+    witness.path.unlink()
 
 
 def test_a_log_in_use_is_right(make_log: MakeLog) -> None:
