@@ -483,13 +483,14 @@ READ_FACTOR = 8
 
 
 def read_bytes(config: BrokerConfig) -> int:
-    """How much a thread reads at once: its share of log.cleaner.io.buffer.size, times eight.
+    """How much a thread reads at once: half of log.cleaner.io.buffer.size (the other half is to write from),
+    times eight, whatever the number of threads.
 
     Kafka's default, half a MiB for all, is made for a loop over records. Kernels want a few MiB, so that
-    what Python does for each chunk is not felt; what a thread needs beside the map stays below 64 MiB. A
-    share of nothing means that nothing may be cleaned (T28).
+    what Python does for each chunk is not felt, and two threads seldom meet in it; what a thread needs beside
+    the map stays below 64 MiB. A share of nothing means that nothing may be cleaned (T28).
     """
-    share = config.log_cleaner_io_buffer_size // max(1, config.log_cleaner_threads) // 2
-    if share < 1:
+    half = config.log_cleaner_io_buffer_size // 2
+    if half < max(1, config.log_cleaner_threads):
         raise ValueError("log.cleaner.io.buffer.size leaves no byte for each log.cleaner.threads")
-    return min(LARGEST_READ_BYTES, share * READ_FACTOR)
+    return min(LARGEST_READ_BYTES, half * READ_FACTOR)
