@@ -8,6 +8,7 @@ cleaner, flush, mark a clean shutdown. Mirrors Kafka's `BrokerServer`.
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import logging
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from broker.warm_up import load_kernels
 from cleaner.manager import CleanerManager
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
-from storage.layout import TopicPartition, parse_partition_directory
+from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+WATCHED_AFTER_SECONDS = 0.25
 
 
 class Broker:
@@ -139,17 +142,10 @@ class Broker:
     async def start(self) -> None:
         """Return when clients are served."""
         config = self.config
-        if self._must_recover():
-            load_kernels()
-            await self._start_http()  # it may take long: let it be watched
+        if not self.logs.was_clean:
+            gc.enable()  # a recovery may take long
         self.topics.load()
-        await self.run_blocking(
-            self.logs.open_all,
-            self.topics.config_of,
-            config.num_recovery_threads_per_data_dir,
-            self.topics.id_of,
-        )
-        self._has_opened_logs = True
+        await self._open_logs()
         self.topics.reconcile()
         self.cleanings.recall()
         self.producer_ids = ProducerIds(self.partitions[METADATA_PARTITION], self.clock)
@@ -165,17 +161,26 @@ class Broker:
         self.background.start()
         await self._listen()
         await loading
+        await self.run_blocking(load_kernels)  # a first answer need not wait for them
         if not hasattr(self, "http"):
-            await self.run_blocking(load_kernels)  # a first answer need not wait for them, a produce does
             await self._start_http()
         self.is_ready = True
 
-    def _must_recover(self) -> bool:
-        return not self.logs.was_clean and any(
-            parse_partition_directory(path.name)
-            for directory in self.logs.directories
-            for path in directory.path.iterdir()
+    async def _open_logs(self) -> None:
+        """Open them all; if that takes long, let it be watched."""
+        opening = self.run_blocking(
+            self.logs.open_all,
+            self.topics.config_of,
+            self.config.num_recovery_threads_per_data_dir,
+            self.topics.id_of,
         )
+        try:
+            done, _ = await asyncio.wait({opening}, timeout=WATCHED_AFTER_SECONDS)
+            if not done:
+                await self._start_http()
+        finally:
+            await opening
+            self._has_opened_logs = True
 
     async def _listen(self) -> None:
         for endpoint in self.config.endpoints:

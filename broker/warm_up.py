@@ -20,8 +20,10 @@ _CODE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ \S+ +\S*libllvm\S*")
 def load_kernels() -> None:
     """The kernels of produce, fetch and recovery; behind them the collector works again (`serve`)."""
     from protocol import records
+    from protocol.kernel import load_numba
     from storage import batch_table
 
+    load_numba()
     records.compile_kernels()
     batch_table.compile_kernels()
     gc.enable()

@@ -1,8 +1,9 @@
-"""How a kernel is declared: a plain Python function over numpy views that numba compiles on first use.
+"""How a kernel is declared: a plain Python function over numpy views that numba compiles when it is needed.
 
 Kernels release the GIL, check every index, and are cached beside their source (where that is not writable, in
-the user's cache directory), so that a user needs no compiler and a start-up compiles nothing.
-`NUMBA_DISABLE_JIT=1` runs them as Python, for the debugger and for fuzzing.
+the user's cache directory), so that a user needs no compiler and a start-up compiles nothing. numba itself
+takes longer to load than a start has use for it: until somebody loads it, small pieces of work are done in
+Python, within a budget. `NUMBA_DISABLE_JIT=1` does everything so, for the debugger and for fuzzing.
 
 numba takes a compiled kernel for fresh as long as the kernel's own file is the same, but what the kernel
 calls in other files, and the constants it takes from there, are compiled into it. The stamp that is kept with
@@ -13,55 +14,114 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
+from time import perf_counter_ns
 from types import CodeType, ModuleType
-from typing import Any, TypeVar
-
-import numba
+from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 CONSTANTS = (bool, int, float, str, bytes, tuple, type(None))
-
-_stamps: dict[int, str] = {}  # of every kernel so far, by its id; kernels live as long as the process
+SMALL_BYTES = 16 * 1024
+"""of all arrays of a call: Python takes 20 ms for a checksum of so many, loading numba and a kernel 200"""
+BUDGET_NS = 50_000_000
+"""for all calls that Python does before numba is loaded"""
 
 
 def kernel(function: F) -> F:
     """Compile `function` without the GIL, with bounds checks, cached on disk where some place is writable."""
-    return _compile(function, is_checked=True)
+    return _declared(function, is_checked=True)
 
 
 def unchecked_kernel(function: F) -> F:
     """As `kernel` without bounds checks: for few lines whose indices have been seen to be good."""
-    return _compile(function, is_checked=False)
+    return _declared(function, is_checked=False)
 
 
-def _compile(function: F, *, is_checked: bool) -> F:
-    compiled: F
-    try:
-        compiled = numba.njit(nogil=True, cache=True, boundscheck=is_checked)(function)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-        # Neither the source's directory nor the user's is writable: slower to start, but it starts.
-        compiled = numba.njit(nogil=True, boundscheck=is_checked)(function)
-    stamp = _stamp(function)
-    _stamps[id(compiled)] = stamp
-    file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if hasattr(file, "_source_stamp"):
-        file._source_stamp = (file._source_stamp, stamp)
-    return compiled
+def _declared(function: F, *, is_checked: bool) -> F:
+    is_disabled = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
+    return function if is_disabled else cast(F, Kernel(function, is_checked=is_checked))
+
+
+class Kernel:
+    """A function that numba compiles at its first call, or when another kernel that calls it is compiled."""
+
+    python_ns_left = BUDGET_NS
+    """of all kernels; none once numba is loaded"""
+
+    def __init__(self, function: Callable[..., Any], *, is_checked: bool) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._is_checked = is_checked
+        self._compiled: Any = None
+        self._run: Callable[..., Any] = self._run_first
+
+    # A function in its place, which packs and unpacks the arguments, costs 130 ns a call instead of 40.
+    __call__ = property(attrgetter("_run"))
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Asked by numba when it compiles a kernel that calls this one."""
+        return load_numba().core.types.Dispatcher(self.compiled())
+
+    def compiled(self) -> Any:
+        """numba's dispatcher. Two threads may each make one; they find the same code."""
+        if self._compiled is None:
+            self._compiled = self._run = self._compile()
+        return self._compiled
+
+    def _compile(self) -> Any:
+        numba = load_numba()
+        options = {"nogil": True, "boundscheck": self._is_checked}
+        try:
+            made = numba.njit(cache=True, **options)(self._function)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            # Neither the source's directory nor the user's is writable: slower to start, but it starts.
+            made = numba.njit(**options)(self._function)
+        file: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
+        if hasattr(file, "_source_stamp"):
+            file._source_stamp = (file._source_stamp, self.stamp())
+        return made
+
+    def _run_first(self, *arguments: Any) -> Any:
+        if Kernel.python_ns_left <= 0 or _bytes_of(arguments) > SMALL_BYTES:
+            return self.compiled()(*arguments)
+        began = perf_counter_ns()
+        try:
+            return self._function(*arguments)
+        finally:
+            Kernel.python_ns_left -= perf_counter_ns() - began
+
+    @functools.cache  # noqa: B019  # kernels live as long as the process
+    def stamp(self) -> str:
+        """A hash of the kernel's file, of the constants it names, and of all kernels it calls."""
+        return _stamp(self._function)
+
+
+def load_numba() -> Any:
+    """The module; from now on no kernel is run in Python."""
+    import numba
+
+    Kernel.python_ns_left = 0
+    return numba
+
+
+def _bytes_of(arguments: Iterable[Any]) -> int:
+    return sum(getattr(argument, "nbytes", 0) for argument in arguments)
 
 
 def _stamp(function: Callable[..., Any]) -> str:
-    """A hash of the kernel's file, of the constants it names, and of all kernels it calls."""
     code: CodeType = function.__code__
     parts = [_hash_of(code.co_filename)]
     for name in sorted(set(_names(code))):
         value = function.__globals__.get(name)
-        if id(value) in _stamps:
-            parts.append(f"{name}={_stamps[id(value)]}")
+        if isinstance(value, Kernel):
+            parts.append(f"{name}={value.stamp()}")
         elif isinstance(value, ModuleType):
             parts.append(f"{name}={_hash_of(value.__file__ or '')}")
         elif isinstance(value, CONSTANTS):

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy
 
 from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_POSITION
-from protocol.kernel import kernel, unchecked_kernel
+from protocol.kernel import kernel, load_numba, unchecked_kernel
 from protocol.record_kernels import (
     BAD_HEADERS,
     BAD_RECORD_COUNT,
@@ -71,6 +70,7 @@ CURSOR_LEFT = 2  # records of the batch not yet located, -1: not begun
 SKIMMED_BYTES = 16  # more than the head of a record that `skim_record` reads in one go
 NOT_SKIMMED = -1
 
+numba = load_numba()  # for what follows, which is no Python
 if numba.config.DISABLE_JIT:
 
     def copy_block(output: Bytes, position: int, source: Bytes, start: int, size: int) -> None:

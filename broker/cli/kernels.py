@@ -15,10 +15,12 @@ def kernels() -> None:
     """Compile the kernels into their cache; run once after an installation."""
     from cleaner import warm_up as cleaner_kernels
     from protocol import records as record_kernels
+    from protocol.kernel import load_numba
     from storage import batch_table as storage_kernels
     from storage import integrity, statistics_kernels
 
     started = time.monotonic()
+    load_numba()
     for room in (record_kernels, storage_kernels, integrity, statistics_kernels, cleaner_kernels):
         room.compile_kernels()
     print(f"the kernels are compiled; that took {time.monotonic() - started:.1f} s")

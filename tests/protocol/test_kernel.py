@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = """
 import numba.core.caching as caching
@@ -37,18 +39,17 @@ import numba.core.caching as caching
 caching.CacheImpl._locator_classes = []
 from numba.core.dispatcher import Dispatcher
 import cleaner.warm_up, protocol.records, storage.batch_table, storage.integrity, storage.statistics_kernels
-from protocol import kernel
+from protocol.kernel import Kernel
 
 rooms = ("cleaner", "protocol", "storage")
 modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in rooms]
-kernels = {
-    f"{one.__module__}.{one.__name__}": id(one) in kernel._stamps
-    for module in modules
-    for one in vars(module).values()
-    if isinstance(one, Dispatcher)
-}
+values = [one for module in modules for one in vars(module).values()]
+kernels = {f"{one.__module__}.{one.__name__}": one for one in values if isinstance(one, Kernel)}
+for one in kernels.values():
+    one.compiled()
+    assert len(one.stamp()) == 64
 assert "cleaner.offset_map.find_slot" in kernels
-print(sorted(name for name, is_stamped in kernels.items() if not is_stamped))
+print([one for one in values if isinstance(one, Dispatcher)])
 """
 
 
@@ -57,6 +58,38 @@ def test_all_kernels_of_the_broker_load_without_a_cache_and_know_what_they_are_m
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", ALL_ROOMS], capture_output=True, text=True, env=environment)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+LAZY = """
+import sys
+import numpy
+from protocol import kernel
+from protocol.kernel import SMALL_BYTES, Kernel
+from storage.batch_table import read_int32
+
+def read(size):
+    return read_int32(numpy.full(size, 1, numpy.uint8), 0), "numba" in sys.modules
+
+for _ in range(100):
+    assert read(SMALL_BYTES) == (0x01010101, False)
+assert Kernel.python_ns_left < kernel.BUDGET_NS
+{how}
+assert read({size}) == (0x01010101, True)
+assert read(SMALL_BYTES) == (0x01010101, True)
+assert Kernel.python_ns_left == 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "size"),
+    [("", "SMALL_BYTES + 1"), ("Kernel.python_ns_left = 1; read(4)", "4"), ("kernel.load_numba()", "4")],
+    ids=["more than a little", "the budget used up", "loaded"],
+)
+def test_a_little_work_does_not_load_numba(how: str, size: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    script = LAZY.format(how=how, size=size)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 INNER = """
@@ -69,14 +102,16 @@ def times(number):
 """
 OUTER = """
 from inner import FACTOR, times
-from protocol.kernel import kernel
+from protocol.kernel import kernel, load_numba
+
+load_numba()
 
 @kernel
 def outer(number):
     return times(number) + 1000 * FACTOR
 
 if __name__ != "__main__":
-    print(outer(7), sum(outer.stats.cache_hits.values()))
+    print(outer(7), sum(outer.compiled().stats.cache_hits.values()))
 """
 
 
