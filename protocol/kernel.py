@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from time import perf_counter_ns
@@ -32,7 +32,12 @@ BUDGET_NS = 50_000_000
 
 
 def kernel(function: F) -> F:
-    """Compile `function` without the GIL, with bounds checks, cached on disk where some place is writable."""
+    """Compile `function` without the GIL, with bounds checks, cached on disk where some place is writable.
+
+    It may not make arrays. References to those that it is given are not counted, for its caller holds them:
+    numba would count at every call between kernels and for every tuple of arrays, by atomic steps that were
+    most of the time of some kernels.
+    """
     return _declared(function, is_checked=True)
 
 
@@ -41,9 +46,15 @@ def unchecked_kernel(function: F) -> F:
     return _declared(function, is_checked=False)
 
 
-def _declared(function: F, *, is_checked: bool) -> F:
-    is_disabled = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
-    return function if is_disabled else cast(F, Kernel(function, is_checked=is_checked))
+def allocating_kernel(function: F) -> F:
+    """As `kernel`, for one that makes arrays."""
+    return _declared(function, is_checked=True, is_allocating=True)
+
+
+def _declared(function: F, *, is_checked: bool, is_allocating: bool = False) -> F:
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
+        return function
+    return cast(F, Kernel(function, {"nogil": True, "boundscheck": is_checked, "_nrt": is_allocating}))
 
 
 class Kernel:
@@ -52,10 +63,10 @@ class Kernel:
     python_ns_left = BUDGET_NS
     """of all kernels; none once numba is loaded"""
 
-    def __init__(self, function: Callable[..., Any], *, is_checked: bool) -> None:
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, bool]) -> None:
         functools.update_wrapper(self, function)
         self._function = function
-        self._is_checked = is_checked
+        self._options = options
         self._compiled: Any = None
         self._run: Callable[..., Any] = self._run_first
 
@@ -75,14 +86,13 @@ class Kernel:
 
     def _compile(self) -> Any:
         numba = load_numba()
-        options = {"nogil": True, "boundscheck": self._is_checked}
         try:
-            made = numba.njit(cache=True, **options)(self._function)
+            made = numba.njit(cache=True, **self._options)(self._function)
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
             # Neither the source's directory nor the user's is writable: slower to start, but it starts.
-            made = numba.njit(**options)(self._function)
+            made = numba.njit(**self._options)(self._function)
         file: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
         if hasattr(file, "_source_stamp"):
             file._source_stamp = (file._source_stamp, self.stamp())

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from protocol.kernel import kernel, unchecked_kernel
+from protocol.kernel import allocating_kernel, kernel, unchecked_kernel
 
 Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
 Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
@@ -228,7 +228,7 @@ def skim_record(payload: Bytes, position: int, index: int) -> tuple[int, int, bo
     return end, timestamp_delta, has_key
 
 
-@kernel
+@allocating_kernel
 def validate_records(payload: Bytes, record_count: int, require_keys: bool) -> tuple[int, int, int]:
     """Whether a client's records are what their batch header says: (fault, record index, max timestamp
     delta).
@@ -268,7 +268,7 @@ def validate_records(payload: Bytes, record_count: int, require_keys: bool) -> t
     return OK, -1, max_timestamp_delta
 
 
-@kernel
+@allocating_kernel
 def keyless_records(payload: Bytes, record_count: int) -> Longs:
     """The indices of all records without a key, in a section that `validate_records` found whole."""
     found = numpy.empty(min(record_count, payload.size // MIN_RECORD_BYTES), numpy.int64)
@@ -285,7 +285,7 @@ def keyless_records(payload: Bytes, record_count: int) -> Longs:
     return found[:count]
 
 
-@kernel
+@allocating_kernel
 def locate_records(payload: Bytes, record_count: int) -> Longs:
     """Where everything is: an int64 table of LOCATED_ROWS rows (OFFSET_DELTA ... RECORD_BYTES) by
     record_count.
@@ -340,7 +340,7 @@ def write_varint(output: Bytes, position: int, number: int) -> int:
     return position + 1
 
 
-@kernel
+@allocating_kernel
 def copy_bytes(source: Bytes, start: int, end: int, output: Bytes, position: int) -> int:
     """Copy source[start:end] to output[position:]; the position behind it."""
     output[position : position + end - start] = source[start:end]
@@ -374,7 +374,7 @@ def body_bytes(
     return size + (length if length > 0 else 1)
 
 
-@kernel
+@allocating_kernel
 def record_sizes_columns(
     key_offsets: Longs,
     key_nulls: Bytes,
@@ -393,7 +393,7 @@ def record_sizes_columns(
     return sizes
 
 
-@kernel
+@allocating_kernel
 def encode_records_columns(
     keys: Bytes,
     key_offsets: Longs,

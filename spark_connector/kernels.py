@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_POSITION
-from protocol.kernel import kernel, load_numba, unchecked_kernel
+from protocol.kernel import allocating_kernel, kernel, load_numba, unchecked_kernel
 from protocol.record_kernels import (
     BAD_HEADERS,
     BAD_RECORD_COUNT,
@@ -212,7 +212,7 @@ def enter_batch(data_bytes: int, batch: Longs, cursor: Longs) -> int:
     return OK
 
 
-@kernel
+@allocating_kernel
 def locate_rows(
     data: Bytes, batches: Longs, cursor: Longs, limit_bytes: int, start: int, end: int,
     rows: Longs, offsets: Longs, timestamps: Longs, timestamp_types: Ints,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-from protocol.kernel import kernel
+from protocol.kernel import allocating_kernel, kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, read_varint
 from storage.batch_table import (
     ATTRIBUTES,
@@ -249,7 +249,7 @@ def count_batches(
     return DONE, table.shape[1]
 
 
-@kernel
+@allocating_kernel
 def fold(blocks: Any, folds: int) -> Any:
     """The filter with half as many blocks, `folds` times."""
     width = 1 << folds

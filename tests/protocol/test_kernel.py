@@ -34,6 +34,7 @@ def test_a_kernel_compiles_where_no_cache_can_be_written(tmp_path: Path) -> None
 
 
 ALL_ROOMS = """
+import re
 import sys
 import numba.core.caching as caching
 caching.CacheImpl._locator_classes = []
@@ -48,6 +49,8 @@ kernels = {f"{one.__module__}.{one.__name__}": one for one in values if isinstan
 for one in kernels.values():
     one.compiled()
     assert len(one.stamp()) == 64
+    makes_arrays = re.search("Bytes|Longs|Table|Bits", str(one._function.__annotations__.get("return")))
+    assert one._options["_nrt"] or not makes_arrays, f"{one.__name__} is no allocating_kernel"
 assert "cleaner.offset_map.find_slot" in kernels
 print([one for one in values if isinstance(one, Dispatcher)])
 """
