@@ -18,9 +18,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
+from threading import Lock, get_ident
 from time import perf_counter_ns
 from types import CodeType, ModuleType
 from typing import Any, TypeVar, cast
+
+import numpy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,11 +60,18 @@ def _declared(function: F, *, is_checked: bool, is_allocating: bool = False) -> 
     return cast(F, Kernel(function, {"nogil": True, "boundscheck": is_checked, "_nrt": is_allocating}))
 
 
+NOBODY = -1
+_python_turn = Lock()
+"""held while a kernel runs in Python: none that it calls may be compiled meanwhile, its numbers are others"""
+
+
 class Kernel:
     """A function that numba compiles at its first call, or when another kernel that calls it is compiled."""
 
     python_ns_left = BUDGET_NS
     """of all kernels; none once numba is loaded"""
+    python_thread = NOBODY
+    """whose turn it is to run in Python"""
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, bool]) -> None:
         functools.update_wrapper(self, function)
@@ -99,35 +109,52 @@ class Kernel:
         return made
 
     def _run_first(self, *arguments: Any) -> Any:
-        if Kernel.python_ns_left <= 0 or _bytes_of(arguments) > SMALL_BYTES:
-            return self.compiled()(*arguments)
+        if Kernel.python_thread == get_ident():
+            return self._function(*arguments)  # called by a kernel that runs in Python
+        with _python_turn:
+            if Kernel.python_ns_left > 0 and _bytes_of(arguments) <= SMALL_BYTES:
+                return self._run_in_python(arguments)
+        return self.compiled()(*arguments)
+
+    def _run_in_python(self, arguments: tuple[Any, ...]) -> Any:
+        """With results as numba gives them, and as silent where numbers wrap around."""
         began = perf_counter_ns()
+        Kernel.python_thread = get_ident()
         try:
-            return self._function(*arguments)
+            with numpy.errstate(over="ignore"):
+                return _plain(self._function(*arguments))
         finally:
+            Kernel.python_thread = NOBODY
             Kernel.python_ns_left -= perf_counter_ns() - began
 
     @functools.cache  # noqa: B019  # kernels live as long as the process
     def stamp(self) -> str:
-        """A hash of the kernel's file, of the constants it names, and of all kernels it calls."""
-        return _stamp(self._function)
+        """A hash of the kernel's options and file, of the constants it names, and of all kernels it calls."""
+        return _stamp(self._function, self._options)
 
 
 def load_numba() -> Any:
     """The module; from now on no kernel is run in Python."""
     import numba
 
-    Kernel.python_ns_left = 0
+    with _python_turn:
+        Kernel.python_ns_left = 0
     return numba
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, numpy.generic) else value
 
 
 def _bytes_of(arguments: Iterable[Any]) -> int:
     return sum(getattr(argument, "nbytes", 0) for argument in arguments)
 
 
-def _stamp(function: Callable[..., Any]) -> str:
+def _stamp(function: Callable[..., Any], options: Mapping[str, bool]) -> str:
     code: CodeType = function.__code__
-    parts = [_hash_of(code.co_filename)]
+    parts = [repr(options), _hash_of(code.co_filename)]
     for name in sorted(set(_names(code))):
         value = function.__globals__.get(name)
         if isinstance(value, Kernel):

@@ -95,6 +95,42 @@ def test_a_little_work_does_not_load_numba(how: str, size: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+PLAIN = """
+import sys, warnings
+import numpy
+warnings.simplefilter("error")
+from protocol.kernel import kernel, load_numba
+from protocol.siphash import siphash
+from storage.batch_table import read_int32
+from storage.statistics_kernels import hash_key
+
+@kernel
+def results(data):
+    return read_int32(data, 0), data[0] > 1, (data[0] / 2, numpy.int64(data[1]) << 4)
+
+data = numpy.arange(200, 255).astype(numpy.uint8)
+keys = numpy.uint64(2**64 - 1), numpy.uint64(2**63)
+def all_results():
+    return results(data), hash_key(data, 0, 40), siphash(data, 0, 40, *keys)
+
+def types_of(value):
+    return tuple(map(types_of, value)) if isinstance(value, tuple) else type(value)
+
+in_python = all_results()
+assert "numba" not in sys.modules
+load_numba()
+compiled = all_results()
+print(in_python == compiled, types_of(in_python) == types_of(compiled))
+"""
+
+
+def test_what_python_computes_is_what_numba_computes() -> None:
+    """Numbers that wrap around and types of results included, without a warning."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, env=environment)
+    assert done.stdout == "True True\n", done.stderr
+
+
 INNER = """
 from protocol.kernel import kernel
 FACTOR = {factor}
