@@ -2,8 +2,9 @@
 
 Kernels release the GIL, check every index, and are cached beside their source (where that is not writable, in
 the user's cache directory), so that a user needs no compiler and a start-up compiles nothing. numba itself
-takes longer to load than a start has use for it: until somebody loads it, small pieces of work are done in
-Python, within a budget. `NUMBA_DISABLE_JIT=1` does everything so, for the debugger and for fuzzing.
+takes longer to load than a start has use for it: until somebody loads it, kernels that a start needs do small
+pieces of work in Python, within a budget. `NUMBA_DISABLE_JIT=1` does everything so, for the debugger and for
+fuzzing.
 
 numba takes a compiled kernel for fresh as long as the kernel's own file is the same, but what the kernel
 calls in other files, and the constants it takes from there, are compiled into it. The stamp that is kept with
@@ -54,6 +55,15 @@ def allocating_kernel(function: F) -> F:
     return _declared(function, is_checked=True, is_allocating=True)
 
 
+def early(declared: F) -> F:
+    """Of a kernel that a start calls: until numba is loaded it may run in Python, with all that it calls.
+
+    Tests run these both ways: numbers of numpy do not always add up as those of numba.
+    """
+    declared.is_early = True  # type: ignore[attr-defined]
+    return declared
+
+
 def _declared(function: F, *, is_checked: bool, is_allocating: bool = False) -> F:
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return function
@@ -70,6 +80,7 @@ class Kernel:
 
     python_ns_left = BUDGET_NS
     """of all kernels; none once numba is loaded"""
+    is_early = False
     python_thread = NOBODY
     """whose turn it is to run in Python"""
 
@@ -111,6 +122,8 @@ class Kernel:
     def _run_first(self, *arguments: Any) -> Any:
         if Kernel.python_thread == get_ident():
             return self._function(*arguments)  # called by a kernel that runs in Python
+        if not self.is_early:
+            return self.compiled()(*arguments)
         with _python_turn:
             if Kernel.python_ns_left > 0 and _bytes_of(arguments) <= SMALL_BYTES:
                 return self._run_in_python(arguments)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from protocol.kernel import allocating_kernel, kernel, unchecked_kernel
+from protocol.kernel import allocating_kernel, early, kernel, unchecked_kernel
 
 Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
 Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
@@ -228,6 +228,7 @@ def skim_record(payload: Bytes, position: int, index: int) -> tuple[int, int, bo
     return end, timestamp_delta, has_key
 
 
+@early
 @allocating_kernel
 def validate_records(payload: Bytes, record_count: int, require_keys: bool) -> tuple[int, int, int]:
     """Whether a client's records are what their batch header says: (fault, record index, max timestamp
@@ -268,6 +269,7 @@ def validate_records(payload: Bytes, record_count: int, require_keys: bool) -> t
     return OK, -1, max_timestamp_delta
 
 
+@early
 @allocating_kernel
 def keyless_records(payload: Bytes, record_count: int) -> Longs:
     """The indices of all records without a key, in a section that `validate_records` found whole."""
@@ -285,6 +287,7 @@ def keyless_records(payload: Bytes, record_count: int) -> Longs:
     return found[:count]
 
 
+@early
 @allocating_kernel
 def locate_records(payload: Bytes, record_count: int) -> Longs:
     """Where everything is: an int64 table of LOCATED_ROWS rows (OFFSET_DELTA ... RECORD_BYTES) by

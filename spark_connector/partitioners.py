@@ -64,7 +64,7 @@ def crc32(data: Bytes, start: int, size: int) -> int:
     """The checksum of `size` bytes that zlib computes."""
     value = _MASK
     for position in range(start, start + size):
-        value = _TABLE[(value ^ data[position]) & 0xFF] ^ (value >> 8)
+        value = _TABLE[(value ^ numpy.int64(data[position])) & 0xFF] ^ (value >> 8)
     return value ^ _MASK
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy
 
-from protocol.kernel import kernel
+from protocol.kernel import early, kernel
 
 Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
 Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
@@ -67,6 +67,7 @@ def batch_size(chunk: Bytes, position: int) -> int:
     return size_bytes
 
 
+@early
 @kernel
 def walk_batches(chunk: Bytes, table: Table) -> tuple[int, int, int]:
     """Fill a column for each whole batch: (how many, where the walk stopped, why).
@@ -99,6 +100,7 @@ def walk_batches(chunk: Bytes, table: Table) -> tuple[int, int, int]:
     return count, position, COMPLETE
 
 
+@early
 @kernel
 def find_batch(chunk: Bytes, offset: int) -> tuple[int, int, int]:
     """The first batch whose last offset is at least `offset`: (position, its size, its base offset).
@@ -119,6 +121,7 @@ def find_batch(chunk: Bytes, offset: int) -> tuple[int, int, int]:
     return NOT_FOUND, position, COMPLETE if position == chunk.size else CUT
 
 
+@early
 @kernel
 def whole_batches(chunk: Bytes, start: int) -> tuple[int, int]:
     """The end of the last whole batch at or behind `start`, and the offset behind it (-1: there is none)."""
@@ -133,6 +136,7 @@ def whole_batches(chunk: Bytes, start: int) -> tuple[int, int]:
     return position, next_offset
 
 
+@early
 @kernel
 def choose_entries(table: Table, state: Longs, interval_bytes: int, entries: Table) -> int:
     """The index entries that appending these batches one by one makes (Kafka's `LogSegment.append`).

@@ -12,7 +12,7 @@ import crc32c
 import numpy
 
 from protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
-from protocol.kernel import kernel
+from protocol.kernel import early, kernel
 from storage.batch_table import CHECKSUM, HEADER_BYTES, POSITION, SIZE_BYTES, Bytes, Longs
 
 SMALL_BATCH_BYTES = 512
@@ -67,6 +67,7 @@ def small_crc(data: Any, start: int, end: int, tables: Words) -> int:
     return sealed
 
 
+@early
 @kernel
 def damaged_small(chunk: Bytes, batches: Longs, indices: Longs, limit_bytes: int, tables: Words) -> int:
     """The first of the batches `indices` below `limit_bytes` that fails its checksum, or UNDAMAGED."""

@@ -267,7 +267,7 @@ def seal_blocks(blocks: Any, crc_table: Longs) -> None:
     for start in range(0, blocks.size, BLOCK_BYTES):
         checksum = 0xFFFFFFFF
         for index in range(start, start + CHECKED_BYTES):
-            checksum = crc_table[(checksum ^ blocks[index]) & 0xFF] ^ (checksum >> 8)
+            checksum = crc_table[(checksum ^ numpy.int64(blocks[index])) & 0xFF] ^ (checksum >> 8)
         checksum ^= 0xFFFFFFFF
         for index in range(4):
             blocks[start + CHECKED_BYTES + index] = (checksum >> (24 - 8 * index)) & 0xFF
