@@ -20,7 +20,8 @@ from protocol.messages.topics import CreateTopicsRequest
 from protocol.records import decode_all, encode_batch
 from storage.verify import verify_data_directory
 from tests.broker.client import LIMIT_SECONDS, Client
-from tests.process import BrokerProcess
+from tests.process import READY_LIMIT_SECONDS, BrokerProcess
+from tests.waiting import wait_for
 
 MIB = 1 << 20
 FETCH_VERSION = 12
@@ -63,6 +64,8 @@ class Siege:
         self, directory: Path, settings: Mapping[str, str] = SETTINGS, *, prefix: Sequence[str] = ()
     ) -> None:
         self.process = BrokerProcess(directory / "data", settings, prefix=prefix).start()
+        # Kernels are loaded behind the first answer: the memory for them is no client's doing.
+        wait_for(lambda: "kompakt is ready" in self.process.log(), "the kernels", READY_LIMIT_SECONDS)
         self.numbers: list[int] = []
         """what the neighbours have had acknowledged, at the offset of its place here"""
         self._said_before: dict[Client, int] = {}
