@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import numpy
 
 from cleaner.map_kernels import BROKEN_OFF, CODEC_MASK, HEADER_BYTES, skim_record
-from cleaner.offset_map import U64, Bytes, Longs, find_hashed
-from protocol.kernel import kernel, unchecked_kernel
+from cleaner.offset_map import Bytes, Longs, find_hashed
+from protocol.kernel import kernel
 from protocol.record_kernels import (
     INT_BITS,
     LONG_BITS,
     OK,
     TRUNCATED,
+    copy_bytes,
     read_varint,
     varint_bytes,
     write_varint,
@@ -93,22 +94,6 @@ class Knowledge(NamedTuple):
     now_ms: int
     new_horizon_ms: int
     is_versioned: bool
-
-
-@unchecked_kernel
-def _copy(source: Bytes, start: int, size: int, output: Bytes, at: int) -> None:
-    """A plain loop without checks, of which the compiler makes one copy of a block of memory."""
-    for index in range(size):
-        output[U64(at + index)] = source[U64(start + index)]
-
-
-@kernel
-def copy_range(source: Bytes, start: int, end: int, output: Bytes, at: int) -> int:
-    """Copy source[start:end] to output[at:]; the position behind it."""
-    if not 0 <= start <= end <= source.size or not 0 <= at <= output.size - (end - start):
-        raise IndexError("a copy outside its buffers")
-    _copy(source, start, end - start, output, at)
-    return at + end - start
 
 
 @kernel
@@ -259,7 +244,7 @@ def write_record(data: Bytes, rows: Longs, index: int, delta: int, output: Bytes
     at = write_varint(output, at, 1 + varint_bytes(delta) + end - rest)
     output[at] = 0
     at = write_varint(output, at + 1, delta)
-    return copy_range(data, rest, end, output, at)
+    return copy_bytes(data, rest, end, output, at)
 
 
 @kernel
@@ -294,14 +279,14 @@ def copy_kept(
         if delta == rows[TIMESTAMP_DELTA, index] and start == run_end:
             run_end = start + rows[SIZE, index]
             continue
-        at = copy_range(data, run_start, run_end, output, at)
+        at = copy_bytes(data, run_start, run_end, output, at)
         if delta == rows[TIMESTAMP_DELTA, index]:
             run_start = start
             run_end = start + rows[SIZE, index]
         else:
             at = write_record(data, rows, index, delta, output, at)
             run_start = run_end = start + rows[SIZE, index]
-    return copy_range(data, run_start, run_end, output, at), new_base, largest
+    return copy_bytes(data, run_start, run_end, output, at), new_base, largest
 
 
 @kernel
@@ -314,7 +299,7 @@ def write_number(output: Bytes, at: int, size: int, number: int) -> None:
 @kernel
 def write_shell(chunk: Bytes, position: int, output: Bytes, at: int) -> int:
     """The empty batch that keeps a producer's last sequence, or the end offset (T50); its checksum is due."""
-    at_end = copy_range(chunk, position, position + HEADER_BYTES, output, at)
+    at_end = copy_bytes(chunk, position, position + HEADER_BYTES, output, at)
     attributes = read_unsigned(chunk, position + 21, 2) & ~(CODEC_MASK | DELETE_HORIZON)
     write_number(output, at + 8, 4, HEADER_BYTES - LENGTH_PREFIX_BYTES)
     write_number(output, at + 21, 2, attributes)
@@ -333,7 +318,7 @@ def rebuild_batch(
     """
     stamped = read_unsigned(chunk, position + 35, 8) if attributes & LOG_APPEND_TIME else NO_TIMESTAMP
     old_base = read_unsigned(chunk, position + 27, 8)
-    copy_range(chunk, position, position + HEADER_BYTES, output, at)
+    copy_bytes(chunk, position, position + HEADER_BYTES, output, at)
     end, new_base, largest = copy_kept(
         chunk, rows, count, old_base, stamped, horizon_ms, output, at + HEADER_BYTES
     )
@@ -429,7 +414,7 @@ def filter_batches(
         horizon = horizon_of(chunk, position, attributes)
         is_armed_now = horizon == NO_TIMESTAMP and (tombstones > 0 or verdicts[index] & ARM)
         if kept == records and not is_armed_now:
-            at = copy_range(chunk, position, position + size, output, at)
+            at = copy_bytes(chunk, position, position + size, output, at)
             continue
         rebuilt[0, made] = index
         rebuilt[1, made] = at

@@ -328,8 +328,8 @@ class CleanerManager:
         OffsetMap(share, config.log_cleaner_io_buffer_load_factor)
 
     def make_cleaner(self, account: Callable[[int], None]) -> Cleaner:
-        """A cleaner with one thread's share of the configured memory (T31). ValueError when that is too
-        little.
+        """A cleaner with one thread's share of the dedupe buffer (T31), and a read buffer of its own.
+        ValueError when either is too little.
         """
         config = self.config
         threads = max(1, config.log_cleaner_threads)

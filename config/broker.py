@@ -246,7 +246,7 @@ class BrokerConfig:
     log_cleaner_io_buffer_size: int = key(
         Type.INT,
         512 * 1024,
-        "The memory of the copy buffers of all cleaner threads",
+        "Half of it, times eight, is what each cleaner thread reads at once, at most 4 MiB",
         at_least=0,
         dynamic=True,
     )
