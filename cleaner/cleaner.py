@@ -19,7 +19,7 @@ from cleaner.offset_map import OffsetMap
 from cleaner.reading import ChunkReader
 from cleaner.results import CleanResult, Range
 from cleaner.rewriting import Rewriter, Sink
-from cleaner.sifting import sift
+from cleaner.sifting import MapperOf, sift
 from cleaner.versions import VersionMap, VersionMapper, goes_by_version
 from storage import layout
 from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES, read_table
@@ -169,7 +169,7 @@ class Cleaner:
         reader = ChunkReader(self._read_bytes, self._account)
         try:
             known, keyless = self._map_dirty_part(snapshot, wanted, reader, result)
-            if is_dry and result.end_offset < wanted.end and not known.is_versioned:
+            if is_dry and result.end_offset < wanted.end:
                 del known  # its table is as large as a map may be
                 known, keyless = self._map_in_passes(snapshot, wanted, reader, result)
             groups = group_for_rewriting(snapshot, min(result.end_offset, wanted.end), wanted.end)
@@ -193,18 +193,14 @@ class Cleaner:
         """Fill a map: (what it says, how many records without a key were seen)."""
         began = time.perf_counter()
         segments, start = snapshot.segments, wanted.first_dirty_offset
-        filled = self._map
-        mapper: Mapper | VersionMapper
-        if goes_by_version(snapshot.config):
-            filled = versions = VersionMap(self._map_bytes, self._load_factor)
-            mapper = VersionMapper(versions, reader, snapshot.config)
-            start = mapper.start_of(start, max(snapshot.log_start_offset, segments[0].base_offset))
-        else:
-            mapper = Mapper(filled, reader)
+        filled, mapper_of = self._mapping(snapshot.config, reader)
+        mapper = mapper_of(1, 0)
+        if isinstance(mapper, VersionMapper):
+            start = mapper.start_of(start, _log_start(snapshot))
         dirty = segments_between(segments, start, wanted.end)
         mapper.run(dirty, start, wanted.end, aborted_from(segments, start))
         if isinstance(mapper, VersionMapper):
-            mapper.challenge(segments, start, aborted_from(segments, 0))
+            mapper.challenge(segments, _log_start(snapshot), start, aborted_from(segments, 0))
         result.end_offset = max(wanted.first_dirty_offset, filled.latest_offset + 1)
         result.map_records = mapper.records_read
         result.map_bytes = mapper.bytes_read
@@ -212,6 +208,15 @@ class Cleaner:
         result.map_utilization = filled.utilization
         result.map_seconds = time.perf_counter() - began
         return _knowledge(snapshot, filled, start, result.started_ms), mapper.keyless
+
+    def _mapping(self, config: TopicConfig, reader: ChunkReader) -> tuple[OffsetMap, MapperOf]:
+        """The map, and what fills it with the keys of one class."""
+        if goes_by_version(config):
+            versions = VersionMap(self._map_bytes, self._load_factor)
+            return versions, lambda classes, number: VersionMapper(
+                versions, reader, config, classes=classes, number=number
+            )
+        return self._map, lambda classes, number: Mapper(self._map, reader, classes=classes, number=number)
 
     def _map_in_passes(
         self,
@@ -223,21 +228,23 @@ class Cleaner:
         """For a dry run that one map is too small for: what all of the rounds would come to know."""
         began = time.perf_counter()
         segments = [one for one in snapshot.segments if one.base_offset < wanted.end]
-        start = segments[0].base_offset
+        start = _log_start(snapshot) if goes_by_version(snapshot.config) else segments[0].base_offset
+        filled, mapper_of = self._mapping(snapshot.config, reader)
         found = sift(
-            self._map, reader, segments, wanted.end, aborted_from(snapshot.segments, 0),
+            filled, mapper_of, segments, start, wanted.end, aborted_from(snapshot.segments, 0),
             limit_bytes=LAST_OFFSET_BITS_BYTES,
             mapped_share=(result.end_offset - start) / (wanted.end - start),
         )  # fmt: skip
         result.map_seconds += time.perf_counter() - began
+        filled.clear()
         if found is None:
             return self._map_dirty_part(snapshot, wanted, reader, result)
         result.end_offset = wanted.end
         result.map_keys = found.keys
         result.map_records = _records_from(segments, wanted.first_dirty_offset, wanted.end)
-        self._map.clear()
-        known = _knowledge(snapshot, self._map, start, result.started_ms)
-        return known._replace(bits=found.bits, latest_offset=wanted.end - 1), found.keyless
+        filled.update_latest_offset(wanted.end - 1)
+        known = _knowledge(snapshot, filled, start, result.started_ms)
+        return known._replace(bits=found.bits), found.keyless
 
     def _rewriter(
         self, snapshot: LogSnapshot, wanted: Range, known: Knowledge, reader: ChunkReader
@@ -277,6 +284,11 @@ class Cleaner:
         result.tombstones_kept = rewriter.tombstones_kept
         if rewriter.tombstones_kept:
             result.newest_horizon_ms = min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms)
+
+
+def _log_start(snapshot: LogSnapshot) -> int:
+    """The first offset that is there: what was deleted before it may still stand in the first segment."""
+    return max(snapshot.log_start_offset, snapshot.segments[0].base_offset)
 
 
 def _knowledge(snapshot: LogSnapshot, filled: OffsetMap, start: int, now_ms: int) -> Knowledge:

@@ -2,7 +2,7 @@
 
 A real cleaning takes several rounds then, each of which begins where the map was full in the round before;
 nothing of that can be counted ahead without writing. Here the keys are divided by their hash: each pass maps
-those of one class, of the whole log, and leaves one bit for each record that is its key's last. The bits of
+those of one class, of the whole log, and leaves one bit for each record that wins its key. The bits of
 all passes together are what a map of any size would have said. A pass that fills the map begins anew with
 twice as many classes.
 
@@ -13,16 +13,18 @@ a batch that got a delete horizon in an early round keeps it, some bytes more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from cleaner.mapping import Mapper
 from cleaner.offset_map import Bytes, OffsetMap
-from cleaner.reading import ChunkReader
 from storage.segment import Segment
 from storage.types import AbortedTransaction
+
+if TYPE_CHECKING:
+    from cleaner.mapping import Mapper
+    from cleaner.versions import VersionMapper
 
 MOST_CLASSES = 1 << 12
 
@@ -35,28 +37,32 @@ class Sifted(NamedTuple):
     keys: int
 
 
+MapperOf = Callable[[int, int], "Mapper | VersionMapper"]
+"""(how many classes, which of them) -> what maps that one"""
+
+
 def sift(
     offset_map: OffsetMap,
-    reader: ChunkReader,
+    mapper_of: MapperOf,
     segments: Sequence[Segment],
+    start: int,
     end: int,
     aborted: Sequence[AbortedTransaction],
     *,
     limit_bytes: int,
     mapped_share: float,
 ) -> Sifted | None:
-    """All passes over `segments`, up to `end`; None when the bits or the passes would be too many.
+    """All passes over `segments`, from `start` to `end`; None when the bits or the passes would be too many.
 
     `mapped_share` is how much of it one map held: the classes to begin with.
     """
-    start = segments[0].base_offset
     if (end - start + 7) // 8 > limit_bytes:
         return None
     classes = 2
     while classes * mapped_share < 1 and classes < MOST_CLASSES:
         classes *= 2
     while classes <= MOST_CLASSES:
-        found = _in_classes(offset_map, reader, segments, end, aborted, classes)
+        found = _in_classes(offset_map, mapper_of, segments, start, end, aborted, classes)
         if found is not None:
             return found
         classes *= 2
@@ -65,17 +71,17 @@ def sift(
 
 def _in_classes(
     offset_map: OffsetMap,
-    reader: ChunkReader,
+    mapper_of: MapperOf,
     segments: Sequence[Segment],
+    start: int,
     end: int,
     aborted: Sequence[AbortedTransaction],
     classes: int,
 ) -> Sifted | None:
-    start = segments[0].base_offset
     bits = numpy.zeros((end - start + 7) // 8, numpy.uint8)
     keys, keyless = 0, 0
     for number in range(classes):
-        mapper = Mapper(offset_map, reader, classes=classes, number=number)
+        mapper = mapper_of(classes, number)
         mapper.run(segments, start, end, aborted)
         if offset_map.latest_offset + 1 < end:
             return None

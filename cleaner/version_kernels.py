@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cleaner.map_kernels import BROKEN, DONE, ENTRIES, FULL, KEYLESS, LATEST, READ
+from cleaner.map_kernels import BROKEN, CLASS, CLASS_MASK, DONE, ENTRIES, FULL, KEYLESS, LATEST, READ
 from cleaner.offset_map import ENTRY_LONGS, U64, Bytes, Longs, find_slot
 from protocol.kernel import kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, read_varint
@@ -62,9 +62,10 @@ def weigh_records(
 ) -> int:  # fmt: skip
     """Weigh the `count` records from `position` to the end of `data` against those known of their keys.
 
-    Only offsets from `first` to `last` count. An empty `name` means that the timestamp is the version;
-    `stamped` is the time of a LogAppendTime batch, else -1. With `may_add` new keys go in, and FULL is the
-    answer at the first that has no room; without it only known keys are looked at.
+    Only offsets from `first` to `last` count, and keys of the class in `state`. An empty `name` means that
+    the timestamp is the version; `stamped` is the time of a LogAppendTime batch, else -1. With `may_add` new
+    keys go in, and FULL is the answer at the first that has no room; without it only known keys are looked
+    at.
     """
     end = data.size
     for _ in range(count):
@@ -98,6 +99,11 @@ def weigh_records(
             state[READ] += may_add
             continue
         low, high = siphash(data, key_at, key_bytes, secret[0], secret[1])
+        if high & U64(state[CLASS_MASK]) != U64(state[CLASS]):
+            if may_add:
+                state[LATEST] = max(state[LATEST], offset)
+                state[READ] += 1
+            continue
         at = find_slot(table, low, high)
         is_new = table[at + U64(2)] == U64(0)
         if may_add and state[ENTRIES] >= capacity:

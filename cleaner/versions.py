@@ -18,7 +18,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy
 
-from cleaner.map_kernels import BROKEN, ENTRIES, FULL, KEYLESS, LATEST, READ, STATE_NUMBERS
+from cleaner.map_kernels import (
+    BROKEN,
+    CLASS,
+    CLASS_MASK,
+    ENTRIES,
+    FULL,
+    KEYLESS,
+    LATEST,
+    READ,
+    STATE_NUMBERS,
+)
 from cleaner.mapping import CODEC_BITS, decompressed, special_batches, tell_transactions
 from cleaner.offset_map import ENTRY_BYTES, ENTRY_LONGS, OffsetMap
 from cleaner.reading import Chunk, ChunkReader
@@ -63,10 +73,22 @@ class VersionMap(OffsetMap):
 
 
 class VersionMapper:
-    """One mapping by versions. Owned by: one cleaner thread."""
+    """One mapping by versions, of all keys or of class `number` of `classes` (a power of two). Owned by: one
+    cleaner thread.
+    """
 
-    def __init__(self, versions: VersionMap, reader: ChunkReader, config: TopicConfig) -> None:
+    def __init__(
+        self,
+        versions: VersionMap,
+        reader: ChunkReader,
+        config: TopicConfig,
+        *,
+        classes: int = 1,
+        number: int = 0,
+    ) -> None:
         self._map = versions
+        self._class_mask = classes - 1
+        self._class = number
         self._reader = reader
         name = config.compaction_strategy_header if config.compaction_strategy == HEADER else ""
         self._name = numpy.array(list(name.encode()), numpy.uint8)
@@ -94,8 +116,10 @@ class VersionMapper:
         """Map the winners of [start, end) as far as there is room; `segments` hold that range, ascending."""
         self._map.clear()
         self._map.update_latest_offset(start - 1)
-        self._state[:] = 0
-        self._state[LATEST] = -1
+        state = self._state
+        state[:] = 0
+        state[LATEST] = -1
+        state[CLASS_MASK], state[CLASS] = self._class_mask, self._class
         self.bytes_read = 0
         transactions = CleanedTransactions(aborted)
         ends = [*(segment.base_offset for segment in segments), end][1:]
@@ -108,15 +132,21 @@ class VersionMapper:
                 self._map.update_latest_offset(int(chunk.batches[LAST_OFFSET, chunk.count - 1]))
             self._map.update_latest_offset(segment_end - 1)
 
-    def challenge(self, segments: Sequence[Segment], end: int, aborted: Sequence[AbortedTransaction]) -> None:
-        """Let the clean part, below `end`, win back keys that the map knows; `segments` begin with the log's
-        first.
+    def challenge(
+        self,
+        segments: Sequence[Segment],
+        start: int,
+        end: int,
+        aborted: Sequence[AbortedTransaction],
+    ) -> None:
+        """Let the clean part, from the log's `start` to `end`, win back keys that the map knows; `segments`
+        begin with the log's first. What was deleted before `start` wins nothing.
         """
         transactions = CleanedTransactions(aborted)
         for segment in segments:
             if segment.base_offset < end:
                 for chunk in self._chunks(segment, 0):
-                    self._weigh(chunk, transactions, 0, end - 1, may_add=False)
+                    self._weigh(chunk, transactions, start, end - 1, may_add=False)
 
     def _chunks(self, segment: Segment, position: int) -> Iterator[Chunk]:
         for chunk in self._reader.chunks(segment, position):

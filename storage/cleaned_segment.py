@@ -18,6 +18,7 @@ from storage import batch_table, layout
 from storage.batch_table import COMPLETE, read_table
 from storage.file import SYSTEM_DISK, DataFile, Disk
 from storage.index import NO_TIMESTAMP, OFFSET_ENTRY_BYTES, OffsetIndex, TimeIndex, add_entries
+from storage.prefixes import Checksums, Prefixes
 from storage.roll import RollLimits
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.txn_index import TransactionIndex
@@ -46,6 +47,8 @@ class CleanedSegment:
         self._disk = disk
         self._interval_bytes = interval_bytes
         self._state = numpy.array([0, NO_TIMESTAMP, base_offset, 0], numpy.int64)
+        self._prefixes = Prefixes()
+        self._packed_prefixes: Checksums | None = None
         self.txn_index = TransactionIndex(disk, path(layout.TXN_INDEX_SUFFIX))
         self.txn_index.reset()
         self.offset_index = OffsetIndex(disk, path(layout.INDEX_SUFFIX), base_offset)
@@ -87,6 +90,7 @@ class CleanedSegment:
             raise ValueError(f"offset {last} does not fit into a segment that begins at {self.base_offset}")
         self.file.write((batches,), self.size_bytes, len(batches))
         add_entries(self.offset_index, self.time_index, table, self._state, self._interval_bytes)
+        self._prefixes.add(table, self.size_bytes)
         self.size_bytes += len(batches)
         self.last_offset = last
 
@@ -104,6 +108,7 @@ class CleanedSegment:
         self._disk.set_modified_ms(self.file.path, last_modified_ms)
         self.file.flush_data()
         self._last_modified_ms = last_modified_ms
+        self._packed_prefixes = self._prefixes.packed(self.size_bytes)
 
     def abandon(self) -> None:
         """Remove the files: the cleaning was aborted."""
@@ -123,6 +128,7 @@ class CleanedSegment:
         segment.last_modified_ms = segment.created_ms = self._last_modified_ms
         segment._largest = (int(self._state[1]), int(self._state[2]))
         segment._next_offset = self.last_offset + 1
+        segment.prefixes = self._packed_prefixes
         self.offset_index.make_read_only()
         self.time_index.make_read_only()
         self.file.unpin()

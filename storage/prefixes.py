@@ -1,9 +1,10 @@
 """A witness for the bytes that no batch checksum covers: base offset, length and leader epoch of each batch.
 
 A closed segment's statistics keep a CRC-32C of these prefixes for each stretch of the `.log`, of all batches
-that begin in it. Where a stretch has another one, and exactly one flipped bit of one prefix explains that,
-that batch is damaged and no other. What no single bit explains is the whole stretch, if the statistics are
-beyond doubt of these batches; otherwise they are taken for those of other batches, and say nothing.
+that begin in it; of a cleaned segment they are in memory until its statistics are written. Where a stretch
+has another one, and exactly one flipped bit of one prefix explains that, that batch is damaged and no other.
+What no single bit explains is the whole stretch, if the statistics are beyond doubt of these batches;
+otherwise they are taken for those of other batches, and say nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from storage.batch_table import (
     Longs,
     Table,
 )
+
+Checksums = numpy.ndarray[Any, numpy.dtype[numpy.uint32]]
 
 STRETCH_BYTES = 1 << 14
 PREFIX = numpy.dtype([("base_offset", ">i8"), ("length", ">i4"), ("leader_epoch", ">i4")])
@@ -66,6 +69,10 @@ class Prefixes:
     def of(self, stretch: int) -> int:
         """0 where no batch begins."""
         return self._checksums.get(stretch, 0)
+
+    def packed(self, size_bytes: int) -> Checksums:
+        """Of all stretches of a file of this size."""
+        return numpy.fromiter(map(self.of, range(stretches_in(size_bytes))), numpy.uint32)
 
 
 class Witness(NamedTuple):

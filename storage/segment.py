@@ -276,6 +276,7 @@ class Segment(StoredBatches):
         if size != self.size_bytes:
             self.file.truncate(size)
         self.size_bytes = size
+        self.prefixes = None
         self.hints.clear()
         self._next_offset = next_offset
         self._largest = None

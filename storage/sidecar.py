@@ -290,15 +290,19 @@ def kept_statistics(segment: StoredBatches) -> SegmentStatistics | None:
 
 
 def witness_of(segment: StoredBatches, start: int, end: int) -> Witness | None:
-    """What the statistics say of the stretches that touch [start, end); None when there are none."""
+    """What is known of the stretches that touch [start, end) from when they were written, in memory or in the
+    statistics; None when there is nothing.
+    """
     if segment.is_active or start >= end:
         return None
+    first, behind = start // STRETCH_BYTES, stretches_in(min(end, segment.size_bytes))
+    if segment.prefixes is not None:
+        return Witness(first, segment.prefixes[first:behind].tolist(), True)
     sidecar = _opened(segment)
     if sidecar is None:
         return None
     try:
-        first = start // STRETCH_BYTES
-        checksums = sidecar.checksums_of_prefixes(first, stretches_in(min(end, segment.size_bytes)) - first)
+        checksums = sidecar.checksums_of_prefixes(first, behind - first)
         return Witness(first, checksums, describes(sidecar.statistics, segment))
     except (DamagedStatistics, OSError) as problem:
         logger.warning("%s is not used: %s", path_of(segment), problem)

@@ -25,7 +25,7 @@ from protocol.records import payload
 from storage import batch_table, layout
 from storage.batch_table import RECORD_COUNT, Longs, Table, as_chunk
 from storage.file import write_whole
-from storage.prefixes import CRC_TABLE, Prefixes, stretches_in
+from storage.prefixes import CRC_TABLE, Prefixes
 from storage.segment import Segment
 from storage.sidecar import CHECKSUMS_A_BLOCK, MOST_HORIZONS, SegmentStatistics, open_sidecar, path_of
 from storage.statistics_kernels import (
@@ -103,11 +103,14 @@ def _tau(x: float) -> float:
 
 def build(segment: Segment) -> tuple[SegmentStatistics, bytes]:
     """Read the segment: its statistics, the blocks of the file. KafkaError(CORRUPT_MESSAGE), OSError."""
-    level = _level_for(_records_at_most(segment), BUILD_BITS_PER_KEY)
-    count = _Count(segment, level)
+    return _counted(segment).finish()
+
+
+def _counted(segment: Segment) -> _Count:
+    count = _Count(segment, _level_for(_records_at_most(segment), BUILD_BITS_PER_KEY))
     for table in segment.tables(0, segment.size_bytes):
         count.add(table)
-    return count.finish()
+    return count
 
 
 def _records_at_most(segment: Segment) -> int:
@@ -192,6 +195,12 @@ class _Count:
             horizon = parse_header(data, int(table[batch_table.POSITION, column])).base_timestamp
             self._horizons[horizon] = self._horizons.get(horizon, 0) + int(tombstones[column])
 
+    @property
+    def is_as_written(self) -> bool:
+        """Whether nothing says that what no batch checksum covers was otherwise when it was written."""
+        written = self._segment.prefixes
+        return written is None or numpy.array_equal(written, self._prefixes.packed(self._segment.size_bytes))
+
     def finish(self) -> tuple[SegmentStatistics, bytes]:
         keys = min(estimate(self._sketch), int(self._tally[KEYED]))
         level = min(self._level, _level_for(keys, MIN_BITS_PER_KEY))
@@ -211,8 +220,8 @@ class _Count:
     def _pack_prefixes(self, blocks: int) -> bytes:
         packed = numpy.zeros((blocks, BLOCK_BYTES), numpy.uint8)
         checksums = numpy.zeros(blocks * CHECKSUMS_A_BLOCK, ">u4")
-        for number in range(stretches_in(self._segment.size_bytes)):
-            checksums[number] = self._prefixes.of(number)
+        found = self._prefixes.packed(self._segment.size_bytes)
+        checksums[: len(found)] = found
         packed[:, :CHECKED_BYTES] = checksums.view(numpy.uint8).reshape(blocks, CHECKED_BYTES)
         sealed = packed.reshape(-1)
         seal_blocks(sealed, CRC_TABLE)
@@ -233,22 +242,24 @@ def _few(horizons: dict[int, int]) -> tuple[tuple[int, int], ...]:
 # The file
 
 
-def write(segment: Segment, statistics: SegmentStatistics, blocks: bytes) -> None:
-    """Put the file in place in one step, whole even after a power cut. Where that fails there is none: it is
-    no reason to refuse an answer.
+def write(segment: Segment, statistics: SegmentStatistics, blocks: bytes) -> bool:
+    """Put the file in place in one step, whole even after a power cut. Where that fails there is none, and
+    the answer is False: it is no reason to refuse one to a question.
     """
     path = path_of(segment)
     temporary = path.with_name(path.name + layout.TEMPORARY_SUFFIX)
     disk = segment.file.disk
     if not is_in_use(segment):
-        return
+        return False
     try:
         write_whole(disk, temporary, statistics.encode_head() + blocks, is_durable=True)
         disk.rename(temporary, path)
+        return True
     except OSError as problem:
         with contextlib.suppress(OSError):
             disk.unlink(temporary)
         logger.warning("%s is not written: %s", path, problem)
+        return False
 
 
 def is_in_use(segment: Segment) -> bool:
@@ -276,9 +287,19 @@ def remake(segment: Segment) -> SegmentStatistics:
 
 def _make(segment: Segment) -> SegmentStatistics:
     segment.check(0, segment.size_bytes)  # or what is damaged would be held for right from then on
-    statistics, blocks = build(segment)
-    if not segment.damages:
-        write(segment, statistics, blocks)
+    try:
+        count = _counted(segment)
+        is_as_written = count.is_as_written
+    except KafkaError:
+        if segment.prefixes is None:
+            raise
+        is_as_written = False
+    if not is_as_written:
+        segment.check_again(0, segment.size_bytes)
+        count = _counted(segment)
+    statistics, blocks = count.finish()
+    if not segment.damages and write(segment, statistics, blocks):
+        segment.prefixes = None
     return statistics
 
 

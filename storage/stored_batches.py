@@ -20,6 +20,7 @@ from storage.batch_table import COMPLETE, CUT, NOT_FOUND, as_chunk, find_batch, 
 from storage.file import NO_ROOM, DataFile
 from storage.index import NO_TIMESTAMP, BrokenIndex, OffsetIndex, TimeIndex, WouldBlock, add_entries
 from storage.integrity import Damage
+from storage.prefixes import Checksums
 from storage.trust import Health, Trust, lost
 
 SCAN_BYTES = 1 << 20
@@ -47,6 +48,7 @@ class StoredBatches:
         "is_active",
         "limit_offset",
         "offset_index",
+        "prefixes",
         "size_bytes",
         "time_index",
         "trust",
@@ -73,6 +75,7 @@ class StoredBatches:
         self.limit_offset: int | None = None  # of a segment that was on disk: all its offsets are below
         self.trust: Trust | None = None  # None: written or checked by this process
         self.damages: tuple[Damage, ...] = ()  # places without good batches, ascending
+        self.prefixes: Checksums | None = None  # as a cleaning wrote them, until its statistics say so
         self._largest: tuple[int, int] | None = None
         self._next_offset: int | None = None
 

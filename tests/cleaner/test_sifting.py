@@ -17,6 +17,8 @@ from cleaner import cleaner as cleaner_module
 from cleaner import sifting
 from protocol.compression import Codec
 from tests.cleaner.conftest import MakeWorld
+from tests.cleaner.test_versions import NAME, close
+from tests.cleaner.test_versions import write as write_versions
 from tests.cleaner.world import World
 
 RECORDS = ("records_before", "records_after", "removed")
@@ -100,6 +102,33 @@ def test_aborted_transactions(make_world: MakeWorld) -> None:
             world.roll()
     world.roll()
     check(world)
+
+
+@pytest.mark.parametrize("slots", [6, 30, 400])
+@pytest.mark.parametrize("strategy", ["timestamp", "header"])
+def test_w8_by_versions(make_world: MakeWorld, strategy: str, slots: int) -> None:
+    """`compaction.strategy`: rounds and passes weigh versions alike."""
+    world = make_world(
+        slots, segment_bytes=3000, compaction_strategy=strategy, compaction_strategy_header=NAME
+    )
+    chance = random.Random(slots)
+
+    def write_some() -> None:
+        for _ in range(100):
+            records = [
+                (str(chance.randrange(90)), chance.choice(["v", "value", None]), chance.randrange(9))
+                for _ in range(chance.randrange(1, 6))
+            ]
+            write_versions(world, *records, codec=chance.choice(list(Codec)))
+            if chance.random() < 0.1:
+                world.roll()
+        close(world)
+
+    write_some()
+    assert len(check(world).results) > 1 or slots == 400
+    start = world.log.segments[-1].base_offset
+    write_some()
+    check(world, start)
 
 
 def test_too_many_offsets_are_counted_as_far_as_one_map_reaches(

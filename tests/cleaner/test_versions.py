@@ -101,6 +101,21 @@ def test_w8_the_clean_part_wins_over_the_dirty_one(versioned: World) -> None:
     assert result.removed["superseded"] == 2
 
 
+def test_w8_what_was_deleted_wins_over_nothing(versioned: World) -> None:
+    """DeleteRecords moved the log's start into a segment: what is before it is there, and counts no more."""
+    write(versioned, ("a", "deleted", 9), ("b", "1", 1))
+    versioned.roll()
+    first = versioned.clean()
+    both = frozenset({"compact", "delete"})
+    versioned.log.update_config(dataclasses.replace(versioned.log.config, cleanup_policy=both))
+    versioned.log.flush()
+    versioned.log.delete_records(1)
+    write(versioned, ("a", "late", 3))
+    close(versioned)
+    versioned.clean(first.end_offset)
+    assert [one for one in stay(versioned) if one[0] > 0] == [(1, "b", "1"), (2, "a", "late")]
+
+
 def test_w8_without_versions_it_is_the_last(by_header: World) -> None:
     write(by_header, ("a", "1", None), ("a", "2", None))
     close(by_header)

@@ -3,8 +3,8 @@ from a cleaned segment either, where a base offset may move within a hole and no
 
 Method: a log is cleaned, so that its offsets have holes, and its statistics are written as the broker does
 a second later; then every bit of the first 17 bytes of every batch is flipped in turn, the log is opened as
-after a clean stop or a crash, and read as a consumer reads. Also statistics of other batches, several
-flipped bits, and stretches of a large file.
+after a clean stop or a crash, and read as a consumer reads. The same before there are statistics, as long as
+the process lives. Also statistics of other batches, several flipped bits, and stretches of a large file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ UNCOVERED_BYTES = 17
 SEED = 6
 
 
-def cleaned_log(make_log: MakeLog, batches: int = 40, *, keys: int = 12, value: int = 10) -> LogBuilder:
+def cleaned_log(
+    make_log: MakeLog, batches: int = 40, *, keys: int = 12, value: int = 10, has_statistics: bool = True
+) -> LogBuilder:
     """A cleaned segment with holes, and an active one; statistics of the cleaned one beside it."""
     builder = make_log(cleanup_policy="compact", index_interval_bytes=150)
     chance = random.Random(SEED)
@@ -45,8 +47,9 @@ def cleaned_log(make_log: MakeLog, batches: int = 40, *, keys: int = 12, value: 
     builder.log.roll(NOW_MS)
     builder.append(b"active")
     builder.log.flush()
-    clean(builder)
-    statistics.ensure(builder.log.segments[0])
+    segment = clean(builder)
+    if has_statistics:
+        statistics.ensure(segment)
     return builder
 
 
@@ -85,6 +88,37 @@ def check_flips(make_log: MakeLog, tmp_path: Path, is_clean: bool, every: int) -
             assert found == {key: one for key, one in damaged.whole.items() if key not in offsets}, where
             assert set(offsets) & damaged.whole.keys() <= set(corrupt), where
             assert log.health.damaged_places == 1, where
+
+
+@pytest.mark.parametrize("is_counted_first", [True, False], ids=["counted", "read"])
+def test_before_there_are_statistics(make_log: MakeLog, is_counted_first: bool) -> None:
+    """Who has cleaned the log remembers, until the statistics are written, and they are not of a damage."""
+    log = cleaned_log(make_log, has_statistics=False).log
+    segment = log.segments[0]
+    whole, _ = consume(log)
+    data = segment.file.path.read_bytes()
+    for position, header in iterate_headers(data):
+        for bit in range(position % 13, 8 * UNCOVERED_BYTES, 13):
+            flipped = bytearray(data)
+            flipped[position + bit // 8] ^= 1 << bit % 8
+            segment.file.path.write_bytes(flipped)
+            if is_counted_first:
+                statistics.ensure(segment)
+            else:
+                assert not segment.check_again(0, segment.size_bytes)
+            offsets = range(header.base_offset, header.next_offset)
+            where = f"bit {bit} of the batch at {position}"
+            found, corrupt = consume(log)
+            assert found == {key: one for key, one in whole.items() if key not in offsets}, where
+            assert set(offsets) & whole.keys() <= set(corrupt), where
+            assert not sidecar.path_of(segment).exists(), where
+            segment.file.path.write_bytes(data)
+            segment.set_damages(())
+            segment.trust = None
+            segment.rebuild_indexes()
+    statistics.ensure(segment)
+    assert sidecar.path_of(segment).exists()
+    assert segment.prefixes is None, "the file says it from now on"
 
 
 def test_statistics_are_not_made_of_damaged_bytes(make_log: MakeLog, tmp_path: Path) -> None:
