@@ -2,9 +2,8 @@
 
 A real cleaning takes several rounds then, each of which begins where the map was full in the round before;
 nothing of that can be counted ahead without writing. Here the keys are divided by their hash: each pass maps
-those of one class, of the whole log, and leaves one bit for each record that wins its key. The bits of
-all passes together are what a map of any size would have said. A pass that fills the map begins anew with
-twice as many classes.
+those of one class, of the whole log, and leaves one bit for each record that wins its key. The bits of all
+passes together are what a map of any size would have said. A class that fills the map is divided in two.
 
 They say what one cleaning with memory enough would do. What the rounds of a real one do besides: a tombstone
 that is both past its horizon and superseded by a later round counts as a tombstone there, as superseded here;
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from cleaner.mapping import Mapper
     from cleaner.versions import VersionMapper
 
-MOST_CLASSES = 1 << 12
+MOST_PASSES = 1 << 12
 
 
 class Sifted(NamedTuple):
@@ -59,33 +58,21 @@ def sift(
     if (end - start + 7) // 8 > limit_bytes:
         return None
     classes = 2
-    while classes * mapped_share < 1 and classes < MOST_CLASSES:
+    while classes * mapped_share < 1 and classes < MOST_PASSES:
         classes *= 2
-    while classes <= MOST_CLASSES:
-        found = _in_classes(offset_map, mapper_of, segments, start, end, aborted, classes)
-        if found is not None:
-            return found
-        classes *= 2
-    return None
-
-
-def _in_classes(
-    offset_map: OffsetMap,
-    mapper_of: MapperOf,
-    segments: Sequence[Segment],
-    start: int,
-    end: int,
-    aborted: Sequence[AbortedTransaction],
-    classes: int,
-) -> Sifted | None:
+    pending = [(classes, number) for number in range(classes)]
     bits = numpy.zeros((end - start + 7) // 8, numpy.uint8)
     keys, keyless = 0, 0
-    for number in range(classes):
+    for _ in range(MOST_PASSES):
+        classes, number = pending.pop()
         mapper = mapper_of(classes, number)
         mapper.run(segments, start, end, aborted)
         if offset_map.latest_offset + 1 < end:
-            return None
+            pending += [(2 * classes, number), (2 * classes, number + classes)]
+            continue
         bits |= offset_map.last_offset_bits(start, bits.size)[: bits.size]
         keys += len(offset_map)
         keyless = mapper.keyless
-    return Sifted(bits, keyless, keys)
+        if not pending:
+            return Sifted(bits, keyless, keys)
+    return None

@@ -140,5 +140,5 @@ def test_too_many_offsets_are_counted_as_far_as_one_map_reaches(
     result = world.clean(is_dry=True)
     assert 0 < result.end_offset < world.log.segments[-1].base_offset
     monkeypatch.undo()
-    monkeypatch.setattr(sifting, "MOST_CLASSES", 1)
+    monkeypatch.setattr(sifting, "MOST_PASSES", 1)
     assert world.clean(is_dry=True).end_offset == result.end_offset
