@@ -1,7 +1,8 @@
 """How far each log is clean: `cleaner-offset-checkpoint` of each data directory.
 
 Written only after a swap (T126): a crash in between cleans the same part again, which is harmless. A file
-that is damaged counts as empty (T180), one that cannot be written is written again next time.
+that is damaged is put right from its witness or counts as empty (T180), one that cannot be written is written
+again next time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 writes them.
 
 All are replaced in one step (temporary file, fsync, rename, fsync of the directory). A damaged checkpoint
-is an empty one: everything in it can be found out again. That of log starts has a copy with a checksum.
+is an empty one: everything in it can be found out again. Those of log starts and of the cleaner have a copy
+with a checksum.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class OffsetCheckpoint:
 
 class CheckpointWitness:
     """A second copy of a checkpoint, with a checksum: Kafka's file has none, so that a digit which a flipped
-    bit made another digit would be believed, and records hidden. Kafka neither reads nor writes it.
+    bit made another digit would be believed, and records hidden, or deleted values brought back by a cleaning
+    that passes their tombstones over. Kafka neither reads nor writes it.
 
     It is written first. So after a crash between the two the checkpoint is one write behind, which is no
     damage, or differs by a bit and is put right to what it was to become.

@@ -57,7 +57,7 @@ def dump(path: Path, *, with_records: bool = False, with_values: bool = False) -
         layout.PARTITION_METADATA: lambda data: _pairs(data, ": ", ("version", "topic_id")),
         layout.META_PROPERTIES: lambda data: _pairs(data, "=", ("version", "cluster.id", "node.id")),
         layout.CLEAN_SHUTDOWN: _clean_shutdown,
-        layout.LOG_START_WITNESS: _witness,
+        **dict.fromkeys(layout.WITNESS_OF.values(), _witness),
         **dict.fromkeys(CHECKPOINTS, lambda data: _checkpoint(data, "offset", OFFSET_FIELDS)),
     }
     if file is not None:

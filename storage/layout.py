@@ -32,6 +32,8 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 LOG_START_WITNESS = "log-start-offset-witness"
+CLEANER_WITNESS = "cleaner-offset-witness"
+WITNESS_OF = {LOG_START_CHECKPOINT: LOG_START_WITNESS, CLEANER_CHECKPOINT: CLEANER_WITNESS}
 REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
@@ -42,7 +44,7 @@ DATA_DIRECTORY_FILES = frozenset(
         CLEANER_CHECKPOINT,
         RECOVERY_POINT_CHECKPOINT,
         LOG_START_CHECKPOINT,
-        LOG_START_WITNESS,
+        *WITNESS_OF.values(),
         REPLICATION_CHECKPOINT,
         CLEAN_SHUTDOWN,
         LOCK,

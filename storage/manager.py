@@ -68,10 +68,9 @@ class DataDirectory:
                 disk.sync_directory(made.parent)
         except OSError as error:
             raise DataDirectoryError(f"{path} cannot be used as a data directory: {error}") from error
-        self.cleaner_checkpoint = OffsetCheckpoint(path / layout.CLEANER_CHECKPOINT, disk)
+        self.cleaner_checkpoint = self._witnessed(layout.CLEANER_CHECKPOINT)
         self.recovery_checkpoint = OffsetCheckpoint(path / layout.RECOVERY_POINT_CHECKPOINT, disk)
-        witness = CheckpointWitness(path / layout.LOG_START_WITNESS, disk)
-        self.log_start_checkpoint = OffsetCheckpoint(path / layout.LOG_START_CHECKPOINT, disk, witness)
+        self.log_start_checkpoint = self._witnessed(layout.LOG_START_CHECKPOINT)
         self.recovery_points = self.recovery_checkpoint.read()
         self.log_starts = self.log_start_checkpoint.read()
         marker = path / layout.CLEAN_SHUTDOWN
@@ -79,6 +78,10 @@ class DataDirectory:
         if self.was_clean:
             disk.unlink(marker)
         disk.sync_directory(path)  # the mark is gone, and partitions made just before a crash are there
+
+    def _witnessed(self, name: str) -> OffsetCheckpoint:
+        witness = CheckpointWitness(self.path / layout.WITNESS_OF[name], self._disk)
+        return OffsetCheckpoint(self.path / name, self._disk, witness)
 
     def _take_lock(self) -> int:
         """Both kinds of lock: flock against us (in this process too), a record lock against Kafka."""

@@ -72,19 +72,19 @@ def verify_data_directory(directory: Path, account: Account = _nobody) -> list[s
         violations += found
     for name in (layout.RECOVERY_POINT_CHECKPOINT, layout.LOG_START_CHECKPOINT, layout.CLEANER_CHECKPOINT):
         violations += (f"{name}: {problem}" for problem in _checkpoint_problems(directory / name, ends))
-    violations += _witness_problems(directory)
+    for name in layout.WITNESS_OF:
+        violations += _witness_problems(directory / name)
     return violations
 
 
-def _witness_problems(directory: Path) -> Iterator[str]:
-    witness = CheckpointWitness(directory / layout.LOG_START_WITNESS)
+def _witness_problems(checkpoint: Path) -> Iterator[str]:
+    witness = CheckpointWitness(checkpoint.with_name(layout.WITNESS_OF[checkpoint.name]))
     if not witness.path.exists():
         return
     copy = witness.read()
     if copy is None:
         yield f"{witness.path.name}: is damaged"
         return
-    checkpoint = directory / layout.LOG_START_CHECKPOINT
     found = checkpoint.read_bytes() if checkpoint.exists() else copy
     if judged(found, copy) != found:
         yield f"{checkpoint.name}: is not what {witness.path.name} says"

@@ -125,8 +125,9 @@ def test_indexes_checkpoints_and_the_rest(files: Path) -> None:
     assert rows_of(files / layout.CLEAN_SHUTDOWN)[0]["value"] == 0
 
 
-def test_the_witness_of_a_checkpoint(files: Path) -> None:
-    path = files / layout.LOG_START_WITNESS
+@pytest.mark.parametrize("name", layout.WITNESS_OF.values())
+def test_the_witness_of_a_checkpoint(files: Path, name: str) -> None:
+    path = files / name
     CheckpointWitness(path).write((files / layout.LOG_START_CHECKPOINT).read_bytes())
     row = {"kind": "offset", "topic": "orders", "partition": 2, "offset": 8}
     assert rows_of(path) == [row]

@@ -4,10 +4,10 @@ serves no wrong one.
 Method: a data directory with a trimmed and a whole log is closed or left as by a crash; bits of its
 checkpoints are flipped in turn, and every log is opened and read. These files are Kafka's and have no
 checksum: a digit that became another digit is believed, within what the log holds. The log starts have a
-witness, by which every bit is turned back. Where it is missing (a directory from Kafka), a log start that a
-flip moved up within the log hides what is before it, as in Kafka; nothing of that is removed by a start, and
-with the right file it is there again. One beyond the log's end is not believed after a clean stop (Kafka
-drops the whole log).
+witness, by which every bit is turned back (the cleaner's offsets too: tests/cleaner). Where it is missing (a
+directory from Kafka), a log start that a flip moved up within the log hides what is before it, as in Kafka;
+nothing of that is removed by a start, and with the right file it is there again. One beyond the log's end is
+not believed after a clean stop (Kafka drops the whole log).
 """
 
 from __future__ import annotations

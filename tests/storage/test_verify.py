@@ -89,12 +89,13 @@ def test_checkpoints_of_a_data_directory(log: LogBuilder) -> None:
     assert verify_data_directory(root) == []
 
 
-def test_a_log_start_and_its_witness(log: LogBuilder) -> None:
+@pytest.mark.parametrize("name", layout.WITNESS_OF)
+def test_a_checkpoint_and_its_witness(log: LogBuilder, name: str) -> None:
     log.fill(20)
     log.log.flush()
     root = log.directory.parent
-    witness = CheckpointWitness(root / layout.LOG_START_WITNESS)
-    checkpoint = OffsetCheckpoint(root / layout.LOG_START_CHECKPOINT, witness=witness)
+    witness = CheckpointWitness(root / layout.WITNESS_OF[name])
+    checkpoint = OffsetCheckpoint(root / name, witness=witness)
     checkpoint.write({layout.TopicPartition("orders", 2): 5})
     assert verify_data_directory(root) == []
     checkpoint.path.write_text("0\n1\norders 2 4\n")
