@@ -28,6 +28,7 @@ from spark_connector.fetch_request import fetch_request
 from spark_connector.kernels import Bytes, Longs
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import Options
+from spark_connector.silence import PAUSE_S, Silence, Verdict
 from spark_connector.unpacking import DECOMPRESSED_LIMIT_BYTES, CorruptBatch, Piece
 
 logger = logging.getLogger("kompakt.spark")
@@ -62,19 +63,20 @@ class Fetcher:
         self._cluster = cluster
         self._fetch_bytes = fetch_bytes or self._settings.fetch_bytes
         self._is_first = True
-        self._is_patient = False
-        self._waiting_since: float | None = None
+        self._silence = Silence(options.poll_timeout_ms / 1000)
+        self._last_visible: int | None = None  # asked for before the next offset is asked for again
 
     # --- asking
 
     def request(self, connection: Connection) -> None:
         """Without patience an answer comes at once, with it the broker may wait for records to arrive."""
+        looks_at_end = self._last_visible is not None
         request = fetch_request(
             self.topic_partition,
-            self.next,
-            self._bytes_to_ask_for(),
+            self.next if self._last_visible is None else self._last_visible,
+            LEAST_FETCH_BYTES if looks_at_end else self._bytes_to_ask_for(),
             read_committed=self._settings.read_committed,
-            wait_ms=PATIENT_WAIT_MS if self._is_patient else 0,
+            wait_ms=PATIENT_WAIT_MS if self._silence.has_begun and not looks_at_end else 0,
         )
         connection.send(request, FETCH, FetchResponse)
 
@@ -99,6 +101,12 @@ class Fetcher:
         if len(answer.responses) != 1 or len(answer.responses[0].partitions) != 1:
             raise Unavailable(f"an answer without {self.topic_partition}")
         partition = answer.responses[0].partitions[0]
+        if self._last_visible is not None:
+            self._last_visible = None
+            # An error tells nothing of holes and comes for the next offset too; a quota holds records back.
+            if not partition.error_code and answer.throttle_time_ms <= 0:
+                self._silence.look_at_end(has_records=bool(partition.records))
+            return []
         if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._skip_what_is_gone()
             return []
@@ -107,8 +115,7 @@ class Fetcher:
         if not partition.records:
             self._judge_silence(partition, is_throttled=answer.throttle_time_ms > 0)
             return []
-        self._is_patient = False
-        self._waiting_since = None
+        self._silence.end()
         return self._choose(as_array(partition.records), partition.aborted_transactions or ())
 
     def _judge_silence(self, partition: Any, is_throttled: bool) -> None:
@@ -116,23 +123,37 @@ class Fetcher:
         visible_end = (
             partition.last_stable_offset if self._settings.read_committed else partition.high_watermark
         )
-        if visible_end >= self.end and self._is_patient and not is_throttled:
+        is_visible = visible_end >= self.end
+        verdict = self._silence.judge(time.monotonic(), is_visible=is_visible, is_throttled=is_throttled)
+        if verdict == Verdict.HOLE:
+            logger.info("%s: offsets %d to %d are a hole", self.topic_partition, self.next, self.end - 1)
+            self.next = self.end
+        elif verdict == Verdict.LOOK_AT_THE_END:
+            self._last_visible = visible_end - 1
+            time.sleep(PAUSE_S)  # blocks, as a throttle does
+        elif verdict == Verdict.TOO_LONG:
+            self._give_up(visible_end, is_throttled)
+        elif self._silence.is_end_there:
+            time.sleep(PAUSE_S)
+
+    def _give_up(self, visible_end: int, is_throttled: bool) -> None:
+        """The poll timeout is over: an error, unless the log ends before the range and that may be."""
+        limit = f"for {self._options.poll_timeout_ms / 1000:g} s (kafkaConsumer.pollTimeoutMs)"
+        if visible_end < self.end:
+            self.lose(
+                f"offsets {self.next} to {self.end - 1} were planned, but the log ends at {visible_end}"
+            )
             self.next = self.end
             return
-        self._is_patient = True
-        now = time.monotonic()
-        if self._waiting_since is None:
-            self._waiting_since = now
-        limit_s = self._options.poll_timeout_ms / 1000
-        if now - self._waiting_since <= limit_s:
-            return
-        if visible_end >= self.end:
+        if is_throttled:
             raise ConnectorError(
                 f"{self.topic_partition}: the broker throttles this client (a quota) and gave nothing at "
-                f"offset {self.next} for {limit_s:g} s (kafkaConsumer.pollTimeoutMs)"
+                f"offset {self.next} {limit}"
             )
-        self.lose(f"offsets {self.next} to {self.end - 1} were planned, but the log ends at {visible_end}")
-        self.next = self.end
+        raise ConnectorError(
+            f"{self.topic_partition}: the broker gave no records at offset {self.next} {limit}, although it "
+            f"has some at offset {visible_end - 1}; is its storage slow or broken?"
+        )
 
     def _skip_what_is_gone(self) -> None:
         """The broker does not have the next offset: go on at the log start, never below what was planned."""
@@ -143,6 +164,7 @@ class Fetcher:
             self.lose(f"offsets {self.next} to {lost_end - 1} are gone, the log starts at {log_start}")
             # The log may start within a batch, whose earlier records are gone as well.
             self.next = self.start = lost_end
+            self._silence.end()
             return
         log_end = self._cluster.latest_offsets(only)[self.topic_partition]
         if self.next <= log_end:

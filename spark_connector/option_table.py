@@ -133,7 +133,11 @@ ROWS = (
         "needs `spark.sql.python.filterPushdown.enabled=true`.",
     ),
     OptionRow(
-        "kafkaConsumer.pollTimeoutMs", "120000", BOTH, "How long to wait for records that should be there."
+        "kafkaConsumer.pollTimeoutMs",
+        "120000",
+        BOTH,
+        "How long to wait for records that should be there. Where the log's last offset is silent too, the "
+        "rest of the range is a hole (compaction) after 5 s, or this if it is less.",
     ),
     OptionRow(
         "groupId",

@@ -19,7 +19,7 @@ from protocol.compression import Codec
 from protocol.control import Marker, marker_batch
 from protocol.errors import ErrorCode
 from protocol.records import encode_batch
-from spark_connector import ranges, unpacking
+from spark_connector import ranges, silence, unpacking
 from spark_connector.errors import ConnectorError, DataLossError
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import parse_options
@@ -172,8 +172,11 @@ def test_holes_are_no_loss(start_broker: Start) -> None:
 
 
 @pytest.mark.parametrize("tail", [[], [encode_batch([], base_offset=3, last_offset_delta=4)]])
-def test_an_end_behind_the_last_record_ends_the_read(start_broker: Start, tail: list[bytes]) -> None:
-    """The last records of the range are compacted away: nothing more comes, and nothing is waited for."""
+def test_an_end_behind_the_last_record_ends_the_read(
+    start_broker: Start, tail: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last records of the range are compacted away: nothing more comes, the timeout is not waited for."""
+    monkeypatch.setattr(silence, "HOLE_PATIENCE_S", 0.1)
     broker = start_broker(logs_of([batch(0, 3), *tail]))
     broker.logs[TopicPartition("t", 0)].high_watermark = 8
     assert read(broker) == [0, 1, 2]
