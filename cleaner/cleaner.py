@@ -193,7 +193,7 @@ class Cleaner:
         """Fill a map: (what it says, how many records without a key were seen)."""
         began = time.perf_counter()
         segments, start = snapshot.segments, wanted.first_dirty_offset
-        filled, mapper_of = self._mapping(snapshot.config, reader)
+        filled, mapper_of = self._mapping(snapshot, reader)
         mapper = mapper_of(1, 0)
         if isinstance(mapper, VersionMapper):
             start = mapper.start_of(start, _log_start(snapshot))
@@ -209,12 +209,12 @@ class Cleaner:
         result.map_seconds = time.perf_counter() - began
         return _knowledge(snapshot, filled, start, result.started_ms), mapper.keyless
 
-    def _mapping(self, config: TopicConfig, reader: ChunkReader) -> tuple[OffsetMap, MapperOf]:
+    def _mapping(self, snapshot: LogSnapshot, reader: ChunkReader) -> tuple[OffsetMap, MapperOf]:
         """The map, and what fills it with the keys of one class."""
-        if goes_by_version(config):
-            versions = VersionMap(self._map_bytes, self._load_factor)
+        if goes_by_version(snapshot.config):
+            versions, spared = VersionMap(self._map_bytes, self._load_factor), snapshot.log_end_offset - 1
             return versions, lambda classes, number: VersionMapper(
-                versions, reader, config, classes=classes, number=number
+                versions, reader, snapshot.config, spared, classes=classes, number=number
             )
         return self._map, lambda classes, number: Mapper(self._map, reader, classes=classes, number=number)
 
@@ -229,7 +229,7 @@ class Cleaner:
         began = time.perf_counter()
         segments = [one for one in snapshot.segments if one.base_offset < wanted.end]
         start = _log_start(snapshot) if goes_by_version(snapshot.config) else segments[0].base_offset
-        filled, mapper_of = self._mapping(snapshot.config, reader)
+        filled, mapper_of = self._mapping(snapshot, reader)
         found = sift(
             filled, mapper_of, segments, start, wanted.end, aborted_from(snapshot.segments, 0),
             limit_bytes=LAST_OFFSET_BITS_BYTES,

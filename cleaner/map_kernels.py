@@ -31,7 +31,8 @@ KEYLESS = 3
 FILLED = 4
 CLASS_MASK = 5  # of a hash: only keys of one class are mapped; 0: all are
 CLASS = 6
-STATE_NUMBERS = 7
+SPARED = 7  # by versions: the offset of the log's last record, which stays even without a key
+STATE_NUMBERS = 8
 
 # Why a call ended.
 DONE = 0
@@ -62,6 +63,7 @@ def put_block(
     for index in range(count):
         if block[KEY_BYTES, index] < 0:
             state[KEYLESS] += 1
+            state[LATEST] = max(state[LATEST], block[OFFSET, index])
         elif hashes[1, index] & mask != wanted:
             state[LATEST] = max(state[LATEST], block[OFFSET, index])
         elif state[ENTRIES] >= capacity:

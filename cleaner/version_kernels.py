@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from cleaner.map_kernels import BROKEN, CLASS, CLASS_MASK, DONE, ENTRIES, FULL, KEYLESS, LATEST, READ
+from cleaner.map_kernels import (
+    BROKEN,
+    CLASS,
+    CLASS_MASK,
+    DONE,
+    ENTRIES,
+    FULL,
+    KEYLESS,
+    LATEST,
+    READ,
+    SPARED,
+)
 from cleaner.offset_map import ENTRY_LONGS, U64, Bytes, Longs, find_slot
 from protocol.kernel import kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, read_varint
@@ -95,8 +106,10 @@ def weigh_records(
         if offset < first or offset > last:
             continue
         if key_bytes < 0:
-            state[KEYLESS] += may_add
-            state[READ] += may_add
+            if may_add:
+                state[KEYLESS] += offset != state[SPARED]
+                state[LATEST] = max(state[LATEST], offset)
+                state[READ] += 1
             continue
         low, high = siphash(data, key_at, key_bytes, secret[0], secret[1])
         if high & U64(state[CLASS_MASK]) != U64(state[CLASS]):

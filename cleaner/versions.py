@@ -27,6 +27,7 @@ from cleaner.map_kernels import (
     KEYLESS,
     LATEST,
     READ,
+    SPARED,
     STATE_NUMBERS,
 )
 from cleaner.mapping import CODEC_BITS, decompressed, special_batches, tell_transactions
@@ -73,8 +74,8 @@ class VersionMap(OffsetMap):
 
 
 class VersionMapper:
-    """One mapping by versions, of all keys or of class `number` of `classes` (a power of two). Owned by: one
-    cleaner thread.
+    """One mapping by versions, of all keys or of class `number` of `classes` (a power of two). The record at
+    `spared_offset`, the log's last, stays whatever it is. Owned by: one cleaner thread.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class VersionMapper:
         versions: VersionMap,
         reader: ChunkReader,
         config: TopicConfig,
+        spared_offset: int,
         *,
         classes: int = 1,
         number: int = 0,
@@ -92,6 +94,7 @@ class VersionMapper:
         self._reader = reader
         name = config.compaction_strategy_header if config.compaction_strategy == HEADER else ""
         self._name = numpy.array(list(name.encode()), numpy.uint8)
+        self._spared_offset = spared_offset
         self._state = numpy.zeros(STATE_NUMBERS, numpy.int64)
         self.bytes_read = 0
 
@@ -120,6 +123,7 @@ class VersionMapper:
         state[:] = 0
         state[LATEST] = -1
         state[CLASS_MASK], state[CLASS] = self._class_mask, self._class
+        state[SPARED] = self._spared_offset
         self.bytes_read = 0
         transactions = CleanedTransactions(aborted)
         ends = [*(segment.base_offset for segment in segments), end][1:]

@@ -40,6 +40,21 @@ def test_t33_records_below_the_first_dirty_offset_and_without_a_key_stay_out(mak
     assert mapper.keyless == 1
 
 
+def test_t46_records_without_a_key_are_counted_by_the_round_that_removes_them(make_world: MakeWorld) -> None:
+    """Those behind the last key for which the map has room are covered by the map as well."""
+    world = make_world(slots=4, cleanup_policy="delete")
+    for number in range(8):
+        world.put((str(number), "v"))
+        world.put((None, "x"))
+    end, at, counted = world.roll(), 0, []
+    while at < end:
+        result = world.clean(at)
+        at = result.end_offset
+        counted.append((at, result.removed["keyless"], result.removed["superseded"]))
+    assert counted == [(6, 3, 0), (12, 3, 0), (16, 2, 0)]
+    assert world.keys() == [str(number) for number in range(8)]
+
+
 @pytest.mark.parametrize("codec", range(5))
 def test_t34_a_later_record_of_the_same_batch_wins(world: World, codec: int) -> None:
     world.put(("a", "1"), ("b", "1"), ("a", "2"), codec=codec)

@@ -82,6 +82,21 @@ def test_w8_a_late_old_version_does_not_win(versioned: World) -> None:
     assert stay(versioned) == [(0, "a", "new"), (3, "b", "2")]
 
 
+def test_w8_the_logs_last_record_stays_even_without_a_key(by_header: World) -> None:
+    """It is not counted as removed before it is."""
+    by_header.put(("a", "1"), (None, "x"), trusted=True)
+    by_header.put((None, "y"), trusted=True)
+    by_header.roll()
+    first = by_header.clean()
+    assert by_header.pairs() == [("a", "1"), (None, "y")]
+    assert (first.removed["keyless"], first.removed["superseded"]) == (1, 0)
+    by_header.put(("b", "1"))
+    by_header.roll()
+    second = by_header.clean(first.end_offset)
+    assert by_header.pairs() == [("a", "1"), ("b", "1")]
+    assert (second.removed["keyless"], second.removed["superseded"]) == (1, 0)
+
+
 def test_w8_among_equal_versions_the_last_wins(versioned: World) -> None:
     write(versioned, ("a", "first", 5), ("a", "last", 5))
     close(versioned)
