@@ -144,6 +144,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for partition in sorted(until.keys() - begin.keys()):
             if complete[partition] > 0:
                 self._lose(f"the new {partition} starts at offset {complete[partition]}, not at 0")
+        if self._fixed_end is not None:
+            self._verify_fixed_end(until)
         ranges = [
             OffsetRange(partition, complete[partition], until[partition]) for partition in sorted(until)
         ]
@@ -204,13 +206,51 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _compare_topic_ids(self, cluster: Cluster, found: Sequence[TopicPartition]) -> None:
         """A topic under the name of one that was deleted may have as many records: only its id tells."""
-        ids = {topic: cluster.topic_id(topic) for topic in {partition.topic for partition in found}}
-        ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id.int}  # old brokers have none
-        for topic in sorted(ids):
-            if ids[topic] != self._topic_ids.get(topic, ids[topic]):
-                self._lose(f"topic {topic} was deleted and made again")
-                self._made_again.add(topic)
+        ids = _topic_ids(cluster, found)
+        for topic in self._changed(ids):
+            self._lose(f"topic {topic} was deleted and made again")
+            self._made_again.add(topic)
         self._topic_ids |= ids
+
+    def _changed(self, ids: dict[str, UUID]) -> list[str]:
+        """The topics that had other ids when they were seen last."""
+        return sorted(topic for topic in ids if ids[topic] != self._topic_ids.get(topic, ids[topic]))
+
+    def _verify_fixed_end(self, until: Found) -> None:
+        """What Trigger.AvailableNow was to read must still be there, as in Spark's own source.
+
+        Whatever failOnDataLoss says: what is left would be taken for all that there was.
+        """
+        problem = ""
+        for attempt in range(LOOK_UP_TRIES):
+            if attempt:
+                time.sleep(LOOK_UP_PAUSE_S)  # as in `_look_up`
+            problem = self._missing_below(until)
+            if not problem:
+                return
+        raise DataLossError(
+            f"{problem}, after Trigger.AvailableNow had fixed the end of the query; start the query again: "
+            f"with failOnDataLoss=false it goes on with what is left"
+        )
+
+    def _missing_below(self, until: Found) -> str:
+        """What is not there any more of all that lies below `until`; one look-up."""
+        cluster = connect(self._options.client)
+        try:
+            found = find_partitions(cluster, self._options.subscription, may_be_missing=True)
+            gone = sorted(until.keys() - set(found))
+            if gone:
+                return f"{', '.join(map(str, gone))} are gone"
+            changed = self._changed(_topic_ids(cluster, found))
+            if changed:
+                return f"topic {', '.join(changed)} was deleted and made again"
+            latest = cluster.latest_offsets(until)
+        except MissingTopicError as problem:  # deleted between the two questions
+            return str(problem)
+        short = [place for place in sorted(until) if latest[place] < until[place]]
+        return "; ".join(
+            f"{place} went back from offset {until[place]} to {latest[place]}" for place in short
+        )
 
     def _with_new_partitions(self, begin: Found, until: Found) -> Found:
         """`begin` and, for partitions that came since, the start of their log."""
@@ -232,3 +272,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 f"{what}; some data may be lost. Set failOnDataLoss=false to go on with what is left"
             )
         logger.warning("%s; going on, as failOnDataLoss is false", what)
+
+
+def _topic_ids(cluster: Cluster, found: Sequence[TopicPartition]) -> dict[str, UUID]:
+    """As they were when the topics were described; none from old brokers, which have none."""
+    ids = {topic: cluster.topic_id(topic) for topic in {partition.topic for partition in found}}
+    return {topic: topic_id for topic, topic_id in ids.items() if topic_id.int}
