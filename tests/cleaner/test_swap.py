@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
+import shutil
 from pathlib import Path
 
 import pytest
@@ -78,27 +80,51 @@ def test_t119_a_crash_at_every_call_of_a_cleaning(tmp_path: Path) -> None:
         world.log.close()
 
 
-def test_t118_a_crash_in_the_recovery_of_a_crash(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("step", "stride"), [(5, 17), pytest.param(1, 1, marks=pytest.mark.slow)])
+def test_t118_a_crash_in_the_recovery_of_a_crash(tmp_path: Path, step: int, stride: int) -> None:
+    """T118: every call from the first rename on is the process's last one, then each of the recovery (in the
+    usual run a part of both, other ones of the recovery for each first call).
+    """
     calls = calls_of_a_cleaning(tmp_path)
-    renames = [number for number, call in enumerate(calls) if call.startswith("rename")]
-    for number in renames[:: max(1, len(renames) // 6)]:
-        for second in range(0, 12, 3):
-            directory = tmp_path / f"{number}-{second}" / "orders-2"
-            directory.parent.mkdir()
-            disk = FaultyDisk()
-            world, model = filled(directory, disk)
-            disk.crash_at = len(disk.calls) + number
-            with pytest.raises(Crash):
-                world.clean()
-            again = FaultyDisk()
-            again.crash_at = second
-            try:
-                world.crash(disk=again)
-            except Crash:
-                world.open(disk=FaultyDisk())
+    first_rename = next(number for number, call in enumerate(calls) if call.startswith("rename"))
+    second_calls: list[str] = []
+    for number in range(first_rename, len(calls), step):
+        directory = tmp_path / str(number) / "orders-2"
+        directory.parent.mkdir()
+        disk = FaultyDisk()
+        world, model = filled(directory, disk)
+        disk.crash_at = len(disk.calls) + number
+        with pytest.raises(Crash):
+            world.clean()
+        world.log.abandon()
+        crashed = directory.with_name("crashed")
+        shutil.copytree(directory, crashed)
+        for second in range(number % stride, 1000, stride):
+            shutil.rmtree(directory)
+            shutil.copytree(crashed, directory)
+            died_at = open_twice(world, second)
             assert world.committed() == model, (calls[number], second)
+            assert not [name for name in world.files() if name.endswith(TRANSIT)]
             assert verify_log(directory) == []
             world.log.abandon()
+            if died_at is None:
+                break
+            second_calls.append(died_at)
+        shutil.rmtree(directory.parent)
+    kinds = {call.split()[0] for call in second_calls}
+    assert {"unlink", "rename", "fsync"} <= kinds, "the second crash met no swap being finished"
+
+
+def open_twice(world: World, crash_at: int) -> str | None:
+    """Start, end at this call, start again; the call, or None where the start was over before."""
+    disk = FaultyDisk()
+    disk.crash_at = crash_at
+    try:
+        world.open(disk=disk)
+    except Crash:
+        world.open(disk=FaultyDisk())
+        return disk.calls[crash_at]
+    return None
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
@@ -202,15 +228,39 @@ def test_t111_the_files_change_their_names_in_the_order_that_a_start_understands
     calls = calls_of_a_cleaning(tmp_path)
     first_rename = next(number for number, call in enumerate(calls) if call.startswith("rename"))
     assert any(call.startswith("fdatasync") for call in calls[:first_rename])
-    steps = []
-    for call in calls[first_rename:]:
-        if not call.startswith("rename"):
-            break
-        source, target = call.split()[1:]
-        steps.append((Path(source).suffix, Path(target).suffix))
-    kinds = [step for number, step in enumerate(steps) if number == 0 or step != steps[number - 1]]
+    renames = list(itertools.takewhile(lambda call: call.startswith("rename"), calls[first_rename:]))
+    steps = [tuple(Path(name).suffix for name in call.split()[1:]) for call in renames]
+    kinds = [step for step, _ in itertools.groupby(steps)]
     order = [target for _, target in kinds]
     assert order.index(".swap") < order.index(".deleted")
     assert kinds[0][0] == ".cleaned"
     assert kinds[-1][0] == ".swap"
     assert calls[first_rename + len(steps)].startswith("fsync")
+
+
+def test_t111_one_group_is_renamed_to_swap_in_descending_order(tmp_path: Path) -> None:
+    """Two cleaned segments of one group: all files of the later one first, so that a `.cleaned` file below a
+    `.swap` one tells a start that the group is not complete (T113). The old ones go after the last.
+    """
+    disk = FaultyDisk()
+    world = World(tmp_path / "orders-2", disk=disk, segment_bytes=1 << 20)
+    for number in range(40):
+        world.put((str(number), "v" * 10))
+    world.roll()
+    world.log.update_config(dataclasses.replace(world.config, segment_bytes=2000))
+    flush(world)
+    before = len(disk.calls)
+    world.clean()
+    names = [call.split()[1:] for call in disk.calls[before:] if call.startswith("rename")]
+    swapped = [int(source[:20]) for source, target in names if target.endswith(".swap")]
+    bases = [segment.base_offset for segment in world.closed()]
+    assert len(bases) > 1
+    assert [base for base, _ in itertools.groupby(swapped)] == bases[::-1]
+    first_swapped = next(number for number, (_, target) in enumerate(names) if target.endswith(".swap"))
+    assert all(target.endswith(".swap") for _, target in names[first_swapped : first_swapped + len(swapped)])
+    behind = names[first_swapped + len(swapped) :]
+    suffixes = [target for target, _ in itertools.groupby(Path(target).suffix for _, target in behind)]
+    assert suffixes[0] == ".deleted"
+    final = [int(target[:20]) for source, target in behind if source.endswith(".swap")]
+    assert [base for base, _ in itertools.groupby(final)] == bases
+    world.log.close()

@@ -1,8 +1,8 @@
 """Goal: cleaned segments take the place of others in one step, whatever happens in between.
 
-Method: a cleaning that keeps every second batch is made by hand; the swap is ended at each of its calls
-to the disk, and so is the start after it. What opens then is the old log or the new one, whole, with no
-file left over.
+Method: a cleaning that keeps every second batch is made by hand, of a log with an aborted transaction, so
+that there are four files a segment; the swap is ended at each of its calls to the disk, and so is the start
+after it. What opens then is the old log or the new one, whole, with no file left over.
 """
 
 from __future__ import annotations
@@ -14,27 +14,56 @@ from pathlib import Path
 
 import pytest
 
+from protocol.control import Marker, marker_batch
 from storage import layout
 from storage.cleaned_segment import CleanedSegment
 from storage.file import SYSTEM_DISK, Disk
 from storage.roll import RollLimits
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.types import AbortedTransaction
 from storage.verify import verify_log
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
 from tests.storage.faults import Crash, FaultyDisk, UnsyncedDisk
 
 SIZE = len(batch())
-OLD = list(range(16))
-KEPT = [0, 2, 4, 6, 8, 10]
+ABORTED = AbortedTransaction(producer_id=7, first_offset=8, last_offset=10, last_stable_offset=11)
+MARKER = ABORTED.last_offset
+MARKER_SIZE = len(marker_batch(Marker(False), producer_id=7, producer_epoch=0, now_ms=NOW_MS))
+SETTINGS = {
+    "segment_bytes": 3 * SIZE + MARKER_SIZE,
+    "index_interval_bytes": SIZE,
+    "file_delete_delay_ms": 0,
+}
+OLD = [offset for offset in range(16) if offset != MARKER]
+KEPT = [0, 2, 4, 6, 8]
 NEW = [*KEPT, 12, 13, 14, 15]
 
 
-def build(make_log: MakeLog, disk: Disk = SYSTEM_DISK) -> LogBuilder:
-    """Segments 0, 4, 8, 12 (active) of four batches each; some of producer 7, one transaction aborted."""
-    log = make_log(disk, segment_bytes=4 * SIZE, index_interval_bytes=SIZE, file_delete_delay_ms=0)
-    log.fill(16, step_ms=1)
+def fill(log: LogBuilder) -> None:
+    """Segments 0, 4, 8, 12 (active) of four batches each; 8 and 9 are of producer 7, which 10 aborts."""
+    for offset in range(16):
+        log.now_ms = NOW_MS + offset
+        if offset == MARKER:
+            log.end_transaction(7, is_commit=False)
+        elif offset in (8, 9):
+            sequence = offset - ABORTED.first_offset
+            log.append(
+                timestamp=log.now_ms,
+                producer_id=7,
+                producer_epoch=0,
+                base_sequence=sequence,
+                is_transactional=True,
+            )
+        else:
+            log.append(timestamp=log.now_ms)
+    log.now_ms = NOW_MS
     log.log.flush()
+
+
+def build(make_log: MakeLog, disk: Disk = SYSTEM_DISK) -> LogBuilder:
+    log = make_log(disk, **SETTINGS)
+    fill(log)
     return log
 
 
@@ -47,6 +76,7 @@ def clean(log: LogBuilder, sources: Sequence[Segment], groups: int = 1) -> list[
         for header, view in log.log.scan(segment.base_offset, segment.next_offset):
             if header.base_offset % 2 == 0:
                 made[-1].append(bytes(view), header.last_offset, header.max_timestamp, header.last_offset)
+        made[-1].add_aborted(segment.txn_index.entries())
     for one in made:
         one.finish(sources[-1].last_modified_ms)
     return made
@@ -178,58 +208,72 @@ def check(log: LogBuilder) -> list[int]:
     assert not leftovers(log.directory)
     assert verify_log(log.directory) == []
     assert log.log.log_end_offset == 16
+    assert log.log.aborted_transactions(0, 16) == [ABORTED]
     offsets = log.offsets()
     assert set(NEW) <= set(offsets) <= set(OLD)
     assert offsets == sorted(offsets)
     return offsets
 
 
+@pytest.mark.parametrize("stride", [12, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_t111_to_t118_a_crash_at_every_step(tmp_path: Path, groups: int) -> None:
-    """T111-T118: each call of the swap is the last one of the process; then each of the recovery as well."""
+def test_t111_to_t118_a_crash_at_every_step(tmp_path: Path, groups: int, stride: int) -> None:
+    """T111-T118: each call of the swap is the last one of the process; then each of the recovery as well (a
+    part of them, another one for each step, in the usual run).
+    """
     results: set[tuple[int, ...]] = set()
+    met: set[str] = set()
     for step in range(1000):
         log, is_over = crashed_swap(tmp_path / f"{step}", step, groups)
         log.log.abandon()
         crashed = log.directory.with_name("crashed")
         shutil.copytree(log.directory, crashed)
+        met.update(leftovers(crashed))
         log.open(disk=UnsyncedDisk())
         expected = check(log)
         results.add(tuple(expected))
         log.log.abandon()
-        for second in range(step % 6, 1000, 6):
-            shutil.rmtree(log.directory)
-            shutil.copytree(crashed, log.directory)
-            disk = FaultyDisk()
-            disk.crash_at = second
-            try:
-                log.open(disk=disk)
-            except Crash:
-                log.open(disk=UnsyncedDisk())
-                assert check(log) == expected, f"step {step}, then {second} of the recovery"
-                log.log.abandon()
-            else:
-                log.log.abandon()
-                break
+        recover_and_crash(log, crashed, expected, range(step % stride, 1000, stride))
+        shutil.rmtree(log.directory.parent)
         if is_over:
             break
     assert step > 20
     assert {tuple(OLD), tuple(NEW)} <= results
+    base = 0 if groups == 1 else 8
+    for state in (layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX):
+        assert {layout.segment_file_name(base, kind, state) for kind in layout.SEGMENT_SUFFIXES} <= met
+    assert {
+        layout.segment_file_name(8, kind, layout.DELETED_SUFFIX) for kind in layout.SEGMENT_SUFFIXES
+    } <= met
+
+
+def recover_and_crash(log: LogBuilder, crashed: Path, expected: list[int], calls: range) -> None:
+    """End the recovery of `crashed` at each of these calls, until there are no more; the next one must come
+    to the same.
+    """
+    for second in calls:
+        shutil.rmtree(log.directory)
+        shutil.copytree(crashed, log.directory)
+        disk = FaultyDisk()
+        disk.crash_at = second
+        try:
+            log.open(disk=disk)
+        except Crash:
+            log.open(disk=UnsyncedDisk())
+            assert check(log) == expected, f"{crashed}, then {second} of the recovery"
+            log.log.abandon()
+        else:
+            log.log.abandon()
+            return
+    raise AssertionError("the recovery never ended")
 
 
 def crashed_swap(directory: Path, step: int, groups: int) -> tuple[LogBuilder, bool]:
     """A log whose swap ended at its call number `step`; and whether it was over before that."""
     disk = FaultyDisk()
     directory.mkdir()
-    log = LogBuilder(
-        directory / "orders-2",
-        disk,
-        segment_bytes=4 * SIZE,
-        index_interval_bytes=SIZE,
-        file_delete_delay_ms=0,
-    )
-    log.fill(16, step_ms=1)
-    log.log.flush()
+    log = LogBuilder(directory / "orders-2", disk, **SETTINGS)
+    fill(log)
     log.recovery_point = 16
     disk.crash_at = len(disk.calls) + step
     try:
