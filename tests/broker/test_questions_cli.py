@@ -1,22 +1,40 @@
 """Goal: `kompakt topics ...` and `kompakt read ...` ask a running broker and say readably what it answers.
 
 Method: one real broker process with a topic whose records are known; the commands are run as a user runs
-them, their words and their JSON compared with what was written.
+them, their words and their JSON compared with what was written. A table of all questions holds each command's
+`--json` against its endpoint; the bar of a running compaction is read from a terminal.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import click
 import pytest
+from aiohttp import web
 from click.testing import CliRunner
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from broker.cli import app
 from broker.cli.tables import cell, removed_words
+from broker.http_api import HttpApi
 from broker.questions.words import duration, moment, size
 from tests.process import BrokerProcess, free_port
 from tests.waiting import wait_for
@@ -140,7 +158,9 @@ def test_words() -> None:
 
 
 def test_a_partition_that_could_not_be_cleaned_is_status_1(served: BrokerProcess) -> None:
-    """A damaged segment is named, and the topic explains itself with it afterwards."""
+    """A damaged segment is named, and the topic explains itself with it afterwards. Once it is mended (T178),
+    the command tries it again at once, long before the cleaner would.
+    """
     admin = AdminClient({"bootstrap.servers": served.bootstrap})
     admin.create_topics([NewTopic("bad", 1, config={"cleanup.policy": "compact"})])["bad"].result(60)
     producer = Producer({"bootstrap.servers": served.bootstrap})
@@ -155,3 +175,208 @@ def test_a_partition_that_could_not_be_cleaned_is_status_1(served: BrokerProcess
     assert status == 1
     assert "bad-0 was not cleaned" in output
     assert "It cannot be cleaned since" in run(served, "topics", "explain", "bad")[1]
+    explained = run_json(served, "topics", "explain", "bad")
+    assert explained["partitions"][0]["uncleanable"]["retry_ms"] > explained["now_ms"]
+    path.write_bytes(content)
+    status, output, _ = run(served, "topics", "compact", "bad")
+    assert (status, "was not cleaned" in output) == (0, False)
+    assert run_json(served, "topics", "explain", "bad")["partitions"][0]["uncleanable"] is None
+
+
+def make(served: BrokerProcess, topic: str, *pairs: tuple[str, str], **config: str) -> None:
+    """A compacted topic with these records."""
+    settings = {"bootstrap.servers": served.bootstrap}
+    values = {"cleanup.policy": "compact", **{name.replace("_", "."): text for name, text in config.items()}}
+    admin = AdminClient(settings)  # lives until its answer is here
+    admin.create_topics([NewTopic(topic, 1, config=values)])[topic].result(60)
+    producer = Producer(settings)
+    for key, value in pairs:
+        producer.produce(topic, value, key)
+    assert producer.flush(60) == 0
+
+
+def test_a_compaction_as_json(served: BrokerProcess) -> None:
+    make(served, "json", ("a", "1"), ("b", "1"), ("a", "2"))
+    dry = run_json(served, "topics", "compact", "json", "--dry-run")["partitions"][0]
+    assert (dry["is_dry"], dry["records_before"]) == (True, 0)
+    assert "active segment" in dry["held_back_by"]
+    answer = run_json(served, "topics", "compact", "json", "--roll")
+    assert answer["topic"] == "json"
+    (done,) = answer["partitions"]
+    assert (done["partition"], done["is_dry"], done["rounds"], done["is_complete"]) == (0, False, 1, True)
+    assert (done["records_before"], done["records_after"], done["keys"]) == (3, 2, 2)
+    assert done["removed"] == {"superseded": 1, "tombstone": 0, "aborted": 0, "keyless": 0, "marker": 0}
+    assert done["now"]["reason"] == "nothing_dirty"
+    run_of = run_json(served, "topics", "history", "json")["partitions"][0]["runs"][-1]
+    assert {name: done[name] for name in run_of} == run_of
+    status, output, _ = run(served, "topics", "compact", "json", "--dry-run", "--partition", "1", "--json")
+    assert (status, output) == (1, "")
+
+
+def test_w3_what_if_another_setting_held(served: BrokerProcess) -> None:
+    make(served, "lag", ("a", "1"), ("a", "2"), min_compaction_lag_ms="3600000")
+    run(served, "topics", "compact", "lag", "--roll")
+    what_if = ("topics", "compact", "lag", "--dry-run")
+    status, output, _ = run(served, *what_if)
+    assert (status, "0 → 0" in output, "min.compaction.lag.ms" in output) == (0, True, True)
+    status, output, _ = run(served, *what_if, "--set", "min.compaction.lag.ms=0")
+    assert (status, "2 → 1" in output, "1 superseded" in output) == (0, True, True)
+    assert "A dry run: nothing was written." in output
+    assert "min.compaction.lag.ms" not in output
+    answer = run_json(served, *what_if, "--set", "min.compaction.lag.ms=0", "--set", "segment.ms = 1000")
+    assert (answer["partitions"][0]["records_after"], answer["partitions"][0]["held_back_by"]) == (1, None)
+    assert run_json(served, "topics", "segments", "lag")["partitions"][0]["segments"][0]["records"] == 2
+
+
+# The bar
+
+
+def limit_rate(served: BrokerProcess, bytes_per_second: str) -> None:
+    key = "log.cleaner.io.max.bytes.per.second"
+    entry = ConfigEntry(key, bytes_per_second, incremental_operation=AlterConfigOpType.SET)
+    broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": served.bootstrap})
+    admin.incremental_alter_configs([broker])[broker].result(60)
+
+
+def run_on_terminal(served: BrokerProcess, *arguments: str) -> tuple[int, str, str]:
+    """As `run`, in a process whose standard error is a terminal."""
+    command = [str(Path(sys.executable).with_name("kompakt")), *arguments]
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [*command, "--http", f"127.0.0.1:{served.http_port}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=end,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"},
+    )
+    os.close(end)
+    shown = b""
+    try:
+        while data := os.read(terminal, 1 << 16):
+            shown += data
+    except OSError:  # EIO: nobody has the other end any more
+        pass
+    os.close(terminal)
+    output = process.communicate(timeout=60)[0]
+    return process.returncode, output.decode(), shown.decode()
+
+
+def test_w2_a_compaction_shows_a_bar_on_a_terminal(served: BrokerProcess) -> None:
+    """It is slowed down to some seconds; what is shown meanwhile goes to the terminal and away, what is
+    answered to standard output.
+    """
+    make(served, "slow", *((f"k{index}", os.urandom(500).hex()) for index in range(60)))
+    limit_rate(served, "100000")
+    try:
+        status, output, shown = run_on_terminal(served, "topics", "compact", "slow", "--roll")
+    finally:
+        limit_rate(served, "1e15")
+    assert status == 0
+    assert "60 → 60" in output
+    assert "\x1b" not in output
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    done = [
+        (float(done), float(most))
+        for done, most in re.findall(r"slow-0 [^\r]* ([\d.]+)/([\d.]+) kB \d:", plain)
+    ]
+    assert done, plain
+    assert any(0 < part < whole for part, whole in done)
+    assert done == sorted(done)
+    assert "\x1b[2K" in shown, "it is wiped out in the end"
+
+
+# All questions
+
+
+class Question(NamedTuple):
+    """A command and the endpoint behind it: `body` is None for GET."""
+
+    command: str
+    arguments: tuple[str, ...]
+    path: str
+    body: dict[str, Any] | None = None
+
+
+ALL = "asked"
+QUESTIONS = [
+    Question("topics explain", (ALL,), f"{ALL}/explain"),
+    Question("topics explain", (ALL, "--partition", "0"), f"{ALL}/explain?partition=0"),
+    Question("topics explain", (ALL, "--dry-run"), f"{ALL}/explain", {}),
+    Question("topics compact", (ALL,), f"{ALL}/compact", {}),
+    Question("topics compact", (ALL, "--dry-run"), f"{ALL}/compact", {"dry_run": True}),
+    Question(
+        "topics compact",
+        (ALL, "--dry-run", "--set", "delete.retention.ms=0"),
+        f"{ALL}/compact",
+        {"dry_run": True, "set": {"delete.retention.ms": "0"}},
+    ),
+    Question("topics segments", (ALL,), f"{ALL}/segments"),
+    Question("topics history", (ALL,), f"{ALL}/history"),
+    Question("read explain", (ALL, "0", "1"), f"{ALL}/partitions/0/seek?offset=1"),
+    Question("read explain", (ALL, "0", "--time", "0"), f"{ALL}/partitions/0/seek?time=0"),
+    Question("get", (ALL, "a"), f"{ALL}/get?key=a"),
+    Question("get", (ALL, "a", "--history"), f"{ALL}/get?key=a&history=1"),
+]
+NO_QUESTIONS = {"reopen"}
+"""orders: with `--json` as well, but asking twice is not the same"""
+MOMENTARY = {"now_ms", "seconds", "started_ms", "runs"}
+"""what two answers to one question may differ in; the runs, because a compaction is one more"""
+
+
+@pytest.fixture(scope="module")
+def asked(served: BrokerProcess) -> BrokerProcess:
+    make(served, ALL, ("a", "1"), ("b", "1"), ("a", "2"))
+    run(served, "topics", "compact", ALL, "--roll")
+    return served
+
+
+def lasting(answer: Any) -> Any:
+    if isinstance(answer, dict):
+        return {name: lasting(value) for name, value in answer.items() if name not in MOMENTARY}
+    return [lasting(value) for value in answer] if isinstance(answer, list) else answer
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: " ".join((one.command, *one.arguments[1:])))
+def test_every_question_is_answered_alike_by_command_and_endpoint(
+    asked: BrokerProcess, question: Question
+) -> None:
+    told = run_json(asked, *question.command.split(), *question.arguments)
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{asked.http_port}/api/topics/{question.path}",
+        None if question.body is None else json.dumps(question.body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert lasting(told) == lasting(json.load(answer))
+    assert told["topic"] == ALL
+    status, output, _ = run(asked, *question.command.split(), *question.arguments)
+    assert status == 0
+    assert output.strip()
+    assert not output.startswith("{")
+
+
+def test_no_question_is_left_out() -> None:
+    """Every command that can answer in JSON, and every endpoint."""
+    commands = {one.command for one in QUESTIONS}
+    found = set()
+    for name, command in app.commands.items():
+        parts = command.commands if isinstance(command, click.Group) else {"": command}
+        for part, each in parts.items():
+            options = {name for option in each.params for name in option.opts}
+            if {"--json", "--http"} <= options and part not in NO_QUESTIONS:
+                found.add(f"{name} {part}".strip())
+    assert found == commands
+    router = web.UrlDispatcher()
+    HttpApi(None).add_to(router)  # type: ignore[arg-type]
+    routes = {(route.method, route.resource.canonical) for route in router.routes() if route.resource}
+    asked_for = {
+        ("GET" if one.body is None else "POST", f"/api/topics/{one.path.partition('?')[0]}")
+        for one in QUESTIONS
+    }
+    wanted = {
+        (method, path.replace("{topic}", ALL).replace("{partition}", "0"))
+        for method, path in routes
+        if method != "HEAD" and path.rpartition("/")[2] not in NO_QUESTIONS
+    }
+    assert wanted == asked_for
