@@ -21,13 +21,16 @@ from spark_connector import write_kernels as kernels
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
 from spark_connector.partitioners import PARTITIONERS
-from spark_connector.write_columns import NO_INTS, BadHeader, Rows, numbers_of, read_only, rows_of
+from spark_connector.write_columns import NO_INTS, BadHeader, Numbers, Rows, numbers_of, read_only, rows_of
 from spark_connector.write_kernels import Bytes, Ints, Longs
 from spark_connector.write_options import WriteOptions
 
 MIN_SLOT_BYTES = 16 * 1024
 RECORD_BYTES = 16  # of slot for each row number that is kept: smaller records fill a batch by their number
 BIGGEST_SECTION_BYTES = 1 << 30
+# The kernel refuses times before 1970, but -1 ms is how a record without a timestamp reads, and is written:
+# all times of a task that has some go through the slots so much later, and their batches say what was meant.
+SHIFT_MS = 1
 
 
 @dataclass(slots=True)
@@ -119,6 +122,7 @@ class Encoder:
         self._limits: dict[str, int] = {}
         self._arena: Bytes = numpy.empty(0, numpy.uint8)
         self._numbers: Longs = numpy.empty((0, 0), numpy.int64)
+        self._shift_ms = 0
         self.rows = 0
 
     # --- rows
@@ -129,6 +133,10 @@ class Encoder:
             rows = rows_of(batch, self._options.topic is None)
         except BadHeader as problem:
             raise self._row_error(problem.row, "headers", "a header and its key must not be null") from None
+        if rows.timestamps.numbers.size:  # in all Arrow batches of a task, or in none
+            self._shift_ms = SHIFT_MS
+            now_ms += SHIFT_MS
+            rows = rows._replace(timestamps=_shifted(rows.timestamps))
         missing, row_topics = self._name_topics(rows)
         if missing:
             yield from self.flush()
@@ -218,8 +226,8 @@ class Encoder:
             ),
             codec=self._options.codec,
             record_count=count,
-            base_timestamp=base_timestamp,
-            max_timestamp=max_timestamp,
+            base_timestamp=base_timestamp - self._shift_ms,
+            max_timestamp=max_timestamp - self._shift_ms,
             rows=self._numbers[number, :count].copy(),
         )
         slots[number, kernels.POSITION] = start
@@ -293,11 +301,21 @@ class Encoder:
                 row, "partition", f"{detail}, but topic {topic} has partitions 0 to {partitions - 1}"
             )
         if reason == kernels.BAD_TIMESTAMP:
-            return self._row_error(row, "timestamp", "before 1970, which Kafka cannot say")
+            return self._row_error(
+                row, "timestamp", "before 1970, which Kafka cannot say (but for -1 ms: none)"
+            )
         raise AssertionError(f"the columns of row {row} point out of their own bytes")
 
     def _row_error(self, row: int, column: str, reason: str) -> ConnectorError:
         return ConnectorError(f"row {self.rows + row} of the task, column {column}: {reason}")
+
+
+def _shifted(timestamps: Numbers) -> Numbers:
+    """Times as the kernel takes them; those before 1970 stay below zero unless they are the one for none."""
+    numbers = timestamps.numbers
+    made = numbers + SHIFT_MS * kernels.MICROSECONDS
+    made[(numbers < 0) & (made != 0)] = -1
+    return Numbers(read_only(made), timestamps.valid)
 
 
 def _where(indices: Ints, valid: Bytes, index: int) -> Any:

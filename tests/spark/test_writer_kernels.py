@@ -26,6 +26,8 @@ PARTITIONS = {"t": 3, "u": 2}
 CLIENT = ClientSettings((("127.0.0.1", 1),))
 HEADERS = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
 
+NO_TIMESTAMP = -1000  # -1 ms
+
 Row = dict[str, Any]
 
 
@@ -115,7 +117,7 @@ def many_rows(draw: st.DrawFn) -> list[Row]:
         "topic": st.sampled_from(["t", "u"]),
         "partition": st.none() | st.integers(0, 1),
         "headers": st.none() | st.lists(pairs, max_size=3),
-        "timestamp": st.none() | st.integers(0, 2**52),
+        "timestamp": st.none() | st.integers(0, 2**52) | st.just(NO_TIMESTAMP),
     }
     for name, strategy in optional.items():
         if draw(st.booleans()):
@@ -156,6 +158,19 @@ def test_headers_whose_pairs_are_a_slice() -> None:
     made.number(-1, -1, -1)
     headers = [record.headers for record in decode_batch(b"".join(made.parts))]
     assert headers == [(("a", b"a"),), (("b", b"b"), ("c", b"c"))]
+
+
+@pytest.mark.parametrize("codec", [0, 3])
+def test_minus_one_ms_is_no_timestamp(codec: int) -> None:
+    """As such a record is read. First, between others, alone, and beside rows whose time is now (null)."""
+    times = [NO_TIMESTAMP, 0, 5000, NO_TIMESTAMP, None, NO_TIMESTAMP]
+    rows: list[Row] = [{"value": b"v", "topic": "t", "partition": 0, "timestamp": time} for time in times]
+    compare(encoded([batch_of(rows[:2]), batch_of(rows[2:])], codec=codec), rows, codec)
+    (alone,) = encoded([batch_of(rows[:1])], codec=codec)
+    compare([alone], rows[:1], codec)
+    assert (alone.base_timestamp, alone.max_timestamp) == (-1, -1)
+    (large,) = encoded([batch_of([{**rows[0], "value": b"v" * 2000}])], batch_bytes=500)
+    assert (large.base_timestamp, large.max_timestamp) == (-1, -1)
 
 
 def test_text_keys_are_utf8_and_an_option_beats_the_column() -> None:
@@ -210,6 +225,9 @@ def test_halves_of_a_batch(rows: list[Row], codec: int) -> None:
         ({"partition": 3}, "row 12 of the task, column partition: 3, but topic t has partitions 0 to 2"),
         ({"partition": -1}, "row 12 of the task, column partition: -1, but topic t has partitions 0 to 2"),
         ({"timestamp": -1}, "row 12 of the task, column timestamp: before 1970"),
+        ({"timestamp": NO_TIMESTAMP - 1}, "row 12 of the task, column timestamp: before 1970"),
+        ({"timestamp": NO_TIMESTAMP + 1}, "row 12 of the task, column timestamp: before 1970"),
+        ({"timestamp": -(2**62)}, "row 12 of the task, column timestamp: before 1970"),
         ({"headers": [None]}, "row 12 of the task, column headers: a header and its key must not be null"),
         (
             {"headers": [{"key": None, "value": b""}]},

@@ -19,7 +19,15 @@ import confluent_kafka
 import pytest
 
 from tests.process import BrokerProcess, free_port
-from tests.spark.test_spark import create_topic, produce, reader, received, topic
+from tests.spark.test_spark import (
+    create_topic,
+    place_of,
+    produce,
+    reader,
+    received,
+    topic,
+)
+from tests.spark.timeless import produce_without_times
 
 __all__ = ["topic"]
 
@@ -103,9 +111,10 @@ def test_keys_go_where_other_producers_send_them(
 
 
 def test_sql_and_a_topic_that_is_copied(spark: Any, bootstrap: str, topic: str) -> None:
-    """A read goes straight into a write; keys, headers and times stay."""
+    """A read goes straight into a write; keys, headers and times stay, no time too."""
     sent = produce(bootstrap, topic, 90)
     copy = create_topic(bootstrap)
+    sent = sorted([*sent, *produce_without_times(bootstrap, topic)], key=place_of)
     frame = reader(spark, bootstrap, topic, columns="key,value,partition,headers,timestamp").load()
     writer(frame, bootstrap, topic=copy).save()
     copied = received(reader(spark, bootstrap, copy, includeHeaders="true").load())
