@@ -81,7 +81,14 @@ ROWS = (
     OptionRow(
         "minPartitions", "", BOTH, "About how many tasks there should be at least; splits large ranges."
     ),
-    OptionRow("maxRecordsPerPartition", "", BOTH, "Splits ranges of more offsets than this."),
+    OptionRow(
+        "maxRecordsPerPartition",
+        "",
+        BOTH,
+        "Splits ranges of more offsets than this, before `minPartitions` does. In a batch read also those "
+        "from `earliest` or to `latest`, by the offsets as they are when the query is planned; Spark's own "
+        "source leaves these whole, and gives the same rows.",
+    ),
     OptionRow(
         "packOffsets",
         "50000",

@@ -1,14 +1,16 @@
 """Batch reads: which ranges of which partitions, and which tasks read them.
 
 `earliest` and `latest` are looked up by the tasks, so that a DataFrame that is used again sees what has
-arrived meanwhile. Only splitting, `asOf` and `view=latest` need the real offsets at planning time; the last
-two so that all partitions are read as of one moment.
+arrived meanwhile. A split needs the real offsets to cut by, but its first and last piece keep the words, as
+in Spark's own source; only `asOf` and `view=latest` are bound to the offsets at planning time, so that all
+partitions are read as of one moment.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -24,6 +26,8 @@ from spark_connector.tasks import Task, read_task
 from spark_connector.worker import settle
 
 logger = logging.getLogger("kompakt.spark")
+
+Edges = tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -57,7 +61,9 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         wants_split = not options.is_view and (
             bool(options.max_records_per_partition) or (options.min_partitions or 0) > len(found)
         )
-        if wants_split or options.is_view or self._ending.option == "asOf":
+        words = start, end
+        is_of_one_moment = options.is_view or self._ending.option == "asOf"
+        if wants_split or is_of_one_moment:
             start, end = resolve(cluster, start), resolve(cluster, end)
         self._check_order(start, end)
         self._check_ends(cluster, end)
@@ -65,6 +71,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         ranges = [wanted for wanted in self._narrow(cluster, ranges) if wanted.size or not wanted.is_resolved]
         if wants_split:
             ranges = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        if not is_of_one_moment:
+            ranges = _bound_late(ranges, (start, end), words)
         groups = pack(cluster, options, ranges, TopicSizes())
         settle()
         return [InputPartition(self._task(group)) for group in groups]
@@ -101,6 +109,17 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
                 raise DataLossError(f"{text}; set failOnDataLoss=false to read what there is")
             logger.warning("%s; reading what there is", text)
             end[partition] = latest[partition]
+
+
+def _bound_late(ranges: Sequence[OffsetRange], known: Edges, words: Edges) -> list[OffsetRange]:
+    """The pieces at the edges of a partition with the words that were asked for, in place of offsets."""
+    (starts, ends), (first, last) = known, words
+    late = []
+    for piece in ranges:
+        place = piece.topic_partition
+        start = first[place] if piece.start == starts[place] else piece.start
+        late.append(replace(piece, start=start, end=last[place] if piece.end == ends[place] else piece.end))
+    return late
 
 
 def _offsets_of(position: Position) -> set[int]:

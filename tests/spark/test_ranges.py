@@ -53,6 +53,12 @@ def read(broker: FakeBroker, **options: str) -> list[int]:
     return found
 
 
+def offsets_of(reader: BatchReader, tasks: Any) -> list[int]:
+    return [
+        offset for task in tasks for made in reader.read(task) for offset in made.column("offset").to_pylist()
+    ]
+
+
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])
 @pytest.mark.parametrize("check_crcs", ["true", "false"])
 def test_broken_batches_are_named(start_broker: Start, codec: Codec, check_crcs: str) -> None:
@@ -130,13 +136,51 @@ def test_splits_read_each_record_once(start_broker: Start) -> None:
 
 
 def test_words_are_bound_when_the_task_runs(start_broker: Start) -> None:
-    """What arrives between planning and reading is read, unless a split needed the ends before."""
+    """What arrives between planning and reading is read."""
     broker = start_broker(logs_of([batch(0)]))
     parsed = parse_options(options_for(broker))
     reader = BatchReader(parsed, parsed.columns)
     (partition,) = reader.partitions()
     broker.logs[TopicPartition("t", 0)].batches.append(batch(1))
     assert [made.num_rows for made in reader.read(partition)] == [2]
+
+
+@pytest.mark.parametrize("split", [{"maxRecordsPerPartition": "3"}, {"minPartitions": "4"}])
+def test_max_records_per_partition_must_not_force_a_split_of_unresolved_ranges(
+    start_broker: Start, split: dict[str, str]
+) -> None:
+    """Ours does split them, and gives the rows that a read without a split does: the pieces at the edges are
+    bound when their task runs, so that records that come are read, and records that go are no loss."""
+    broker = start_broker(logs_of([batch(0, 10)]))
+    log = broker.logs[TopicPartition("t", 0)]
+    parsed = parse_options(options_for(broker, **split))
+    reader = BatchReader(parsed, parsed.columns)
+    tasks = reader.partitions()
+    assert len(tasks) == 4
+    log.batches.append(batch(10, 5))
+    log.log_start_offset = 1
+    offsets = [
+        number for task in tasks for made in reader.read(task) for number in made.column("offset").to_pylist()
+    ]
+    assert offsets == list(range(1, 15))
+    assert read(broker, **split) == read(broker) == offsets
+
+
+def test_edges_that_are_offsets_stay(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 10)]))
+    begin, end = '{"t":{"0":2}}', '{"t":{"0":8}}'
+    for options, expected in (
+        ({"startingOffsets": begin}, range(2, 15)),
+        ({"endingOffsets": end}, range(8)),
+        ({"startingOffsets": begin, "endingOffsets": end}, range(2, 8)),
+    ):
+        parsed = parse_options(options_for(broker, **options, maxRecordsPerPartition="3"))
+        reader = BatchReader(parsed, parsed.columns)
+        log = broker.logs[TopicPartition("t", 0)]
+        log.batches = [batch(0, 10)]
+        tasks = reader.partitions()
+        log.batches.append(batch(10, 5))
+        assert offsets_of(reader, tasks) == list(expected)
 
 
 def test_small_fetches_are_joined_into_large_record_batches(start_broker: Start) -> None:
@@ -333,9 +377,8 @@ def test_a_log_that_shrinks_under_the_plan(start_broker: Start) -> None:
     log = broker.logs[TopicPartition("t", 0)]
     for fail in ("true", "false"):
         log.high_watermark = 6
-        parsed = parse_options(
-            options_for(broker, failOnDataLoss=fail, minPartitions="2", kafkaConsumer__pollTimeoutMs="20")
-        )
+        plan = {"endingOffsets": '{"t":{"0":6}}', "minPartitions": "2", "kafkaConsumer__pollTimeoutMs": "20"}
+        parsed = parse_options(options_for(broker, failOnDataLoss=fail, **plan))
         reader = BatchReader(parsed, parsed.columns)
         tasks = reader.partitions()
         log.high_watermark = 3
