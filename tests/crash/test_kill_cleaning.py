@@ -1,10 +1,11 @@
-"""Goal: `kill -9` in the midst of a real cleaning loses no last value, moves no offset, and the next start
-cleans on.
+"""Goal: `kill -9` in the midst of a real cleaning loses no last value, brings no deleted one back, moves no
+offset, and the next start cleans on.
 
-Method: a broker whose cleaner never rests, on a compacted topic that a client writes to with acks=all; the
-test watches the partition's directory for the files of a cleaning or a swap, waits a random moment more,
-and kills. 200 kills; what the directory held at that moment is counted, so that the run shows which
-steps it met. Every few rounds the second kill comes while the first is still being recovered from.
+Method: a broker whose cleaner never rests, on a compacted topic that a client writes values and tombstones to
+with acks=all; a process that the kernel tells of each change in the partition's directory kills the broker
+some changes behind the first file of a cleaning, or of a swap. 200 kills; what the directory held at that
+moment is counted, and that all steps were met is asserted. Every few rounds a second kill comes at a change
+that the recovery from the first one makes.
 """
 
 from __future__ import annotations
@@ -12,29 +13,69 @@ from __future__ import annotations
 import collections
 import functools
 import random
-import threading
-import time
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from tests.clients.adaptors import Confluent, Received
-from tests.crash.test_kill import KEYS, TOPIC, Writer, in_order, read_from, stop_and_verify
+from tests.crash.assassin import TRANSIT, hire
+from tests.crash.test_kill import KEYS, TOPIC, Writer, read_from, stop_and_verify
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
 KILLS = 200
 VERIFY_EVERY = 20
 TWICE_EVERY = 5
-TRANSIT = (".cleaned", ".swap", ".deleted")
-LONGEST_MOMENT_S = 0.02
+TOMBSTONE_EVERY = 7  # has no common factor with KEYS: each key is deleted now and then
+COLD_KEYS, COLD_EVERY = 10, 3000  # keys written so seldom that a cleaning takes their tombstones away
+CHANGES_OF_A_CLEANING = 40
+CHANGES_OF_A_SWAP = 16
+CHANGES_OF_A_RECOVERY = 4
+NUMBER = "number"
+READY = "ready"
 SETTINGS = {
     "log.cleaner.backoff.ms": "1",
     "log.cleaner.min.cleanable.ratio": "0.01",
     "log.cleaner.threads": "1",
+    "log.cleaner.delete.retention.ms": "0",
     "log.segment.bytes": "32768",
     "log.segment.delete.delay.ms": "50",
 }
+
+
+class Deleter(Writer):
+    """Every seventh number is a tombstone; all have their number in a header."""
+
+    def _note(self, number: int, error: object, message: confluent_kafka.Message) -> None:
+        if error is None:
+            self.acknowledged[message.offset()] = number
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            number = self.next_number
+            key, text = b"%d" % key_of(number), b"%d" % number
+            value = None if is_tombstone(number) else text
+            report = functools.partial(self._note, number)
+            try:
+                for _ in range(2):
+                    self._producer.produce(TOPIC, value, key, 0, report, headers=[(NUMBER, text)])
+                self.next_number += 1
+            except BufferError:
+                pass
+            self._producer.poll(0)
+
+
+def key_of(number: int) -> int:
+    return KEYS + number % COLD_KEYS if number % COLD_EVERY < COLD_KEYS else number % KEYS
+
+
+def is_tombstone(number: int) -> bool:
+    return number % TOMBSTONE_EVERY == 0
+
+
+def number_of(record: Received) -> int:
+    return int(dict(record.headers)[NUMBER])
 
 
 def in_transit(directory: Path) -> set[str]:
@@ -43,42 +84,72 @@ def in_transit(directory: Path) -> set[str]:
 
 
 def kill_in_a_cleaning(broker: BrokerProcess, dice: random.Random) -> set[str]:
-    """Kill within a few ms of the sight of a cleaning; what it left."""
+    """Kill within a cleaning or a swap; what it left."""
+    assert broker.process is not None
     directory = broker.data / f"{TOPIC}-0"
     wanted = dice.choice(TRANSIT[:2])
-
-    def is_cleaning() -> bool:
-        until = time.monotonic() + 0.5  # look closer than `wait_for` does: a swap takes a millisecond
-        while time.monotonic() < until:
-            try:
-                if any(path.name.endswith(wanted) for path in directory.iterdir()):
-                    return True
-            except FileNotFoundError:
-                continue
-        return wanted != TRANSIT[0] and bool(in_transit(directory))
-
-    wait_for(is_cleaning, "a cleaning")
-    threading.Event().wait(dice.choice((0, dice.uniform(0, LONGEST_MOMENT_S))))
+    count = dice.randrange(CHANGES_OF_A_CLEANING if wanted == TRANSIT[0] else CHANGES_OF_A_SWAP)
+    assassin = hire(str(directory), broker.process.pid, wanted, count)
+    assert assassin.wait(60) == 0
     broker.kill()
     return in_transit(directory)
 
 
-def start_and_kill(broker: BrokerProcess, dice: random.Random) -> None:
-    """Another death while the first is still being recovered from, or soon after."""
+def start_and_kill(broker: BrokerProcess, dice: random.Random) -> bool:
+    """Another death while the first is still being recovered from; whether it was (there may have been
+    nothing to do).
+    """
+    said = len(broker.log())
     process = broker.launch()
-    threading.Event().wait(dice.uniform(0.3, 1.0))
+    directory = broker.data / f"{TOPIC}-0"
+    assassin = hire(str(directory), process.pid, "", dice.randrange(CHANGES_OF_A_RECOVERY))
+    wait_for(lambda: assassin.poll() is not None or READY in broker.log()[said:], "a death or a start")
     process.kill()
     process.wait()
+    is_killed = assassin.poll() == 0 and READY not in broker.log()[said:]
+    assassin.kill()
+    assassin.wait()
+    return is_killed
 
 
-def check(records: list[Received], written: dict[int, int], last: dict[int, tuple[int, int]]) -> None:
-    assert in_order(records), "reordered"
-    for record in records:
-        value = int(record.value or b"")
-        assert written.get(record.offset, value) == value, f"offset {record.offset} holds another record"
-    table = {int(record.key or b""): (record.offset, int(record.value or b"")) for record in records}
-    lost = {key: kept for key, kept in last.items() if table.get(key, (-1, -1)) < kept}
-    assert not lost, f"{lost} are lost"
+def check(records: list[Received], written: dict[int, int]) -> None:
+    """Nothing is reordered or changed."""
+    numbers = [number_of(record) for record in records]
+    assert numbers == sorted(numbers), "reordered"
+    for record, number in zip(records, numbers, strict=True):
+        assert written.get(record.offset, number) == number, f"offset {record.offset} holds another record"
+        assert record.value == (None if is_tombstone(number) else b"%d" % number)
+        assert record.key == b"%d" % key_of(number)
+
+
+Last = dict[int, tuple[int, int]]
+"""key -> (offset, number) of its last record"""
+
+
+def last_of(records: list[Received]) -> Last:
+    return {int(one.key or b""): (one.offset, number_of(one)) for one in records}
+
+
+def lost_or_back(records: list[Received], last: Last) -> dict[int, tuple[object, object]]:
+    """Keys that have neither their last record nor a newer one; a deleted one may have none."""
+    table = last_of(records)
+    return {
+        key: (kept, table.get(key))
+        for key, kept in last.items()
+        if table.get(key, (-1, -1)) < kept and not (is_tombstone(kept[1]) and key not in table)
+    }
+
+
+def read_and_check(broker: BrokerProcess, written: dict[int, int], last: Last) -> list[Received]:
+    """A reader that a cleaning overtakes may have a value and not the tombstone that went meanwhile (KIP-58):
+    what seems to be back is read again.
+    """
+    records = read_from(broker, 0)
+    check(records, written)
+    if lost_or_back(records, last):
+        records = read_from(broker, 0)
+        assert not lost_or_back(records, last)
+    return records
 
 
 @pytest.mark.crash
@@ -87,26 +158,25 @@ def test_kill_during_cleaning_loses_no_last_value(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", SETTINGS).start()
     Confluent(broker.bootstrap).create_topic(TOPIC, 1, {"cleanup.policy": "compact"})
     dice = random.Random(20261122)
-    last: dict[int, tuple[int, int]] = {}
+    last: Last = {}
     written: dict[int, int] = {}
     met: collections.Counter[str] = collections.Counter()
-    number = twice = 0
+    number = twice = gone = 0
     for round_number in range(KILLS):
-        writer = Writer(broker.bootstrap, number)
+        writer = Deleter(broker.bootstrap, number)
         wait_for(functools.partial(len, writer.acknowledged), "the first acknowledgement")
         left = kill_in_a_cleaning(broker, dice)
         met.update(left or {"nothing"})
         writer.finish()
         if round_number % TWICE_EVERY == 0:
-            start_and_kill(broker, dice)
-            twice += 1
+            twice += start_and_kill(broker, dice)
         broker.start()
         written.update(writer.acknowledged)
         for offset, value in sorted(writer.acknowledged.items()):
-            last[value % KEYS] = (offset, value)
-        records = read_from(broker, 0)
-        check(records, written, last)
-        last.update({int(one.key or b""): (one.offset, int(one.value or b"")) for one in records})
+            last[key_of(value)] = (offset, value)
+        records = read_and_check(broker, written, last)
+        last.update(last_of(records))
+        gone += len(last) - len(last_of(records))
         number = writer.next_number
         if round_number % VERIFY_EVERY == 0:
             stop_and_verify(broker)
@@ -117,9 +187,11 @@ def test_kill_during_cleaning_loses_no_last_value(tmp_path: Path) -> None:
     first, end = Confluent(broker.bootstrap).offsets(TOPIC, 0)
     records = read_from(broker, 0)
     broker.close()
-    assert first == 0 and len(records) < end, "the cleaner never cleaned"
-    assert met[".cleaned"] >= KILLS // 10 and met[".deleted"] >= 1, met
     print(
         f"{KILLS} kills in cleanings and {twice} in recoveries, {end} offsets, {len(records)} records left, "
-        f"no last value lost; files at the moment of death: {dict(met)}"
+        f"{gone} times a deleted key was gone, no last value lost; files at the moment of death: {dict(met)}"
     )
+    assert first == 0 and len(records) < end, "the cleaner never cleaned"
+    assert all(met[state] >= KILLS // 10 for state in TRANSIT), met
+    assert twice >= KILLS // TWICE_EVERY // 2, "the second kills met no recovery"
+    assert gone, "no tombstone ever went"
