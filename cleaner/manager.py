@@ -463,7 +463,7 @@ class CleanerManager:
                 assessment,
                 self._totals.get(topic_partition) or PartitionTotals(),
                 state=self.state_of(topic_partition).phase.value,
-                error=held.error if held else None,
+                held=held,
                 now_ms=now_ms,
                 tombstones=self._tombstones.of(log, now_ms),
             )

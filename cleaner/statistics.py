@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cleaner.distribution import BYTES, RATIOS, RECORDS, SECONDS, Distribution
+from cleaner.quarantine import Uncleanable
 from cleaner.results import REASONS, CleanResult
 from cleaner.selection import Assessment, Reason
 from cleaner.tombstones import ARMED, EXPIRED, FRESH
@@ -115,13 +116,14 @@ def partition_clean_stats(
     totals: PartitionTotals,
     *,
     state: str,
-    error: str | None,
+    held: Uncleanable | None,
     now_ms: int,
     tombstones: tuple[Mapping[str, int], bool],
 ) -> PartitionCleanStats:
     """The figures of one partition. `tombstones` are those counted in the segments' statistics, and whether
     all were asked; where some were not, what the last cleaning kept speaks for armed and expired ones. Then
-    the newest horizon speaks for all, so that none is called expired too early.
+    the newest horizon speaks for all, so that none is called expired too early. What is set aside is
+    eligible when it is tried again.
     """
     counted, is_complete = tombstones
     if not is_complete:
@@ -138,7 +140,9 @@ def partition_clean_stats(
         dirty_ratio=found.dirty_ratio,
         first_dirty_offset=found.first_dirty_offset,
         first_uncleanable_offset=found.first_uncleanable_offset,
-        next_eligible_ms=found.next_eligible_ms,
+        next_eligible_ms=held.retry_ms
+        if held and found.reason is Reason.UNCLEANABLE
+        else found.next_eligible_ms,
         compaction_delay_ms=found.compaction_delay_ms,
         why_not=None if found.reason is None else found.reason.value,
         state=state,
@@ -153,7 +157,7 @@ def partition_clean_stats(
         records_read=totals.records_read,
         kept_ratio=totals.kept_ratio,
         last_clean_ms=totals.last_clean_ms,
-        uncleanable_error=error,
+        uncleanable_error=held.error if held else None,
     )
 
 
