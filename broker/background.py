@@ -1,5 +1,5 @@
 """What the broker does on its own: retention, checkpoints, flushes by time, rolls of idle segments,
-removal of deleted files, offset expiry.
+removal of deleted files, offset expiry, opening logs that went offline.
 
 Every job is a task that sleeps by the broker's clock; a job that fails is logged, counted and tried again
 at its next turn. Mirrors the scheduled tasks of Kafka's `LogManager` and `GroupCoordinatorService`.
@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker import reopening
 from broker.idle_segments import IdleSegments
 from broker.questions import keeping
 from protocol.errors import KafkaError
@@ -48,6 +49,7 @@ class Background:
         self._every("offset expiry", config.offsets_retention_check_interval_ms, self.expire_offsets)
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
         self._every("segment statistics", keeping.LOOK_MS, self._statistics.run)
+        self._every("offline logs", reopening.LOOK_MS, self._broker.reopening.run)
         self._every("removal of deleted files", config.log_segment_delete_delay_ms, self.remove_deleted)
 
     async def stop(self) -> None:

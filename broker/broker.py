@@ -29,6 +29,7 @@ from broker.partition import Partition
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
+from broker.reopening import Reopening
 from broker.server import ListenError, Server
 from broker.topics import METADATA_PARTITION, TopicRegistry
 from broker.warm_up import load_kernels
@@ -87,6 +88,7 @@ class Broker:
         self.cleaner.on_cleaned = self.cleanings.note
         self.cleaner.on_set_aside = self.cleanings.note_failure
         self.cleaner_pool = CleanerPool(self.cleaner)
+        self.reopening = Reopening(self)
         self.background = Background(self)
         self.http: HttpServer
         self.producer_ids: ProducerIds
@@ -223,6 +225,7 @@ class Broker:
             await self.http.stop()
         await self.topics.stop()
         await self.background.stop()
+        await self.reopening.stop()
         await self.run_blocking(self.cleaner_pool.stop)
         await self.flusher.drain()
         # Logs that were never opened may need their recovery: then only what was in order is marked so.

@@ -1,4 +1,4 @@
-"""`/api/`: the questions about topics as JSON over HTTP, and the one thing that changes something, compact.
+"""`/api/`: the questions about topics as JSON over HTTP, and what changes something: compact and reopen.
 
 A web page that a person has open is an attacker: it can reach 127.0.0.1. Every request must therefore name
 this server by an address or a name that is surely its own (else an attacker's name that resolves to 127.0.0.1
@@ -24,6 +24,7 @@ from broker.questions.keys import ENCODINGS, PARTITIONERS, BadKey, decode_key, k
 from broker.questions.partitions import Moment, explained, moment_of
 from broker.questions.seek import TimeNotThere, explain_offset, explain_time
 from broker.questions.segments import segment_rows
+from broker.reopening import NotNow
 from config.definition import ConfigError
 from protocol.errors import KafkaError
 from storage.explain import OffsetNotThere
@@ -64,6 +65,7 @@ class HttpApi:
         router.add_get("/api/topics/{topic}/explain", self._answering(self.explain))
         router.add_post("/api/topics/{topic}/explain", self._answering(self.explain_with_dry_run))
         router.add_post("/api/topics/{topic}/compact", self._answering(self.compact))
+        router.add_post("/api/topics/{topic}/reopen", self._answering(self.reopen))
         router.add_get("/api/topics/{topic}/history", self._answering(self.history))
         router.add_get("/api/topics/{topic}/segments", self._answering(self.segments))
         router.add_get("/api/topics/{topic}/partitions/{partition}/seek", self._answering(self.seek))
@@ -262,6 +264,26 @@ class HttpApi:
         await response.write(_line(final))
         await response.write_eof()
         return response
+
+    async def reopen(self, request: web.Request) -> web.StreamResponse:
+        """Open the logs that went offline now, whenever their next try is due."""
+        topic = self._topic(request)
+        body = await _body(request, {"partition": int})
+        indexes = self._indexes(topic, body.get("partition"))
+        return await self._respond(topic, [await self._reopen(topic, index) for index in indexes])
+
+    async def _reopen(self, topic: Topic, index: int) -> dict[str, Any]:
+        broker = self._broker
+        partition = broker.partition(topic.name, index)
+        if partition is None:
+            return {"partition": index, "error": "the partition is being deleted", "retry_ms": None}
+        try:
+            await broker.reopening.reopen(partition)
+        except (NotNow, OSError, KafkaError) as error:
+            retry_ms = broker.reopening.retry_ms(partition.topic_partition)
+            return {"partition": index, "error": str(error), "retry_ms": retry_ms}
+        served = broker.partition(topic.name, index) or partition
+        return {"partition": index, "end_offset": served.log.log_end_offset}
 
     def _wish(self, topic: Topic, body: Mapping[str, Any]) -> Wish:
         settings, is_dry = body.get("set", {}), body.get("dry_run", False)

@@ -103,6 +103,11 @@ class Partition:
             self.flush()
         return appended
 
+    @property
+    def is_flushing(self) -> bool:
+        """Whether a flush is in flight."""
+        return self._current is not None
+
     def update_config(self, config: TopicConfig) -> None:
         """New settings; what they promise of records that are there already is made true at once."""
         log = self.log

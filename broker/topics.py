@@ -368,6 +368,7 @@ class TopicRegistry:
         await self.flushed()
         for topic_partition in topic.partitions():
             await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
+            await broker.reopening.settled(topic_partition)
             if topic_partition in broker.logs.logs:
                 broker.logs.delete(topic_partition)
         await broker.run_blocking(broker.logs.sync_deleted)

@@ -111,6 +111,7 @@ class Log:
         is_clean: bool = False,
         limits: LogLimits | None = None,
         segments_left: Callable[[int], None] = lambda change: None,
+        writes_again: bool = False,
     ) -> Log:
         """The log of `directory`, made if missing, repaired unless shut down cleanly. May take long."""
         limits = limits or LogLimits()
@@ -132,6 +133,7 @@ class Log:
                 now_ms=now_ms,
                 limits=limits,
                 segments_left=segments_left,
+                writes_again=writes_again,
             )
         )
         removals = Removals() if removals is None else removals  # an empty one is false
@@ -275,7 +277,7 @@ class Log:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.offline_reason}")
 
     def take_offline(self, reason: str) -> None:
-        """Nothing more of this log is acknowledged; a restart recovers it."""
+        """Nothing more of this log is acknowledged; who opens it anew recovers it."""
         if self.offline_reason is None:
             logger.error("%s goes offline: %s", self.name, reason)
             self.offline_reason = reason

@@ -1,9 +1,7 @@
-"""All logs of a broker: data directories and their lock, start-up, checkpoints, clean shutdown
-(`LogManager`).
+"""All logs of a broker: start-up, checkpoints, deletion, clean shutdown (`LogManager`).
 
-A directory of `log.dirs` is taken with a lock, its `meta.properties` says whose it is. Whether the last
-broker left it in order is read once, at the start; from then on it counts as in disorder until `close` says
-otherwise.
+The directories of `log.dirs` are taken one by one (`data_directory.py`); their `meta.properties` say whose
+they are.
 """
 
 from __future__ import annotations
@@ -11,12 +9,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
-import fcntl
 import logging
-import os
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +20,13 @@ from typing import TYPE_CHECKING
 from protocol.errors import KafkaError
 from storage import layout, recovery
 from storage.checkpoint import (
-    CheckpointWitness,
-    OffsetCheckpoint,
     encode_uuid,
     read_properties,
     read_topic_id,
     write_properties,
 )
-from storage.file import POOL, SYSTEM_DISK, Disk, default_capacity, replace_whole
+from storage.data_directory import DataDirectory, DataDirectoryError
+from storage.file import POOL, SYSTEM_DISK, Disk, default_capacity
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.removal import Removals
@@ -45,119 +40,6 @@ logger = logging.getLogger(__name__)
 
 META_VERSION = "1"
 CLOSING_THREADS = 16
-CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
-CLUSTER_METADATA = TopicPartition("__cluster_metadata", 0)  # of Kafka's own quorum: not a topic
-
-
-class DataDirectoryError(Exception):
-    """A data directory cannot be used; the message says which and why."""
-
-
-class DataDirectory:
-    """One directory of `log.dirs`, locked. Owned by: the log manager."""
-
-    def __init__(self, path: Path, disk: Disk) -> None:
-        self.path = path
-        self.log_count = 0
-        self._disk = disk
-        try:
-            missing = [one for one in (path, *path.parents) if not one.exists()]
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = self._take_lock()
-            for made in missing:
-                disk.sync_directory(made.parent)
-        except OSError as error:
-            raise DataDirectoryError(f"{path} cannot be used as a data directory: {error}") from error
-        self.cleaner_checkpoint = self._witnessed(layout.CLEANER_CHECKPOINT)
-        self.recovery_checkpoint = OffsetCheckpoint(path / layout.RECOVERY_POINT_CHECKPOINT, disk)
-        self.log_start_checkpoint = self._witnessed(layout.LOG_START_CHECKPOINT)
-        self.recovery_points = self.recovery_checkpoint.read()
-        self.log_starts = self.log_start_checkpoint.read()
-        marker = path / layout.CLEAN_SHUTDOWN
-        self.was_clean = marker.exists()
-        if self.was_clean:
-            disk.unlink(marker)
-        disk.sync_directory(path)  # the mark is gone, and partitions made just before a crash are there
-
-    def _witnessed(self, name: str) -> OffsetCheckpoint:
-        witness = CheckpointWitness(self.path / layout.WITNESS_OF[name], self._disk)
-        return OffsetCheckpoint(self.path / name, self._disk, witness)
-
-    def _take_lock(self) -> int:
-        """Both kinds of lock: flock against us (in this process too), a record lock against Kafka."""
-        descriptor = os.open(self.path / layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            raise DataDirectoryError(
-                f"{self.path} is in use by another broker: {layout.LOCK} is locked"
-            ) from error
-        return descriptor
-
-    def unlock(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-    def partitions(self) -> list[TopicPartition]:
-        """Every partition directory; others are left alone, those of deleted partitions belong to
-        `deleted`.
-        """
-        found = []
-        for path in sorted(self.path.iterdir()):
-            if not path.is_dir():
-                if path.name not in layout.DATA_DIRECTORY_FILES:
-                    logger.warning("%s is unknown and left alone", path)
-                continue
-            topic_partition = layout.parse_partition_directory(path.name)
-            if topic_partition == CLUSTER_METADATA or layout.is_deleted_directory(path.name):
-                continue
-            if topic_partition is None:
-                logger.warning("%s is no partition and left alone", path)
-            else:
-                found.append(topic_partition)
-        return found
-
-    def deleted(self) -> list[Path]:
-        """Directories of deleted partitions whose removal a stop interrupted."""
-        return [path for path in self.path.iterdir() if layout.is_deleted_directory(path.name)]
-
-    def write_checkpoints(self, logs: Sequence[Log], unopened: Set[TopicPartition]) -> None:
-        """Recovery points and log start offsets, where they changed; those of unopened logs stay."""
-        recovery_points = _only(self.recovery_points, unopened)
-        recovery_points |= {log.topic_partition: log.recovery_point for log in logs}
-        if recovery_points != self.recovery_points:
-            self.recovery_checkpoint.write(recovery_points)
-            self.recovery_points = recovery_points
-        starts = _only(self.log_starts, unopened)
-        starts |= {  # without what the first file's name says anyway, as in Kafka
-            log.topic_partition: log.log_start_offset
-            for log in logs
-            if log.log_start_offset > log.segments[0].base_offset
-        }
-        if starts != self.log_starts:
-            self.log_start_checkpoint.write(starts)
-            self.log_starts = starts
-
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """Take what the checkpoints say of a deleted log out of them, before one of its name is made."""
-        if topic_partition in self.recovery_points:
-            others = _only(self.recovery_points, self.recovery_points.keys() - {topic_partition})
-            self.recovery_checkpoint.write(others)
-            self.recovery_points = others
-        if topic_partition in self.log_starts:
-            others = _only(self.log_starts, self.log_starts.keys() - {topic_partition})
-            self.log_start_checkpoint.write(others)
-            self.log_starts = others
-
-    def mark_clean(self) -> None:
-        replace_whole(self._disk, self.path / layout.CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT)
-
-
-def _only(offsets: Mapping[TopicPartition, int], wanted: Set[TopicPartition]) -> dict[TopicPartition, int]:
-    return {key: offset for key, offset in offsets.items() if key in wanted}
 
 
 def _unavailable_log(
@@ -172,7 +54,9 @@ def _unavailable_log(
 
 
 class LogManager:
-    """Owned by: event loop; `open_all`, `checkpoint`, `remove_deleted` and `close` run on any one thread."""
+    """Owned by: event loop; `open_all`, `reopen`, `checkpoint`, `remove_deleted` and `close` run on any one
+    thread.
+    """
 
     def __init__(
         self,
@@ -357,6 +241,38 @@ class LogManager:
         directory.log_count += 1
         self._unopened.discard(topic_partition)
         return log
+
+    def reopen(self, old: Log) -> Log:
+        """On a thread: a log that is offline and let go of, opened once more, repaired as after a crash. It
+        takes the old one's place with `take`. OSError, KafkaError.
+        """
+        topic_partition, directory = old.topic_partition, self.directory_of(old)
+        log_start_offset, recovery_point = old.log_start_offset, old.recovery_point
+        if topic_partition in self._unopened:
+            log_start_offset = directory.log_starts.get(topic_partition, 0)
+            recovery_point = directory.recovery_points.get(topic_partition, 0)
+        if not old.directory.is_dir():
+            raise FileNotFoundError(f"{old.directory} is gone")
+        return Log.open(
+            old.directory,
+            topic_partition,
+            old.config,
+            topic_id=old.topic_id,
+            now_ms=self._now_ms(),
+            disk=self._disk,
+            removals=self.removals,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            limits=self._limits,
+            writes_again=True,
+        )
+
+    def take(self, log: Log) -> None:
+        """Put a log that was opened anew in the place of the one that was offline."""
+        if log.topic_partition in self._unopened:
+            self._unopened.discard(log.topic_partition)
+            self.directory_of(log).log_count += 1
+        self.logs[log.topic_partition] = log
 
     def _segments_left(self, change: int) -> None:
         """A log that is opened has found so many segments to read through, or read one (-1)."""

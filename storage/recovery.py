@@ -73,6 +73,7 @@ class LoadRequest(NamedTuple):
     now_ms: int
     limits: LogLimits
     segments_left: Callable[[int], None] = lambda change: None
+    writes_again: bool = False  # what was not flushed: a flush failed, and the page cache lies since
 
 
 def load(request: LoadRequest) -> LoadedLog:
@@ -362,6 +363,8 @@ def _recover(
         with room_or_none():
             sync_file(request.disk, write_leader_epochs(request.disk, request.directory, epochs.entries))
     for segment in kept[first:]:
+        if request.writes_again:
+            segment.write_again(request.recovery_point)
         segment.flush_closed()
     return kept
 

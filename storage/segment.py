@@ -17,7 +17,7 @@ from storage import layout
 from storage.file import DataFile, Disk
 from storage.index import NO_TIMESTAMP, BrokenIndex, OffsetIndex, TimeIndex
 from storage.roll import RollLimits
-from storage.stored_batches import StoredBatches
+from storage.stored_batches import SCAN_BYTES, StoredBatches
 from storage.txn_index import TransactionIndex
 from storage.types import AbortedTransaction
 
@@ -249,6 +249,16 @@ class Segment(StoredBatches):
         self.time_index.save(is_final=True, is_durable=True)
         self.file.truncate(self.size_bytes)
         self.txn_index.sync()
+
+    def write_again(self, offset: int) -> None:
+        """Write what is at and behind `offset` once more. The page cache may call clean what a failed flush
+        did not bring to the disk, and the next flush would leave it out.
+        """
+        position = self.position_behind(offset) if offset > self.base_offset else 0
+        while position < self.size_bytes:
+            data = self.read_at(position, min(SCAN_BYTES, self.size_bytes - position))
+            self.file.write((data,), position, len(data))
+            position += len(data)
 
     def flush_closed(self) -> None:
         """Make the whole segment durable: on any thread, once it is closed."""

@@ -1,4 +1,6 @@
-"""`kompakt topics ...`: questions about a topic's compaction, put to a running broker over HTTP."""
+"""`kompakt topics ...`: questions about a topic's compaction, and what a person may have done to it, put to a
+running broker over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -164,6 +166,34 @@ def _show_compaction(topic: str, answer: dict[str, Any]) -> None:
             )
         elif not one["is_dry"]:
             out.print(f"{topic}-{one['partition']} now: {one['now'].get('sentence', '')}", soft_wrap=True)
+
+
+@topics.command()
+@with_topic
+@with_partition
+@with_http
+@with_json
+def reopen(topic: str, partition: int | None, http: str, as_json: bool) -> None:
+    """Open logs that went offline now, repaired as after a crash; exit status 1 when one stays offline. The
+    broker does it by itself as well, after growing pauses.
+    """
+    answer = ask(http, topic_path(topic, "reopen"), {} if partition is None else {"partition": partition})
+    partitions = answer["partitions"]
+    if as_json:
+        print_json(answer)
+    else:
+        from broker.cli.tables import console, time_cell
+
+        out = console()
+        for one in partitions:
+            name = f"{topic}-{one['partition']}"
+            if "error" not in one:
+                out.print(f"{name} is online, up to offset {one['end_offset']}.", soft_wrap=True)
+                continue
+            again = "" if one["retry_ms"] is None else f"; tried again at {time_cell(one['retry_ms'])}"
+            out.print(f"{name} stays offline: {one['error']}{again}", soft_wrap=True)
+    if any("error" in one for one in partitions):
+        raise Exit(REFUSED)
 
 
 @topics.command()

@@ -135,6 +135,19 @@ class OffsetsStore:
                 self._unreadable.add(index)
             self._loading.discard(index)
 
+    async def load_again(self, index: int, apply: Callable[[Contents], None]) -> None:
+        """As `load`, of one partition that could not be read."""
+        if index not in self._unreadable:
+            return
+        self._loading.add(index)
+        try:
+            await self._load_one(index, apply)
+            self._unreadable.discard(index)
+        except (OSError, KafkaError) as error:
+            logger.error("the groups of %s-%d still cannot be served: %s", OFFSETS_TOPIC, index, error)
+        finally:
+            self._loading.discard(index)
+
     async def _load_one(self, index: int, apply: Callable[[Contents], None]) -> None:
         partition = self._broker.partitions.get(TopicPartition(OFFSETS_TOPIC, index))
         if partition is None:

@@ -1,5 +1,6 @@
 """Goal: a system call that fails costs the partition whose file it was about, nothing else: it goes offline
-with its reason, the others serve on, the process stays, and a restart recovers what was acknowledged.
+with its reason, the others serve on, the process stays, and a restart recovers what was acknowledged (how it
+comes back without one: `test_offline_logs.py`).
 
 Method: the real process under `strace`, which makes calls on one partition's files fail; the same in
 process and at every call is `storage/test_durability.py`.
@@ -114,7 +115,8 @@ def test_a_failing_call_costs_one_partition(
     else:
         wait_for(lambda: producer.write(VICTIM) == ErrorCode.KAFKA_STORAGE_ERROR, "the failure")
         assert wait_for(lambda: offline_reason(broker), "the reason")
-        assert producer.write(VICTIM) == ErrorCode.KAFKA_STORAGE_ERROR
+        if when.endswith("+"):  # the broker's own attempts to open it fail as well
+            assert producer.write(VICTIM) == ErrorCode.KAFKA_STORAGE_ERROR
     assert all(producer.write(BYSTANDER) == ErrorCode.NONE for _ in range(20))
     check(broker, producer, BYSTANDER)
     assert broker.process is not None

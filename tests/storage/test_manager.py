@@ -33,10 +33,11 @@ from storage.checkpoint import (
     parse_offsets,
     read_properties,
 )
+from storage.data_directory import DataDirectoryError
 from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
 from storage.log import Log
-from storage.manager import DataDirectoryError, LogManager
+from storage.manager import LogManager
 from storage.verify import verify_data_directory
 from tests.storage.builders import NOW_MS, batch, topic_config
 from tests.storage.faults import Crash, FaultyDisk
@@ -87,7 +88,8 @@ def test_t181_a_second_broker_on_the_directory_is_refused(managers: Managers) ->
     program = (
         "import pathlib, sys\n"
         "from config.broker import BrokerConfig\n"
-        "from storage.manager import DataDirectoryError, LogManager\n"
+        "from storage.data_directory import DataDirectoryError\n"
+        "from storage.manager import LogManager\n"
         "try:\n"
         "    LogManager([pathlib.Path(sys.argv[1])], BrokerConfig(), lambda: 0)\n"
         "except DataDirectoryError as error:\n"

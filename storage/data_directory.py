@@ -1,0 +1,138 @@
+"""One directory of `log.dirs`: its lock, its checkpoints, the partitions in it.
+
+It is taken with a lock. Whether the last broker left it in order is read once, at the start; from then on it
+counts as in disorder until `mark_clean` says otherwise.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storage import layout
+from storage.checkpoint import CheckpointWitness, OffsetCheckpoint
+from storage.file import Disk, replace_whole
+from storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+CLUSTER_METADATA = TopicPartition("__cluster_metadata", 0)  # of Kafka's own quorum: not a topic
+
+
+class DataDirectoryError(Exception):
+    """A data directory cannot be used; the message says which and why."""
+
+
+class DataDirectory:
+    """One directory of `log.dirs`, locked. Owned by: the log manager."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self.log_count = 0
+        self._disk = disk
+        try:
+            missing = [one for one in (path, *path.parents) if not one.exists()]
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = self._take_lock()
+            for made in missing:
+                disk.sync_directory(made.parent)
+        except OSError as error:
+            raise DataDirectoryError(f"{path} cannot be used as a data directory: {error}") from error
+        self.cleaner_checkpoint = self._witnessed(layout.CLEANER_CHECKPOINT)
+        self.recovery_checkpoint = OffsetCheckpoint(path / layout.RECOVERY_POINT_CHECKPOINT, disk)
+        self.log_start_checkpoint = self._witnessed(layout.LOG_START_CHECKPOINT)
+        self.recovery_points = self.recovery_checkpoint.read()
+        self.log_starts = self.log_start_checkpoint.read()
+        marker = path / layout.CLEAN_SHUTDOWN
+        self.was_clean = marker.exists()
+        if self.was_clean:
+            disk.unlink(marker)
+        disk.sync_directory(path)  # the mark is gone, and partitions made just before a crash are there
+
+    def _witnessed(self, name: str) -> OffsetCheckpoint:
+        witness = CheckpointWitness(self.path / layout.WITNESS_OF[name], self._disk)
+        return OffsetCheckpoint(self.path / name, self._disk, witness)
+
+    def _take_lock(self) -> int:
+        """Both kinds of lock: flock against us (in this process too), a record lock against Kafka."""
+        descriptor = os.open(self.path / layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise DataDirectoryError(
+                f"{self.path} is in use by another broker: {layout.LOCK} is locked"
+            ) from error
+        return descriptor
+
+    def unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition directory; others are left alone, those of deleted partitions belong to
+        `deleted`.
+        """
+        found = []
+        for path in sorted(self.path.iterdir()):
+            if not path.is_dir():
+                if path.name not in layout.DATA_DIRECTORY_FILES:
+                    logger.warning("%s is unknown and left alone", path)
+                continue
+            topic_partition = layout.parse_partition_directory(path.name)
+            if topic_partition == CLUSTER_METADATA or layout.is_deleted_directory(path.name):
+                continue
+            if topic_partition is None:
+                logger.warning("%s is no partition and left alone", path)
+            else:
+                found.append(topic_partition)
+        return found
+
+    def deleted(self) -> list[Path]:
+        """Directories of deleted partitions whose removal a stop interrupted."""
+        return [path for path in self.path.iterdir() if layout.is_deleted_directory(path.name)]
+
+    def write_checkpoints(self, logs: Sequence[Log], unopened: Set[TopicPartition]) -> None:
+        """Recovery points and log start offsets, where they changed; those of unopened logs stay."""
+        recovery_points = _only(self.recovery_points, unopened)
+        recovery_points |= {log.topic_partition: log.recovery_point for log in logs}
+        if recovery_points != self.recovery_points:
+            self.recovery_checkpoint.write(recovery_points)
+            self.recovery_points = recovery_points
+        starts = _only(self.log_starts, unopened)
+        starts |= {  # without what the first file's name says anyway, as in Kafka
+            log.topic_partition: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        if starts != self.log_starts:
+            self.log_start_checkpoint.write(starts)
+            self.log_starts = starts
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Take what the checkpoints say of a deleted log out of them, before one of its name is made."""
+        if topic_partition in self.recovery_points:
+            others = _only(self.recovery_points, self.recovery_points.keys() - {topic_partition})
+            self.recovery_checkpoint.write(others)
+            self.recovery_points = others
+        if topic_partition in self.log_starts:
+            others = _only(self.log_starts, self.log_starts.keys() - {topic_partition})
+            self.log_start_checkpoint.write(others)
+            self.log_starts = others
+
+    def mark_clean(self) -> None:
+        replace_whole(self._disk, self.path / layout.CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT)
+
+
+def _only(offsets: Mapping[TopicPartition, int], wanted: Set[TopicPartition]) -> dict[TopicPartition, int]:
+    return {key: offset for key, offset in offsets.items() if key in wanted}
