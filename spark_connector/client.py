@@ -24,7 +24,7 @@ from protocol.messages.metadata import (
 )
 from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from spark_connector.connection import LIST_OFFSETS, METADATA, Connection, Unavailable
-from spark_connector.errors import ConnectorError, MissingTopicError
+from spark_connector.errors import AuthenticationError, ConnectorError, MissingTopicError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 from spark_connector.options import ClientSettings
 
@@ -162,12 +162,26 @@ class Cluster:
             except Unavailable as problem:
                 backoff.wait(problem, what)
 
+    def _looking_up(self, what: str, action: Callable[[], T]) -> T:
+        """Run `action`, after an error again as often as fetchOffset.numRetries says, as Spark's own does."""
+        for attempt in range(1, self.settings.look_up_tries):
+            try:
+                return action()
+            except AuthenticationError:
+                raise
+            except ConnectorError as problem:
+                logger.warning("%s, try %d of %d: %s", what, attempt, self.settings.look_up_tries, problem)
+            # Blocks, as in `Backoff`.
+            time.sleep(self.settings.look_up_pause_ms / 1000)
+        return action()
+
     # --- metadata
 
     def describe(self, topics: Iterable[str] | None) -> dict[str, list[int]]:
         """Topic -> its partitions: of `topics`, which must all exist, or (None) of all but internal ones."""
         names = None if topics is None else sorted(topics)
-        return self.retrying("looking up topics", lambda: self._describe(names))
+        what = "looking up topics"
+        return self._looking_up(what, lambda: self.retrying(what, lambda: self._describe(names)))
 
     def _describe(self, names: list[str] | None) -> dict[str, list[int]]:
         answer = self._metadata(names)
@@ -230,6 +244,9 @@ class Cluster:
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Timestamp, EARLIEST or LATEST of each partition -> its offset; -1 where no record is that young."""
+        return self._looking_up("looking up offsets", lambda: self._list_all_offsets(timestamps))
+
+    def _list_all_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         left = dict(timestamps)
         found: dict[TopicPartition, int] = {}
         backoff = Backoff(self.settings)

@@ -161,10 +161,12 @@ ROWS = (
     ),
     OptionRow("groupIdPrefix", "", BOTH, "Taken, and without meaning: no group is joined."),
     OptionRow(
-        "fetchOffset.numRetries", "", BOTH, "Taken, and without meaning: see `kafka.default.api.timeout.ms`."
+        "fetchOffset.numRetries",
+        "1",
+        BOTH,
+        "How often topics and offsets are looked up before that is an error. Each time goes on by itself for "
+        "`kafka.default.api.timeout.ms` while a broker is not there, which is why once is enough.",
     ),
-    OptionRow(
-        "fetchOffset.retryIntervalMs", "", BOTH, "Taken, and without meaning: see `kafka.retry.backoff.ms`."
-    ),
+    OptionRow("fetchOffset.retryIntervalMs", "10", BOTH, "The pause between these."),
 )
 NAMES = {row.name.lower(): row.name for row in ROWS}

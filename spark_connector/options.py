@@ -1,25 +1,26 @@
 """The option strings of a reader as one frozen value: the names and rules of Spark's own Kafka source.
 
-Spark hands option names over in lower case. What cannot be honoured is refused with a message, never
-silently ignored; options of Spark's own source that have no meaning here (its consumer cache) are accepted.
+Spark hands option names over in lower case. What cannot be honoured is refused with a message, or, where no
+row depends on it (Spark's consumer cache, most of `kafka.*`), ignored with a warning; never silently.
 """
 
 from __future__ import annotations
 
 import difflib
-import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from spark_connector.errors import ConnectorError
 from spark_connector.formats import AS_THEY_ARE, Formats, parse_formats
+from spark_connector.kafka_names import judge_kafka_names, warn_once
+from spark_connector.kafka_option_table import READ_ROWS
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition, parse_assignment, parse_offsets
 from spark_connector.option_table import NAMES
 from spark_connector.security import PLAINTEXT, Security, parse_security
 
-logger = logging.getLogger("kompakt.spark")
+KAFKA_NAMES = frozenset(row.name for row in READ_ROWS)
 
 COLUMN_TYPES = {
     "key": "binary",
@@ -72,6 +73,8 @@ class ClientSettings:
     retry_backoff_max_ms: int = 1_000
     fetch_bytes: int = 2 * 1024 * 1024
     receive_buffer_bytes: int = -1
+    look_up_tries: int = 1
+    look_up_pause_ms: int = 10
     security: Security = PLAINTEXT
 
 
@@ -132,6 +135,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
     for name, reason in REJECTED.items():
         if name in values:
             raise ConnectorError(f"option {name} is not supported: {reason}")
+    judge_kafka_names(values, KAFKA_NAMES, "read")
     minimum = positive(values, "minoffsetspertrigger")
     maximum = positive(values, "maxoffsetspertrigger")
     if minimum is not None and maximum is not None and minimum > maximum:
@@ -144,7 +148,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
     if is_view and starting is not None and starting != Position("startingOffsets", EARLIEST):
         raise ConnectorError(f"view=latest is made of whole logs; {starting.option} cannot go with it")
     return Options(
-        client=parse_client_settings(values),
+        client=_with_look_ups(parse_client_settings(values), values),
         subscription=_subscription(values),
         starting=starting,
         ending=_as_of(values) or _position(values, "ending"),
@@ -187,7 +191,7 @@ def _refuse_typing_mistakes(values: Mapping[str, str]) -> None:
         close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.85)
         if close:
             raise ConnectorError(f"unknown option {name}; did you mean {NAMES[close[0]]}?")
-        logger.warning("option %s means nothing to format kompakt and is ignored", name)
+        warn_once(name, "means nothing to format kompakt and is ignored")
 
 
 def _commit_group(values: Mapping[str, str]) -> str | None:
@@ -296,6 +300,15 @@ def parse_client_settings(values: Mapping[str, str]) -> ClientSettings:
         fetch_bytes=min(fetch_bytes, positive(values, "kafka.fetch.max.bytes") or fetch_bytes),
         receive_buffer_bytes=positive(values, "kafka.receive.buffer.bytes") or defaults.receive_buffer_bytes,
         security=parse_security(values),
+    )
+
+
+def _with_look_ups(settings: ClientSettings, values: Mapping[str, str]) -> ClientSettings:
+    tries, pause = "fetchoffset.numretries", "fetchoffset.retryintervalms"
+    return replace(
+        settings,
+        look_up_tries=positive(values, tries) or settings.look_up_tries,
+        look_up_pause_ms=_not_negative(values, pause) if pause in values else settings.look_up_pause_ms,
     )
 
 

@@ -1,10 +1,11 @@
 """Every option of a write: its name, default, whom it concerns and what it does, in words for the reference.
 
-`write_options.py` reads them, REFERENCE.md lists them. Those of connections and security are the reader's.
+`write_options.py` reads them, REFERENCE.md lists them.
 """
 
 from __future__ import annotations
 
+from spark_connector.kafka_option_table import CONNECTION_ROWS
 from spark_connector.option_table import BOTH, OptionRow
 
 ROWS = (
@@ -34,12 +35,9 @@ KAFKA_ROWS = (
         "Batches are numbered, so that one whose answer was lost is written once though sent twice.",
     ),
     OptionRow("kafka.compression.type", "none", BOTH, "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
-    OptionRow(
-        "kafka.compression.gzip.level",
-        "",
-        BOTH,
-        "The level of this codec; likewise `kafka.compression.lz4.level`, `kafka.compression.zstd.level`.",
-    ),
+    OptionRow("kafka.compression.gzip.level", "", BOTH, "The level of this codec."),
+    OptionRow("kafka.compression.lz4.level", "", BOTH, "The level of this codec."),
+    OptionRow("kafka.compression.zstd.level", "", BOTH, "The level of this codec."),
     OptionRow(
         "kafka.batch.size",
         "524288",
@@ -66,6 +64,6 @@ KAFKA_ROWS = (
         BOTH,
         "How long to try again without any progress before the task fails.",
     ),
-    OptionRow("kafka.request.timeout.ms", "30000", BOTH, "How long to wait for one answer."),
+    *CONNECTION_ROWS,
 )
 NAMES = {row.name.lower(): row.name for row in ROWS}

@@ -15,8 +15,9 @@ from pyspark.sql.types import StructType
 from protocol.compression import CODEC_NAMES
 from spark_connector import options
 from spark_connector.errors import ConnectorError
+from spark_connector.kafka_names import judge_kafka_names
 from spark_connector.options import ClientSettings
-from spark_connector.write_option_table import NAMES
+from spark_connector.write_option_table import KAFKA_ROWS, NAMES
 
 logger = logging.getLogger("kompakt.spark")
 
@@ -35,6 +36,7 @@ REJECTED = {
     "kafka.partitioner.class": "partitioners are Java classes; use the option partitioner (murmur2 or crc32)",
     "kafka.transactional.id": "the sink writes no transactions; it is idempotent within a task",
 }
+KAFKA_NAMES = frozenset(row.name for row in KAFKA_ROWS)
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 PARTITIONERS = ("murmur2", "crc32")
 MAX_IN_FLIGHT = 5  # a broker remembers as many batches of an idempotent producer
@@ -65,6 +67,11 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     for name, reason in REJECTED.items():
         if name in values:
             raise ConnectorError(f"option {name} is not supported: {reason}")
+    judge_kafka_names(values, KAFKA_NAMES, "write")
+    return _write_options(values)
+
+
+def _write_options(values: Mapping[str, str]) -> WriteOptions:
     defaults = WriteOptions(options.parse_client_settings(values))
     codec = values.get("kafka.compression.type", "none").strip().lower()
     if codec not in CODEC_NAMES:

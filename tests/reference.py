@@ -17,7 +17,7 @@ from config.broker import BrokerConfig
 from config.definition import Row, Type, rows_of
 from config.harmless import HARMLESS
 from config.topic import TopicConfig
-from spark_connector import option_table, write_option_table
+from spark_connector import kafka_option_table, option_table, write_option_table
 
 REFERENCE = Path(__file__).resolve().parent.parent / "REFERENCE.md"
 HEAD = """\
@@ -138,7 +138,7 @@ def render() -> str:
         "## Metrics\n\nScrape `/metrics`.\n\n"
         + _table(("name", "kind", "label", "of", "meaning"), _metrics()),
         '## Options of a Spark read\n\n`spark.read` and `spark.readStream` with `format("kompakt")`.\n\n'
-        + _table(option_headings, _options(option_table.ROWS)),
+        + _table(option_headings, _options((*option_table.ROWS, *kafka_option_table.READ_ROWS))),
         '## Options of a Spark write\n\n`df.write` and `df.writeStream` with `format("kompakt")`.\n\n'
         + _table(option_headings, _options(writes)),
     ]
