@@ -370,8 +370,7 @@ class Log:
         number = floor_segment(segments, offset)
         found = Slice(segments, number, offset, max_bytes, upper_offset, at_least_one)
         if offset >= upper_offset:
-            if offset == end and offset not in active.hints:
-                active.remember(offset, active.size_bytes)
+            active.expect(offset)
             found.is_located = True
             return found
         if offset >= active.base_offset:

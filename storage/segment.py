@@ -214,6 +214,11 @@ class Segment(StoredBatches):
         self.size_bytes = position + size
         self._next_offset = last_offset + 1
 
+    def expect(self, offset: int) -> None:
+        """Somebody waits for what is appended from `offset` on: spare the search for it then."""
+        if offset == self._next_offset and offset not in self.hints:
+            self.remember(offset, self.size_bytes)
+
     def close_for_appends(self, modified_ms: int) -> None:
         """It was the active segment: force the final time index entry, write the indexes, trim the files.
 

@@ -175,6 +175,7 @@ class Fetch:
             return None
         upper_offset = self._upper_offset(log)
         if upper_offset <= offset <= log.log_end_offset and offset >= log.log_start_offset:
+            log.active_segment.expect(offset)
             return None
         max_bytes = max(0, min(wanted.max_bytes, left))
         if at_least_one:

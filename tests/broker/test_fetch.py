@@ -18,6 +18,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from protocol.records import decode_all
 from storage.layout import TopicPartition
+from storage.segment import Segment
 from storage.slice import Slice
 from tests.broker.client import Client, until
 from tests.broker.conftest import Fetched, World, fetch_request
@@ -146,6 +147,24 @@ async def test_a_long_poll_wakes_for_its_partition_only(world: World) -> None:
     assert len(list(decode_all(answer.records or b""))) == 1
     assert len(world.broker.purgatory) == 0
     assert not world.broker.partitions[TopicPartition("a", 0)].high_watermark_waiters
+
+
+@pytest.mark.parametrize("flush_messages", ["1", "1000"])
+async def test_a_long_poll_at_the_end_is_answered_without_a_search(
+    world: World, monkeypatch: pytest.MonkeyPatch, flush_messages: str
+) -> None:
+    """Where it waits is where it reads on, whoever moves the high watermark: the append or the flush."""
+    world.topic(flush_messages=flush_messages)
+    client, reader = await world.connect(), await world.connect()
+    await world.produce(client, world.batch(ONE))
+    reader.send(fetch_request([("t", 0, 1)], max_wait_ms=60_000), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    searched: list[int] = []
+    monkeypatch.setattr(Segment, "_find", lambda segment, offset, *rest: searched.append(offset))
+    await world.produce(client, world.batch((b"k", b"second")))
+    answer = (await reader.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert [record.value for record in decode_all(answer.records)] == [b"second"]
+    assert searched == []
 
 
 async def test_a_long_poll_ends_by_the_clock(world: World) -> None:
