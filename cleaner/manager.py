@@ -159,7 +159,9 @@ class CleanerManager:
         return state
 
     def pause(self, topic_partition: TopicPartition) -> None:
-        """Begin no cleaning of it until `resume`; one that runs is let finish."""
+        """Begin no cleaning of it until `resume`; one that runs is let finish. For whoever works on the files
+        (T123): the broker itself only aborts, what else it does to a log its owner does in one step.
+        """
         with self._changed:
             self._move(topic_partition, Move.PAUSE)
 
@@ -198,11 +200,6 @@ class CleanerManager:
         """
         if self.state_of(topic_partition).phase is Phase.ABORTED:
             raise CleaningAborted(str(topic_partition))
-
-    def retry(self, topic_partition: TopicPartition) -> None:
-        """Try a partition that was set aside again at once."""
-        with self._changed:
-            self._quarantine.release(topic_partition)
 
     def remember(self, topic_partition: TopicPartition, run: Remembered) -> None:
         """What the last cleaning before the start left behind."""
