@@ -132,3 +132,20 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
     """Where a broker listens: kompakt, and then Apache Kafka itself."""
     address: str = request.getfixturevalue(f"{request.param}_broker").bootstrap
     return address
+
+
+@pytest.fixture
+def queries(spark: Any) -> Iterator[None]:
+    """Stops what a test leaves running."""
+    yield
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.fixture(scope="module", params=["kompakt", pytest.param("kafka", marks=pytest.mark.java)])
+def topics(request: pytest.FixtureRequest, spark: Any, peer: str) -> Any:
+    """Topics that both sources read (`peer/topics.py`), on kompakt, and then on Apache Kafka itself."""
+    from tests.spark.peer.topics import Topics  # which imports a test module, and that this one
+
+    broker = request.getfixturevalue(f"{request.param}_broker")
+    return Topics(spark, peer, broker.bootstrap, has_transactions=request.param == "kafka")

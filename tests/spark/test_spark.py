@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,8 +48,8 @@ def topic(bootstrap: str) -> str:
     return create_topic(bootstrap)
 
 
-def create_topic(bootstrap: str, config: dict[str, str] | None = None) -> str:
-    name = f"spark-{uuid.uuid4().hex[:12]}"
+def create_topic(bootstrap: str, config: dict[str, str] | None = None, name: str = "") -> str:
+    name = name or f"spark-{uuid.uuid4().hex[:12]}"
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
     forever = {"retention.ms": "-1"}  # the records of the tests are from 2023
     new = confluent_kafka.admin.NewTopic(name, 3, 1, config={**forever, **(config or {})})
@@ -168,14 +167,6 @@ def test_sql_reads_a_topic(spark: Any, bootstrap: str, topic: str) -> None:
     )
     rows = spark.sql(f"SELECT partition, count(*) AS n FROM {view} GROUP BY partition").collect()
     assert {row.partition: row.n for row in rows} == {0: 10, 1: 10, 2: 10}
-
-
-@pytest.fixture
-def queries(spark: Any) -> Iterator[None]:
-    """Stops what a test leaves running."""
-    yield
-    for query in spark.streams.active:
-        query.stop()
 
 
 def run_stream(spark: Any, bootstrap: str, topic: str, directory: Path, **options: str) -> Any:

@@ -1,0 +1,185 @@
+"""Goal: a real Spark stream of `format("kompakt")` begins, waits and ends as one of Spark's own Kafka source.
+
+Method: both sources run in one session with the same options: where a stream begins by time, a pattern that
+gets a topic later, triggers that wait for enough records, options that only batches have. What only ours has
+(`maxBytesPerTrigger`) shows in the sizes of the micro-batches that Spark makes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from tests.spark.peer.topics import Topics, same_stream
+from tests.spark.test_spark import create_topic, produce, run_stream
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("queries"),
+]
+BEGIN_MS = 1_700_000_000_000  # of the records that `produce` makes, a millisecond each
+on_kompakt = pytest.mark.parametrize("topics", ["kompakt"], indirect=True)
+by_both = pytest.mark.parametrize("source", ["kafka", "kompakt"])
+
+
+def times(topic: str, *milliseconds: int) -> str:
+    return json.dumps({topic: {str(number): BEGIN_MS + ms for number, ms in enumerate(milliseconds)}})
+
+
+@on_kompakt
+def test_a_stream_that_starts_at_a_time(topics: Topics, tmp_path: Path) -> None:
+    """One time for all beats places."""
+    topic = create_topic(topics.bootstrap)
+    produce(topics.bootstrap, topic, 90)
+    options = {
+        "subscribe": topic,
+        "startingTimestamp": str(BEGIN_MS + 60),
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "20",
+    }
+    found, ends = same_stream(topics, tmp_path, **options)
+    assert (len(found), len(ends)) == (30, 2)
+
+
+@on_kompakt
+def test_a_stream_that_starts_at_a_time_for_each_partition(topics: Topics, tmp_path: Path) -> None:
+    """A partition without a record that young is an error, or starts at its end."""
+    topic = create_topic(topics.bootstrap)
+    produce(topics.bootstrap, topic, 90)
+    options = {"subscribe": topic, "startingOffsetsByTimestamp": times(topic, 60, 10**9, 30)}
+    for source in (topics.peer, "kompakt"):
+        with pytest.raises(Exception, match=rf"(?s)No offset matched.*{topic}-1|{topic}-1 has no record at"):
+            topics.run(source, tmp_path / f"{source}-strict", "availableNow", options)
+    options["startingOffsetsByTimestampStrategy"] = "latest"
+    found, _ = same_stream(topics, tmp_path, **options)
+    partitions = [row["partition"] for row in map(json.loads, found)]
+    assert [partitions.count(number) for number in range(3)] == [10, 0, 20]
+
+
+@pytest.mark.parametrize("topics", [pytest.param("kafka", marks=pytest.mark.java)], indirect=True)
+def test_a_pattern_that_gets_a_topic_later(topics: Topics, tmp_path: Path) -> None:
+    """Between two runs over one checkpoint; it is read from its first record on."""
+    first = create_topic(topics.bootstrap)
+    produce(topics.bootstrap, first, 30)
+    second = f"{first}-second"
+    options = {"subscribePattern": f"{first}.*", "startingOffsets": "earliest"}
+    assert len(same_stream(topics, tmp_path, **options)[0]) == 30
+    create_topic(topics.bootstrap, name=second)
+    produce(topics.bootstrap, second, 60)
+    produce(topics.bootstrap, first, 30, first=30)
+    found, ends = same_stream(topics, tmp_path, **options)
+    assert len(found) == 120
+    assert json.loads(ends["1"]) == {first: dict.fromkeys("012", 20), second: dict.fromkeys("012", 20)}
+
+
+def start(topics: Topics, source: str, **options: str) -> Any:
+    """A stream that looks every 100 ms and keeps nothing."""
+    frame = topics.frame(source, {"startingOffsets": "earliest", **options}, streams=True)
+    return frame.writeStream.format("noop").trigger(processingTime="100 milliseconds").start()
+
+
+def sizes_of(query: Any) -> list[int]:
+    """The rows of each micro-batch so far that had any."""
+    if query.exception() is not None:
+        raise query.exception()
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def latest_seen(query: Any) -> int:
+    """How many offsets there were when Spark last asked without making a batch."""
+    idle = [progress for progress in query.recentProgress if not progress["numInputRows"]]
+    if not idle or idle[-1]["sources"][0]["latestOffset"] is None:
+        return -1
+    latest = idle[-1]["sources"][0]["latestOffset"]
+    by_topic = json.loads(latest) if isinstance(latest, str) else latest
+    return sum(offset for partitions in by_topic.values() for offset in partitions.values())
+
+
+@on_kompakt
+def test_a_running_pattern_gets_a_topic(topics: Topics) -> None:
+    first = create_topic(topics.bootstrap)
+    produce(topics.bootstrap, first, 30)
+    query = start(topics, "kompakt", subscribePattern=f"{first}.*")
+    wait_for(lambda: sizes_of(query) == [30], "the first topic")
+    second = create_topic(topics.bootstrap, name=f"{first}-second")
+    produce(topics.bootstrap, second, 60)
+    wait_for(lambda: sum(sizes_of(query)) == 90, "the second topic")
+
+
+@pytest.fixture
+def idle_progress(spark: Any) -> Iterator[None]:
+    """Spark tells of triggers without a batch, often, but not so often that it forgets the others."""
+    name = "spark.sql.streaming.noDataProgressEventInterval"
+    spark.conf.set(name, "300ms")
+    yield
+    spark.conf.unset(name)
+
+
+@on_kompakt
+@by_both
+@pytest.mark.usefixtures("idle_progress")
+def test_a_trigger_waits_for_enough(topics: Topics, source: str) -> None:
+    """minOffsetsPerTrigger: Spark sees that there is news, and makes no batch before there is enough."""
+    topic = create_topic(topics.bootstrap)
+    produce(topics.bootstrap, topic, 3)
+    query = start(topics, source, subscribe=topic, minOffsetsPerTrigger="6", maxTriggerDelay="1h")
+    wait_for(lambda: sizes_of(query) == [3], "the first batch, for which nothing waits")
+    produce(topics.bootstrap, topic, 5, first=3)
+    wait_for(lambda: latest_seen(query) == 8, "a trigger that sees five more")
+    assert sizes_of(query) == [3]
+    produce(topics.bootstrap, topic, 1, first=8)
+    wait_for(lambda: sizes_of(query) == [3, 6], "a batch of all six")
+
+
+@on_kompakt
+@by_both
+def test_a_trigger_waits_no_longer_than_it_may(topics: Topics, source: str) -> None:
+    """maxTriggerDelay: too little, but late; beside it maxOffsetsPerTrigger holds."""
+    topic = create_topic(topics.bootstrap)
+    produce(topics.bootstrap, topic, 9)
+    limits = {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "6", "maxTriggerDelay": "1s"}
+    query = start(topics, source, subscribe=topic, **limits)
+    wait_for(lambda: sizes_of(query) == [6, 3], "the rest, of which there is too little")
+
+
+@on_kompakt
+def test_batches_of_so_many_bytes(topics: Topics, tmp_path: Path) -> None:
+    """Record batches of one record each, so that bytes can be told from offsets."""
+    topic = create_topic(topics.bootstrap)
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.bootstrap, "batch.num.messages": 1})
+    for number in range(90):
+        producer.produce(topic, b"x" * 1000, partition=number % 3)
+    assert producer.flush(60) == 0
+    query = run_stream(topics.spark, topics.bootstrap, topic, tmp_path, maxBytesPerTrigger="30000")
+    sizes = sizes_of(query)
+    assert sum(sizes) == 90
+    assert max(sizes) <= 30
+    assert all(size >= 20 for size in sizes[:-1]), "far below the limit"
+
+
+@on_kompakt
+@pytest.mark.parametrize(
+    ("option", "value", "theirs"),
+    [
+        ("endingOffsets", "latest", "ending offset not valid in streaming"),
+        ("endingOffsetsByTimestamp", '{"t":{"0":1,"1":1,"2":1}}', "ending timestamp not valid in streaming"),
+        ("endingTimestamp", "1800000000000", ""),  # which Spark's own passes over
+    ],
+)
+def test_a_stream_has_no_end(topics: Topics, tmp_path: Path, option: str, value: str, theirs: str) -> None:
+    options = {"subscribe": topics.empty, option: value}
+    for source, said in (
+        (topics.peer, theirs),
+        ("kompakt", f"ConnectorError: {option}: a stream has no end"),
+    ):
+        if said:
+            with pytest.raises(Exception, match=said):
+                topics.run(source, tmp_path / source, "availableNow", options)
