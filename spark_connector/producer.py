@@ -24,10 +24,10 @@ from spark_connector.connection import INIT_PRODUCER_ID, PRODUCE, Connection, Un
 from spark_connector.encoder import SealedBatch, split
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
+from spark_connector.refusals import Answer, refused_rows
 from spark_connector.write_options import WriteOptions
 
 Address = tuple[str, int]
-Answer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 
 TRY_AGAIN = frozenset(
     {
@@ -43,7 +43,6 @@ FORGOTTEN = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-SHOWN_ROWS = 5
 
 
 class SendAgain(Unavailable):
@@ -377,18 +376,3 @@ def produce_request(batches: list[SealedBatch], options: WriteOptions) -> Produc
     return ProduceRequest(
         acks=options.acks, timeout_ms=options.client.request_timeout_ms, topic_data=list(topics.values())
     )
-
-
-def refused_rows(batch: SealedBatch, answer: Answer) -> str:
-    """Which rows of the task a refused batch came from, by the records that the broker named."""
-    named = [error for error in answer.record_errors if 0 <= error.batch_index < batch.record_count]
-    if not named:
-        rows = batch.rows
-        return f"rows {int(rows.min())} to {int(rows.max())} of the task are among the refused"
-    shown = [
-        f"row {int(batch.rows[error.batch_index])} of the task"
-        + (f" ({error.batch_index_error_message})" if error.batch_index_error_message else "")
-        for error in named[:SHOWN_ROWS]
-    ]
-    more = f" and {len(named) - SHOWN_ROWS} more" if len(named) > SHOWN_ROWS else ""
-    return f"refused: {', '.join(shown)}{more}"

@@ -7,6 +7,7 @@ forgotten producer ids; in chosen cases and in random ones.
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,7 +34,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceRequest
 from spark_connector import producer
 from spark_connector.connection import Connection
+from spark_connector.encoder import Encoder
 from spark_connector.errors import ConnectorError
+from spark_connector.refusals import Answer, refused_rows
 from spark_connector.stream_writer import StreamWriter
 from spark_connector.write_options import check_columns, parse_write_options
 from spark_connector.writer import BatchWriter, Written, summary, write_rows
@@ -176,10 +179,66 @@ def test_a_batch_too_large_is_halved_and_the_next_ones_are_smaller(leader: FakeL
     assert leader.produced < 100
 
 
-def test_a_record_too_large_for_its_topic_names_its_row(leader: FakeLeader) -> None:
-    leader.largest_batch = 70
-    with pytest.raises(ConnectorError, match=r"MESSAGE_TOO_LARGE; rows 0 to 0 of the task"):
-        write(leader, rows(1))
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("column", ["value", "key", "headers"])
+def test_a_record_too_large_for_its_topic_names_its_row(leader: FakeLeader, column: str, codec: str) -> None:
+    """And the column that makes it so large."""
+    noise = random.Random(column).randbytes(500)
+    leader.largest_batch = 400
+    headers = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
+    large = {"key": noise, "value": noise, "headers": [{"key": "h", "value": noise}]}
+    small = {"key": b"k", "value": None, "headers": None}
+    table = pyarrow.Table.from_pylist(
+        [small, small, {**small, column: large[column]}, small],
+        pyarrow.schema({"key": pyarrow.binary(), "value": pyarrow.binary(), "headers": headers}),
+    )
+    expected = (
+        rf"writing to t-\d: MESSAGE_TOO_LARGE; row 2 of the task, column {column}: a record of 5\d\d bytes "
+        rf"is a batch of 5\d\d, more than the topic takes \(max.message.bytes, segment.bytes\)"
+    )
+    with pytest.raises(ConnectorError, match=expected):
+        write(leader, *table.to_batches(), kafka__compression__type=codec)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "column"),
+    [
+        (ErrorCode.INVALID_TIMESTAMP, "Timestamp 5 is out of range", ", column timestamp"),
+        (ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key", ", column key"),
+        (ErrorCode.INVALID_RECORD, "the record is strange", ""),
+        (ErrorCode.INVALID_RECORD, None, ""),
+    ],
+)
+def test_refused_records_name_their_column(code: ErrorCode, text: str | None, column: str) -> None:
+    """As far as the broker's words tell it; a record that has a key was not refused for want of one."""
+    made = []
+    for key in (None, b"k"):
+        table = pyarrow.Table.from_pylist(
+            [{"key": key, "value": b"v"}] * 7,
+            pyarrow.schema({"key": pyarrow.binary(), "value": pyarrow.binary()}),
+        )
+        options = parse_write_options({"kafka.bootstrap.servers": "a:1", "topic": "t"})
+        encoder = Encoder(options, lambda _: 1)
+        assert not list(encoder.encode(table.to_batches()[0], 0))
+        made += encoder.flush()
+    named = Answer.BatchIndexAndErrorMessage
+    answer = Answer(error_code=code, record_errors=[named(batch_index=3, batch_index_error_message=text)])
+    said = f" ({text})" if text else ""
+    keyless, keyed = (refused_rows(batch, answer) for batch in made)
+    assert keyless == f"refused: row 3 of the task{column}{said}"
+    assert keyed == f"refused: row 3 of the task{column if 'time' in column else ''}{said}"
+
+
+def test_many_refused_records_are_counted() -> None:
+    table = pyarrow.Table.from_pylist([{"value": b"v"}] * 9, pyarrow.schema({"value": pyarrow.binary()}))
+    encoder = Encoder(parse_write_options({"kafka.bootstrap.servers": "a:1", "topic": "t"}), lambda _: 1)
+    list(encoder.encode(table.to_batches()[0], 0))
+    (batch,) = encoder.flush()
+    named = Answer.BatchIndexAndErrorMessage
+    errors = [named(batch_index=index, batch_index_error_message="no key") for index in (*range(8), 99)]
+    said = refused_rows(batch, Answer(error_code=ErrorCode.INVALID_RECORD, record_errors=errors))
+    assert said.startswith("refused: row 0 of the task, column key (no key), row 1 ")
+    assert said.endswith("row 4 of the task, column key (no key) and 3 more")
 
 
 def test_an_error_code_from_the_future_names_its_rows(leader: FakeLeader) -> None:
@@ -193,7 +252,8 @@ def test_records_that_the_broker_refuses_name_their_rows(leader: FakeLeader) -> 
     """Rows 10, 12 ... are in the batch of partition 0; its record 2 is row 14 of the task."""
     leader.refused_records = [(2, "Compacted topic cannot accept message without key")]
     expected = (
-        r"INVALID_RECORD; refused: row 14 of the task \(Compacted topic cannot accept message without key\)"
+        r"INVALID_RECORD; refused: row 14 of the task, column key \(Compacted topic cannot accept message "
+        r"without key\)"
     )
     with pytest.raises(ConnectorError, match=expected):
         write(leader, rows(10).slice(0, 0), rows(10, first=1).slice(9, 0), padded(10, rows(20, first=10)))
