@@ -1,0 +1,119 @@
+"""Goal: values that became columns are what Spark takes them for, and text that is none fails no job.
+
+Method: a Spark session reads a topic of Avro data with a map, a decimal and an enum, some of it broken, and a
+topic of strings that are no UTF-8, in batch and as a stream; strings are held against Spark's own cast.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import fastavro
+import pytest
+
+from tests.spark.test_spark import create_topic, run_stream
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("queries"),
+]
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "counts", "type": {"type": "map", "values": "int"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["BID", "ASK"]}},
+    ],
+}
+TEXTS = (
+    "é€😀".encode(),
+    None,
+    b"",
+    b"\xff\xfe",
+    b"caf\xe9",  # Latin-1
+    b"\xed\xa0\x80",  # half a surrogate pair
+    b"\xc0\x80",  # an overlong zero
+    b"cut \xe2\x82",
+    b"a\0b",
+)
+
+
+def order(number: int) -> bytes:
+    row = {
+        "id": number,
+        "counts": {"a": number, "b": -number},
+        "price": Decimal(number).scaleb(-2),
+        "kind": ("BID", "ASK")[number % 2],
+    }
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(ORDER), row)
+    return b"\0\0\0\1\2" + stream.getvalue()
+
+
+def send(bootstrap: str, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> str:
+    """A topic with the values, in turn in its three partitions."""
+    topic = create_topic(bootstrap)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, keys[number] if keys else None, partition=number % 3)
+    assert producer.flush(60) == 0
+    return topic
+
+
+def test_avro_in_batch_and_stream(spark: Any, kompakt_broker: Any, tmp_path: Path) -> None:
+    """The schema comes from `avroSchema`; Spark computes with the map, the decimal and the enum."""
+    bootstrap = kompakt_broker.bootstrap
+    given = [order(number) for number in range(60)]
+    given[7] = b"\0\0\0\1\2broken"
+    given[8] = order(8)[:-1]
+    topic = send(bootstrap, given)
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    options |= {"valueFormat": "avro", "avroSchema": json.dumps(ORDER)}
+    frame = spark.read.format("kompakt").options(**options).load()
+    assert frame.schema.simpleString() == (
+        "struct<id:bigint,counts:map<string,int>,price:decimal(9,2),kind:string>"
+    )
+    good = [number for number in range(60) if number not in (7, 8)]
+    expected = [(number, {"a": number, "b": -number}, number, "BA"[number % 2]) for number in good]
+
+    def check(read: Any) -> None:
+        rows = read.where("id IS NOT NULL").orderBy("id").collect()
+        cents = [(row.id, row.counts, int(row.price * 100), row.kind[0]) for row in rows]
+        assert cents == expected
+        (sums,) = read.selectExpr("sum(price) AS price", "sum(counts['b']) AS b", "count(*) AS n").collect()
+        assert (sums.price, sums.b, sums.n) == (Decimal(sum(good)).scaleb(-2), -sum(good), 60)
+
+    check(frame)
+    del options["kafka.bootstrap.servers"], options["subscribe"]
+    run_stream(spark, bootstrap, topic, tmp_path, **options)
+    check(spark.read.parquet(str(tmp_path / "rows")))
+
+
+def test_strings_that_are_no_utf_8(spark: Any, kompakt_broker: Any, tmp_path: Path) -> None:
+    """Their bytes stay, as in Spark's own `CAST(value AS STRING)`: to look at one fails no job."""
+    bootstrap = kompakt_broker.bootstrap
+    topic = send(bootstrap, TEXTS, TEXTS[::-1])
+    binary = spark.read.format("kompakt").option("kafka.bootstrap.servers", bootstrap)
+    binary = binary.option("subscribe", topic).load().orderBy("partition", "offset")
+    looked_at = [f"{look}({name})" for name in ("key", "value") for look in ("hex", "length", "upper", "")]
+    casts = binary.selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
+    expected = casts.selectExpr(*looked_at).collect()
+    assert [row.value for row in casts.collect()].count(None) == 1
+
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    options |= {"valueFormat": "string", "keyFormat": "string"}
+    texts = spark.read.format("kompakt").options(**options).load().orderBy("partition", "offset")
+    assert texts.selectExpr(*looked_at).collect() == expected
+    run_stream(spark, bootstrap, topic, tmp_path, valueFormat="string", keyFormat="string")
+    written = spark.read.parquet(str(tmp_path / "rows")).orderBy("partition", "offset")
+    assert written.selectExpr(*looked_at).collect() == expected
