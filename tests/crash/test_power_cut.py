@@ -22,6 +22,7 @@ import pytest
 
 from storage.checkpoint import decode_uuid, read_topic_id
 from storage.file import SYSTEM_DISK
+from storage.layout import CLEANER_CHECKPOINT
 from storage.verify import verify_data_directory
 from tests.clients.adaptors import Confluent, Sent
 from tests.crash.machine import LoopDisk, loop_disk
@@ -55,6 +56,8 @@ class Promises:
     committed: int = -1
     topics: dict[str, int] = field(default_factory=dict)
     number: int = 0
+    cleanings_cut: int = 0
+    """power cuts that came behind a cleaning of the same load: they tell whether its swap was synced"""
     is_dark: bool = False
     """the power is going: a machine would not have sent what is heard from now on"""
 
@@ -202,6 +205,13 @@ class Check:
         assert len(client.read(fresh[-1], 0, 0, 1)) == 1, moment
 
 
+def cleaned_to(broker: BrokerProcess) -> int:
+    """How far the compacted topic was cleaned and swapped: the checkpoint is written behind the swap."""
+    path = broker.data / CLEANER_CHECKPOINT
+    lines = path.read_text().splitlines()[2:] if path.exists() else []
+    return max((int(line.split()[2]) for line in lines if line.startswith(f"{COMPACTED} 0 ")), default=0)
+
+
 def cut_under_load(
     disk: LoopDisk, broker: BrokerProcess, promises: Promises, moment_s: float, *, sees_it: bool
 ) -> None:
@@ -210,10 +220,12 @@ def cut_under_load(
     Either the process lives to see every call fail; what it answers meanwhile does not count, for the kernel
     may call a sync done that the shutdown overtook. Or it is killed first: then every answer counts.
     """
+    before = cleaned_to(broker)
     load = Load(broker.bootstrap, promises)
     try:
         wait_for(lambda: promises.records, "the first acknowledgement")
         threading.Event().wait(moment_s)
+        promises.cleanings_cut += cleaned_to(broker) > before
         promises.is_dark = sees_it
         if not sees_it:
             broker.kill()
@@ -262,7 +274,12 @@ def _cut_often(disk: LoopDisk, broker: BrokerProcess, kind: str) -> None:
             assert broker.stop() == 0
             assert verify_data_directory(broker.data) == []
             broker.start()
+    first, end = client.offsets(COMPACTED, 0)
+    left = len(client.read(COMPACTED, 0, first, end))
     print(
-        f"{kind}: {ROUNDS} power cuts, {acknowledged} acknowledged records, "
+        f"{kind}: {ROUNDS} power cuts, {promises.cleanings_cut} behind a cleaning, "
+        f"{acknowledged} acknowledged records, {left} of {end} left of the compacted topic, "
         f"{promises.committed + 1} commits, {len(promises.topics)} topics, nothing lost"
     )
+    assert promises.cleanings_cut >= ROUNDS // 4, "hardly a cut came behind a cleaning"
+    assert left < end // 2, "the cleaner never cleaned"
