@@ -1,7 +1,7 @@
 """Goal: whatever is written and however it is cleaned, a reader's final table is the same, and offsets
 never move.
 
-Method: random logs (keys, tombstones, missing keys, codecs, batch sizes, producers, transactions, rolls,
+Method: random logs (keys, the empty one too, tombstones, codecs, batch sizes, producers, transactions, rolls,
 waiting) cleaned by tiny maps and tiny buffers, against a dict of last values and a list of everything
 written.
 """
@@ -113,7 +113,7 @@ def test_t45_a_cleaned_log_tells_the_same_table(
     segment_bytes: int,
     read_bytes: int,  # type: ignore[type-arg]
 ) -> None:
-    """T34-T36, T44-T57, T72-T90, T105: the model."""
+    """T34-T36, T44, T45, T49, T57, T72, T78, T81, T85-T87, T105: what they say of records."""
     with tempfile.TemporaryDirectory() as directory:
         world = World(Path(directory) / "orders-2", slots, segment_bytes=segment_bytes)
         world.read_bytes = read_bytes

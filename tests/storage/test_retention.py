@@ -85,7 +85,7 @@ def test_t132_compact_alone_ignores_time_and_size_but_not_the_log_start() -> Non
     assert count(*segments, delete=False, start=19) == 1
 
 
-def test_t130_t52_a_log_that_expires_whole(make_log: MakeLog) -> None:
+def test_t130_s52_a_log_that_expires_whole(make_log: MakeLog) -> None:
     log = make_log(retention_ms=HOUR_MS, segment_bytes=3 * SIZE, file_delete_delay_ms=0)
     log.fill(10)
     log.log.flush()

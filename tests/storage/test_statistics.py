@@ -142,7 +142,7 @@ def test_the_sketch_estimates_within_three_percent(distinct: int) -> None:
 
 
 def test_tombstones_are_fresh_then_armed_then_expired(make_log: MakeLog) -> None:
-    """T64, T65: a tombstone gets its horizon at the first cleaning and may go when it has passed."""
+    """S65: a tombstone gets its horizon at the first cleaning and may go when it has passed."""
     log = make_log(cleanup_policy="compact", delete_retention_ms=1000)
     for number in range(10):
         log.append(None if number < 4 else b"v", key=b"k%d" % number)
