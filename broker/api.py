@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.schema import registry
 
 Handler = Callable[..., Any]

@@ -11,7 +11,6 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Any, NamedTuple
 
-from protocol import messages
 from protocol.codegen import decode, encoder_of
 from protocol.decoding import skip_tags
 from protocol.errors import MalformedFrame
@@ -27,8 +26,6 @@ _REQUEST_FRAME = Struct(">ihhih")
 _CORRELATION = Struct(">i")
 _PLACEHOLDER = b""
 _new_header = tuple.__new__  # what `RequestHeader(...)` does, without its Python
-
-assert messages.ALL, "the registry is empty unless the messages are imported"
 
 
 class RequestHeader(NamedTuple):
@@ -99,7 +96,8 @@ class FrameReader:
 def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
     """Read the header of a request; return it and the position of the body.
 
-    The header of an API that is not declared is read as version 1: enough to name it in a log line.
+    The header of an API that is not declared is read as version 1: enough to name it in a log line. Who
+    reads requests therefore imports `protocol.messages.every`.
     """
     try:
         api_key, api_version, correlation_id, length = _REQUEST.unpack_from(frame)

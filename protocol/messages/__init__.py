@@ -1,31 +1,3 @@
-"""Every message kompakt speaks, a module an API family; importing this package fills the registry."""
-
-from protocol.messages import (
-    admin,
-    configs,
-    fetch,
-    group_offsets,
-    groups,
-    internal,
-    metadata,
-    offsets,
-    produce,
-    security,
-    topics,
-    transactions,
-)
-
-ALL = (
-    admin,
-    configs,
-    fetch,
-    group_offsets,
-    groups,
-    internal,
-    metadata,
-    offsets,
-    produce,
-    security,
-    topics,
-    transactions,
-)
+"""Every message kompakt speaks, a module an API family. Each enters its APIs into the registry when it is
+imported: a client loads the few that it speaks, a broker all of them (`every`).
+"""

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.framing import decode_response, encode_request
 from protocol.schema import registry, schema_of
 

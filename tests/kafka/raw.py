@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode
 from protocol.framing import decode_response, encode_request

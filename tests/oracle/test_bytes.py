@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.codegen import decode, encode
 from protocol.schema import ZERO_UUID, Field, registry, schema_of
 from tests.protocol.messages import filled, versions_of

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.errors import ErrorCode
 from protocol.schema import NO_VERSIONS, Field, Versions, registry, schema_of
 from tests.protocol.messages import INTEGER_BITS

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.messages import internal
 from protocol.schema import Field, Schema, registry, schema_of
 

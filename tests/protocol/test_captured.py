@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.codegen import decode
 from protocol.errors import MalformedFrame
 from protocol.framing import FrameReader, RequestHeader, decode_request_header, encode_request

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.errors import MalformedFrame
 from protocol.framing import (
     FrameReader,

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.codegen import decode, encode
 from protocol.errors import MalformedFrame, UnsupportedVersion
 from protocol.framing import FrameReader, decode_response, encode_response

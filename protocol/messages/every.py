@@ -1,0 +1,31 @@
+"""All messages at once: who reads requests of any API imports this, and the registry knows them."""
+
+from protocol.messages import (
+    admin,
+    configs,
+    fetch,
+    group_offsets,
+    groups,
+    internal,
+    metadata,
+    offsets,
+    produce,
+    security,
+    topics,
+    transactions,
+)
+
+EVERY = (
+    admin,
+    configs,
+    fetch,
+    group_offsets,
+    groups,
+    internal,
+    metadata,
+    offsets,
+    produce,
+    security,
+    topics,
+    transactions,
+)
