@@ -94,7 +94,8 @@ class Rewriter:
         self._transactions = CleanedTransactions(aborted)
         self._end_of_round = end_of_round
         self._account = account
-        self._output = numpy.empty(reader.read_bytes + reader.read_bytes // 4, numpy.uint8)
+        self._output_bytes = reader.read_bytes + reader.read_bytes // 4
+        self._output = numpy.empty(self._output_bytes, numpy.uint8)
         self._at = 0
         self._last_written = -1
         self._rows: Any = numpy.empty((RECORD_ROWS, 0), numpy.int64)
@@ -110,6 +111,8 @@ class Rewriter:
                 self.bytes_read += int(chunk.columns[SIZE_BYTES].sum())
                 self._rewrite_chunk(chunk, sink)
                 sink.add_aborted(self._transactions.take_retained())
+            if self._output.size > self._output_bytes:  # what one batch needed is not kept for all (T60)
+                self._output = numpy.empty(self._output_bytes, numpy.uint8)
 
     def _rewrite_chunk(self, chunk: Chunk, sink: Sink) -> None:
         # The dirty part was checked when it was mapped; of it, only what is written anew is checked again.
