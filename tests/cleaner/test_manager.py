@@ -5,6 +5,8 @@ Method: a few real logs on disk, a clock that tests move, the manager asked step
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +84,28 @@ def test_t4_a_checkpoint_beyond_the_end_makes_the_log_dirty_again(house: House) 
     house.manager.checkpoints.put(house.path, T, 99)
     assert house.clean() is not None
     assert house.checkpoints() == {T: 2}
+
+
+@pytest.mark.parametrize("checkpoint", [1, 99], ids=["T3 below the start", "T4 beyond the end"])
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_t3_the_reset_is_warned_of_unless_the_topic_is_deleted_from_as_well(
+    house: House, caplog: pytest.LogCaptureFixture, policy: str, checkpoint: int
+) -> None:
+    """T3, T4: with retention the start moves by itself, and a stale checkpoint is nothing to look into."""
+    log = house.log("t", cleanup_policy="compact,delete", min_cleanable_dirty_ratio=1.0, retention_ms=-1)
+    house.put("t", ("a", "1"), ("b", "1"))
+    house.put("t", ("c", "1"), ("d", "1"))
+    log.delete_records(3)
+    log.update_config(dataclasses.replace(log.config, cleanup_policy=frozenset(policy.split(","))))
+    house.manager.checkpoints.put(house.path, T, checkpoint)
+    with caplog.at_level(logging.WARNING, "cleaner.manager"):
+        assert house.clean() is None
+    warned = [record.getMessage() for record in caplog.records]
+    assert bool(warned) == (policy == "compact"), warned
+    assert all("t-0" in line and "dirty from 3 on" in line for line in warned)
+    assert house.checkpoints() == {T: 3}
+    assert house.clean() is None
+    assert len(caplog.records) == len(warned), "once: the checkpoint is right now"
 
 
 def test_t23_the_dirtiest_is_handed_out_first_and_only_once(house: House) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from cleaner import pool as pool_module
-from cleaner.offset_map import BufferTooSmall
+from cleaner.offset_map import ENTRY_BYTES, BufferTooSmall
 from cleaner.pool import CleanerPool
 from cleaner.priority import LOWEST, NICENESS
+from cleaner.states import IDLE, Phase
 from config.definition import ConfigError
 from storage.layout import TopicPartition
 from tests.cleaner.house import House
@@ -117,6 +118,68 @@ def test_t28_the_rate_can_be_changed_while_a_cleaning_waits_for_it(make: Make) -
     wait_for(lambda: house.checkpoints(), "a cleaning without a limit")
 
 
+def test_t28_a_shorter_pause_holds_from_now_on(make: Make) -> None:
+    """Not only for the look that new settings bring about themselves."""
+    house, pool = make(log_cleaner_backoff_ms=3_600_000)
+    pool.start()
+    wait_for(lambda: house.manager.statistics.last_run_ms, "a first look")
+    pool.reconfigure(dataclasses.replace(house.config, log_cleaner_backoff_ms=10))
+    for end in (2, 4, 6):
+        house.put("t", ("a", "1"), ("a", "2"))
+        wait_for(lambda end=end: house.checkpoints() == {T: end}, "a cleaning that nobody asked for")
+
+
+SLOTS = 40
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "after"),
+    [
+        ("log_cleaner_dedupe_buffer_size", 10 * ENTRY_BYTES, 1 << 20),
+        ("log_cleaner_io_buffer_load_factor", 0.25, 0.9),
+    ],
+)
+def test_t28_a_larger_map_takes_more_keys_in_a_round(
+    make: Make, key: str, before: float, after: float
+) -> None:
+    """30 keys, and room for 9 or 10 of them: several rounds; for the threads that come after, one."""
+    house, pool = make(**{"log_cleaner_dedupe_buffer_size": SLOTS * ENTRY_BYTES, key: before})
+    room = int(SLOTS * 0.25) if "factor" in key else int(10 * house.config.log_cleaner_io_buffer_load_factor)
+    pool.start()
+
+    def ends(topic: str) -> list[int]:
+        """Where each round came to."""
+        topic_partition = house.log(topic, min_cleanable_dirty_ratio=0.01).topic_partition
+        house.put(topic, *((str(number), "v") for number in range(30)))
+        wait_for(lambda: house.checkpoints().get(topic_partition) == 30, "all rounds")
+        wait_for(lambda: house.manager.state_of(topic_partition) == IDLE, "the end of the last")
+        return [one.end_offset for one in house.manager.history(topic_partition)]
+
+    assert ends("small") == [*range(room, 30, room), 30]
+    pool.reconfigure(dataclasses.replace(house.config, **{key: after}))
+    assert ends("large") == [30]
+
+
+def test_t28_one_more_thread_cleans_one_more_log_at_the_same_time(make: Make) -> None:
+    house, pool = make(log_cleaner_threads=1, log_cleaner_io_max_bytes_per_second=1.0)
+    both = [TopicPartition(topic, 0) for topic in "ab"]
+    for one in both:
+        house.put(one.topic, ("a", "1"), ("a", "2"))
+
+    def cleaned_now() -> int:
+        return sum(house.manager.state_of(one).phase is Phase.IN_PROGRESS for one in both)
+
+    pool.start()
+    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    assert cleaned_now() == 1
+    pool.reconfigure(dataclasses.replace(house.manager.config, log_cleaner_threads=2))
+    wait_for(lambda: cleaned_now() == 2, "the second thread")
+    assert house.checkpoints() == {}
+    fast = dataclasses.replace(house.manager.config, log_cleaner_io_max_bytes_per_second=1e308)
+    pool.reconfigure(fast)
+    wait_for(lambda: house.checkpoints() == dict.fromkeys(both, 2), "both")
+
+
 def test_t30_a_buffer_for_no_key_is_refused_at_the_start(make: Make) -> None:
     _, pool = make(log_cleaner_dedupe_buffer_size=40, log_cleaner_threads=2)
     with pytest.raises(BufferTooSmall, match=r"log\.cleaner\.dedupe\.buffer\.size"):
@@ -151,6 +214,34 @@ def test_t179_a_thread_that_dies_is_started_anew(make: Make, monkeypatch: pytest
     wait_for(lambda: house.checkpoints(), "a cleaning after the death")
     assert house.manager.statistics.worker_restarts == 1
     assert house.manager.statistics.dead_threads == 0
+
+
+def test_t179_a_dead_thread_counts_until_it_lives_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeadThreadCount, while its new life is held up by the test; the other thread cleans meanwhile."""
+    house, pool = make(log_cleaner_threads=2)
+    statistics = house.manager.statistics
+    grab = house.manager.grab
+    victims: list[str] = []
+
+    def die_once() -> object:
+        name = threading.current_thread().name
+        if not victims:
+            victims.append(name)
+            raise RuntimeError("a bug of ours")
+        assert victims != [name] or statistics.worker_restarts, "the dead do not work"
+        return grab()
+
+    monkeypatch.setattr(pool_module, "RESTART_SECONDS", 3600.0)
+    monkeypatch.setattr(house.manager, "grab", die_once)
+    pool.start()
+    wait_for(lambda: statistics.dead_threads == 1, "the death")
+    house.put("t", ("a", "1"), ("a", "2"))
+    wait_for(lambda: house.checkpoints(), "a cleaning by the other thread")
+    assert (statistics.dead_threads, statistics.worker_restarts) == (1, 0)
+    (dead,) = [worker for worker in pool._workers if worker.thread.name == victims[0]]
+    assert dead.thread.is_alive()
+    pool.stop()
+    assert (statistics.dead_threads, statistics.worker_restarts) == (0, 1)
 
 
 def test_t122_a_topic_is_deleted_while_it_is_cleaned(make: Make) -> None:
