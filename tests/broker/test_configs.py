@@ -8,12 +8,14 @@ values looked at, the broker stopped and started in between.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from broker.handlers.config_entries import Entry, Source
 from broker.topics import METADATA_TOPIC
+from cleaner.offset_map import ENTRY_BYTES
 from config.broker import broker_rows
 from config.topic import topic_rows
 from protocol.errors import ErrorCode
@@ -24,7 +26,7 @@ from protocol.messages.configs import (
     ListConfigResourcesRequest,
 )
 from storage.layout import TopicPartition
-from tests.broker.client import Client
+from tests.broker.client import Client, until
 from tests.broker.conftest import World
 
 MakeWorld = Callable[..., Awaitable[World]]
@@ -273,6 +275,53 @@ async def test_dynamic_broker_keys_reach_topics_and_survive(world: World) -> Non
     assert sources(entries["log.retention.ms"]) == [("log.retention.ms", "77", Source.DYNAMIC_BROKER)]
     assert await alter(client, incremental(BROKER, "1", ("log.retention.ms", DELETE, None))) == 0
     assert world.broker.partitions[TopicPartition("t", 0)].log.config.retention_ms == 168 * 3_600_000
+
+
+async def test_t28_a_client_changes_the_cleaner_that_runs(make_world: MakeWorld) -> None:
+    """What each key does then is shown in cleaner/test_pool.py; here they get there, and new threads come."""
+    world = await make_world(log_cleaner_enable="true", log_cleaner_backoff_ms="3600000")
+    client = await world.connect()
+    before = threads_of(world)
+    assert len(before) == 1
+    wanted = {
+        "log.cleaner.dedupe.buffer.size": "2000000",
+        "log.cleaner.io.buffer.load.factor": "0.5",
+        "log.cleaner.io.buffer.size": "100000",
+        "log.cleaner.io.max.bytes.per.second": "1000000.0",
+        "log.cleaner.backoff.ms": "10",
+        "log.cleaner.threads": "2",
+    }
+    assert (
+        await alter(client, incremental(BROKER, "1", *((key, SET, text) for key, text in wanted.items())))
+        == 0
+    )
+    after = threads_of(world)
+    assert (len(after), after & before) == (2, set())
+    config = world.broker.cleaner.config
+    assert {key: str(getattr(config, key.replace(".", "_"))) for key in wanted} == wanted
+    assert world.broker.cleaner.make_cleaner(lambda size: None)._map.slots == 1_000_000 // ENTRY_BYTES
+    world.topic("t", cleanup_policy="compact")
+    await world.produce(client, world.batch((b"k", b"1"), (b"k", b"2")))
+    world.broker.partitions[TopicPartition("t", 0)].log.roll(world.clock.now_ms())
+    await until(lambda: world.broker.cleaner.statistics.runs)
+
+
+def threads_of(world: World) -> set[Thread]:
+    return {worker.thread for worker in world.broker.cleaner_pool._workers if worker.thread.is_alive()}
+
+
+async def test_t28_a_larger_batch_is_let_in_and_cleaned(make_world: MakeWorld) -> None:
+    """message.max.bytes, while the cleaner's own buffer is smaller than the batch."""
+    world = await make_world(message_max_bytes="1000", log_cleaner_io_buffer_size="200")
+    world.topic("t", cleanup_policy="compact")
+    client = await world.connect()
+    large = world.batch((b"k", b"1" * 3000), (b"k", b"2" * 3000))
+    assert (await world.produce(client, large)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert await alter(client, incremental(BROKER, "1", ("message.max.bytes", SET, "10000"))) == 0
+    assert (await world.produce(client, large)).error_code == 0
+    world.broker.partitions[TopicPartition("t", 0)].log.roll(world.clock.now_ms())
+    await world.broker.run_blocking(world.broker.cleaner.clean_now, TopicPartition("t", 0))
+    assert await world.values(client) == [b"2" * 3000]
 
 
 async def test_t27_threads_may_be_doubled(world: World) -> None:
