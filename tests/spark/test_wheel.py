@@ -1,8 +1,9 @@
 """Goal: the wheel `pyspark-kompakt` is all that a Spark installation needs, whatever lies beside the job.
 
-Method: the wheel is built as a user gets it and put into an environment that has PySpark, but nothing of this
-project. Jobs run there in directories with a `protocol.py`, `config.py` and `storage.py` of their own, which
-end the process that imports them: installed, sent along by `--py-files`, through Spark Connect, and in SQL.
+Method: the wheel is built as a user gets it and installed by pip into an environment that has PySpark, but
+nothing of this project. Jobs run there in directories with a `protocol.py`, `config.py` and `storage.py` of
+their own, which end the process that imports them: installed, sent along by `--py-files`, through Spark
+Connect, and in SQL.
 """
 
 from __future__ import annotations
@@ -104,8 +105,11 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with the wheel in it, its kernels compiled beforehand."""
     directory = tmp_path_factory.mktemp("installed")
-    zipfile.ZipFile(wheel).extractall(make_environment(directory))
+    make_environment(directory)
     python = directory / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--isolated", "--disable-pip-version-check"]
+    install = [*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
+    subprocess.run(install, check=True, cwd=directory, env=clean_environment(), timeout=240)
     warm_up = [str(python), "-m", "pyspark_kompakt.spark_connector.warm_up"]
     subprocess.run(warm_up, check=True, cwd=directory, env=clean_environment(), timeout=600)
     return python
