@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from protocol.messages.security import SaslAuthenticateResponse, SaslHandshakeResponse
@@ -27,7 +28,8 @@ from spark_connector.security import MECHANISMS, Security, parse_jaas, parse_sec
 from tests.kafka.tools import Tools
 from tests.spark import secured
 from tests.spark.secured import PASSWORD, USER, Certificates, SecuredKafka
-from tests.spark.test_spark import create_topic, produce
+from tests.spark.test_commits import lag_of
+from tests.spark.test_spark import create_topic, produce, reader, received
 from tests.waiting import wait_for
 
 BASE = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
@@ -411,3 +413,66 @@ def test_both_sources_take_the_same_options(
     ]
     assert found[0] == found[1]
     assert len(found[0]) == 30
+
+
+def commits_work(bootstrap: str, topic: str) -> bool:
+    """Whether the broker has a coordinator yet; asked for one, a new broker begins to prepare it."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "first-of-all"})
+    try:
+        consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 1)], asynchronous=False)
+    except confluent_kafka.KafkaException:
+        return False
+    finally:
+        consumer.close()
+    return True
+
+
+@pytest.mark.java
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_writes_and_commits_take_the_same_options(
+    spark: Any, kafka: SecuredKafka, certificates: Certificates, tmp_path: Path
+) -> None:
+    """A stream out of a topic into another, over TLS with a password, whose group shows where it is."""
+    given = {**options(kafka, "SASLTLS", "SASL_SSL"), **sasl("SCRAM-SHA-512")}
+    given |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": certificates.authority}
+    copy, group = create_topic(kafka.bootstrap), "secured-group"
+    wait_for(lambda: commits_work(kafka.bootstrap, kafka.topic), "the broker's topic of offsets")
+    source = spark.readStream.format("kompakt").options(**given, startingOffsets="earliest")
+    frame = source.options(groupId=group, commitOffsets="true", includeHeaders="true").load()
+    del given["subscribe"]
+    sink = frame.drop("topic", "offset", "timestampType").writeStream.format("kompakt")
+    sink = sink.options(**given, topic=copy, includeHeaders="true")
+    query = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+    found = [
+        received(reader(spark, kafka.bootstrap, topic, includeHeaders="true").load())
+        for topic in (kafka.topic, copy)
+    ]
+    assert found[1] == [record._replace(topic=copy) for record in found[0]]
+    assert len(found[0]) == 30
+    assert lag_of(kafka.bootstrap, kafka.topic, group) == {0: 0, 1: 0, 2: 0}
+
+
+@pytest.mark.java
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("does", ["read", "write"])
+def test_a_refused_password_through_spark(spark: Any, kafka: SecuredKafka, does: str) -> None:
+    """Who refuses whom, and which option to look at, without the password."""
+    wrong = sasl("SCRAM-SHA-256", password="hunter2")
+    given = {**options(kafka, "SASLPLAIN", "SASL_PLAINTEXT"), **wrong}
+    with pytest.raises(Exception, match="AuthenticationError: ") as caught:
+        if does == "read":
+            spark.read.format("kompakt").options(**given).load().count()
+        else:
+            given["topic"] = given.pop("subscribe")
+            rows_to_write = spark.range(2).selectExpr("CAST(id AS STRING) AS value")
+            rows_to_write.write.format("kompakt").options(**given).mode("append").save()
+    (line, *_) = [line for line in str(caught.value).splitlines() if "AuthenticationError: " in line]
+    assert f"{kafka.address['SASLPLAIN']} refuses user {USER} (SCRAM-SHA-256)" in line
+    assert "kafka.sasl.jaas.config" in line
+    assert "hunter2" not in str(caught.value)
