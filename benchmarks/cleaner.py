@@ -22,6 +22,7 @@ from benchmarks.goals import KAFKA, KOMPAKT
 from benchmarks.results import RESULTS, Results, Section
 from benchmarks.systems import System, make_systems
 from benchmarks.wire import ACKS_ALL, Connection, base_offset_of, one_record_batch, produce_frame
+from cleaner.offset_map import OffsetMap
 from protocol.compression import Codec
 from tests.kafka.jars import NoKafkaError
 from tests.kafka.tools import Tools
@@ -31,6 +32,7 @@ DEFAULT_BUFFER_BYTES = 128 << 20
 SMALL_BUFFER_BYTES = 8 << 20  # holds the keys of any form
 THROTTLED_TO = 200_000_000
 QUIET_SECONDS = 3.0
+READY = "kompakt is ready"
 BATCHES_AT_ONCE = 4
 
 
@@ -164,19 +166,29 @@ class Run:
                 self.drop(system, [*topics, target])
 
     def footprint(self) -> None:
-        """Memory and disk of a cleaning, at two sizes of the log and with more keys than the buffer holds."""
+        """Memory and disk of a cleaning, at two sizes of the log and with as many keys as records.
+
+        Each by a process that has done nothing yet: heap that an earlier cleaning, or the filling, has left
+        behind would be used again and hide what this one takes.
+        """
         system = self.systems[KOMPAKT]
-        small = self.size.small_records
+        keys, small = self.size.keys, self.size.small_records
         cases = [
-            ("100 B", self.small(), SMALL_BUFFER_BYTES),
-            ("100 B, half of it", self.spool(small // 2, 100, Codec.NONE), SMALL_BUFFER_BYTES),
-            ("1 KiB lz4", self.large(Codec.LZ4), SMALL_BUFFER_BYTES),
-            ("100 B, every key once", self.spool(small, 100, Codec.NONE, 10**15), DEFAULT_BUFFER_BYTES),
+            ("100 B", self.small(), SMALL_BUFFER_BYTES, keys),
+            ("100 B, half of it", self.spool(small // 2, 100, Codec.NONE), SMALL_BUFFER_BYTES, keys),
+            ("1 KiB lz4", self.large(Codec.LZ4), SMALL_BUFFER_BYTES, keys),
+            (
+                "100 B, every key once",
+                self.spool(small, 100, Codec.NONE, 10**15),
+                DEFAULT_BUFFER_BYTES,
+                small,
+            ),
         ]
-        for name, spool, buffer_bytes in cases:
+        for name, spool, buffer_bytes, entries in cases:
             alter_broker(system, "log.cleaner.dedupe.buffer.size", str(buffer_bytes))
             topics = self.filled(system, spool)
             directory = system.data / f"{topics[0]}-0"
+            restart(system)
             reset_peak(system)
             memory_before = system.memory_mib()
             sizes = [used(directory)]
@@ -184,6 +196,9 @@ class Run:
             Cleaning(system, topics).wait(functools.partial(note_size, directory, sizes))
             grown = peak_mib(system) - memory_before
             self.add(goals.MEMORY, name, "MiB", system, grown - buffer_bytes / 2**20)
+            table = table_bytes(buffer_bytes, entries)
+            self.add(goals.MEMORY_BESIDE_TABLE, name, "MiB", system, grown - table / 2**20)
+            self.add(goals.WHOLE_MEMORY, name, "MiB", system, grown)
             self.add(goals.DISK, name, "groups", system, (max(sizes) - sizes[0]) / group)
             self.drop(system, topics)
         alter_broker(system, "log.cleaner.dedupe.buffer.size", str(DEFAULT_BUFFER_BYTES))
@@ -278,6 +293,21 @@ def full_speed(port: int, topic: str, batches: list[bytes], is_over: Callable[[]
         return sent / (time.perf_counter() - began)
     finally:
         connection.close()
+
+
+def table_bytes(buffer_bytes: int, keys: int) -> int:
+    """How much of the dedupe buffer the map takes for so many keys."""
+    offsets = OffsetMap(buffer_bytes)
+    offsets.reserve(keys)
+    return int(offsets.table.nbytes)
+
+
+def restart(system: System) -> None:
+    """A fresh process with the same logs, all of its kernels loaded."""
+    starts = system.log().count(READY)
+    system.stop()
+    system.start()
+    wait_for(lambda: system.log().count(READY) > starts, "the broker to be ready")
 
 
 def reset_peak(system: System) -> None:

@@ -15,6 +15,8 @@ P99 = "produce p99 while cleaning / quiet"
 P50 = "produce p50 while cleaning / quiet"
 PRODUCER = "full-speed producer while cleaning / quiet"
 MEMORY = "memory beside the dedupe buffer"
+MEMORY_BESIDE_TABLE = "memory beside what of the buffer the map takes"
+WHOLE_MEMORY = "memory of a cleaning, the dedupe buffer with it"
 DISK = "disk beside the log, in groups"
 THREADS = "two logs: seconds of two threads / of one"
 THROTTLE = "bytes/s / log.cleaner.io.max.bytes.per.second"
@@ -57,9 +59,12 @@ def terminal(results: Results) -> str:
 
 
 EXPLAINED = (
-    "One cleaner thread each, the same bytes for both, the brokers in turn; the median and, in brackets, the"
-    " spread of the rounds. *Over both phases* is what each broker's own log line says; *quiet* is the same"
-    " producer just before. The worst case of a line is shown."
+    "One cleaner thread each, the same bytes for both, the brokers in turn; the median and, in brackets,"
+    " the spread of the rounds. *Over both phases* is what each broker's own log line says; *quiet* is the"
+    " same producer just before. *Memory beside the dedupe buffer* takes the configured size off, whatever"
+    " of it the keys fill. *Disk beside the log* is what the partition's directory has at most beyond what"
+    " it had before, without `.deleted` files, which wait for `file.delete.delay.ms` so that readers can"
+    " end. The worst case of a line is shown."
 )
 
 

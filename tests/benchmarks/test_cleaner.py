@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks import cleaner_goals as goals
-from benchmarks.cleaner import PARTS, cuts, used
+from benchmarks.cleaner import PARTS, cuts, table_bytes, used
 from benchmarks.cleaning import _KAFKA_PASS, _OUR_PASS, Spool, keyed_batches
 from benchmarks.goals import KAFKA, KOMPAKT
 from benchmarks.results import RESULTS, Results, Section
+from cleaner.offset_map import ENTRY_BYTES
 
 OURS = (
     "cleaned-7-0: cleaned up to 1573: 200000 of 4999000 records, 21000000 of 500000000 bytes stay, "
@@ -65,6 +68,12 @@ def test_the_table_shows_the_figures_that_are_kept() -> None:
 def test_every_part_can_be_asked_for() -> None:
     assert set(PARTS) == {"speed", "latency", "producer", "footprint", "threads", "throttle"}
     assert cuts([float(number) for number in range(1, 101)]) == (50.5, 99.99)
+
+
+def test_the_map_takes_of_the_buffer_what_its_keys_need() -> None:
+    assert table_bytes(128 << 20, 30_000) == (1 << 16) * ENTRY_BYTES
+    assert table_bytes(8 << 20, 200_000) == pytest.approx(8 << 20, rel=1e-5), "the whole of it"
+    assert table_bytes(128 << 20, 5_000_000) == pytest.approx(128 << 20, rel=1e-5)
 
 
 def test_deleted_files_do_not_count_as_used(tmp_path: Path) -> None:
