@@ -201,7 +201,7 @@ def reasons_of(world: World, seed: int, rounds: int, compare: Compare) -> None:
     assert all(sums.values()), sums
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_w3_every_reason_is_told_as_it_is_done(make_world: MakeWorld, seed: int) -> None:
     """Superseded, tombstone, aborted, keyless, marker: one by one, with a map that holds all keys."""
     world = make_world(segment_bytes=3000)
@@ -214,9 +214,8 @@ def test_w3_every_reason_is_told_as_it_is_done(make_world: MakeWorld, seed: int)
     reasons_of(world, seed, 4, compare)
 
 
-@pytest.mark.parametrize("slots", [8, 30])
-@pytest.mark.parametrize("strategy", ["offset", "timestamp"])
-def test_w3_every_reason_with_a_small_map(make_world: MakeWorld, slots: int, strategy: str) -> None:
+@pytest.mark.parametrize(("strategy", "slots"), [("offset", 14), ("offset", 30), ("timestamp", 40)])
+def test_w3_every_reason_with_a_small_map(make_world: MakeWorld, strategy: str, slots: int) -> None:
     """What rounds count as an expired tombstone because the round that supersedes it comes later is told as
     superseded (`sifting.py`); all else reason by reason.
     """
