@@ -41,6 +41,8 @@ class Life:
     rounds: int
     tail_is_young: bool
     """the end of every round is younger than min.compaction.lag.ms, until the last round lifts it"""
+    begins_without_keys: bool = False
+    """the first round is written under cleanup.policy=delete, and a third of its records have no key (T46)"""
 
 
 @dataclass
@@ -49,9 +51,10 @@ class Round:
     records: int = 0
     young_from: int | None = None
     """how many records of this round come before the first young one"""
+    has_keyless: bool = False
 
 
-def draw(seed: int, *, is_large: bool = False) -> Life:
+def draw(seed: int, *, is_large: bool = False, begins_without_keys: bool = False) -> Life:
     """The settings of seed's topic."""
     chance = random.Random(seed)
     young = seed % 4 == 3
@@ -79,6 +82,7 @@ def draw(seed: int, *, is_large: bool = False) -> Life:
         value_bytes=12_000 if is_large else chance.choice((0, 20, 300)),
         rounds=chance.choice((2, 3, 4)),
         tail_is_young=young,
+        begins_without_keys=begins_without_keys,
     )
 
 
@@ -88,7 +92,7 @@ def rounds(life: Life, old_ms: int, young_ms: int) -> Iterator[Round]:
     producers = [Producer(9_000 + index) for index in range(chance.choice((1, 3)))]
     now_ms = old_ms
     for number in range(life.rounds):
-        made = Round()
+        made = Round(has_keyless=life.begins_without_keys and number == 0)
         segments = chance.randint(1, 5)
         for segment in range(segments):
             for _ in range(chance.randint(1, 8)):
@@ -107,6 +111,11 @@ def rounds(life: Life, old_ms: int, young_ms: int) -> Iterator[Round]:
 
 def _add(made: Round, life: Life, chance: random.Random, producers: list[Producer], now_ms: int) -> None:
     items = [_item(life, chance, now_ms) for _ in range(chance.choice((1, 1, 2, 5, 20)))]
+    if made.has_keyless:
+        items = [
+            (time, None, *rest) if chance.random() < 0.34 else (time, key, *rest)
+            for time, key, *rest in items
+        ]
     codec = chance.choice(life.codecs)
     if chance.random() < 0.4:
         made.batches.append(encode_batch(items, codec=codec))

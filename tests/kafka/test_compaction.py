@@ -73,16 +73,22 @@ def write(pair: Pair, topic: str, made: sequences.Round) -> int:
     return int(bases[0])
 
 
-def live(pair: Pair, seeds: Sequence[int], *, is_large: bool = False) -> list[str]:
+def live(
+    pair: Pair, seeds: Sequence[int], *, is_large: bool = False, begins_without_keys: bool = False
+) -> list[str]:
     """Make the seeds' topics, live their rounds; the topics."""
     old_ms = int(time.time() * 1000) - 30 * sequences.DAY_MS
     young_ms = int(time.time() * 1000) - 6 * HOUR_MS
-    lives = {f"life-{seed}": sequences.draw(seed, is_large=is_large) for seed in seeds}
+    lives = {
+        f"life-{seed}": sequences.draw(seed, is_large=is_large, begins_without_keys=begins_without_keys)
+        for seed in seeds
+    }
     told = {topic: sequences.rounds(life, old_ms, young_ms) for topic, life in lives.items()}
     young: dict[str, int] = {}
     for topic, life in lives.items():
         for side in pair.sides:
-            side.raw.create(topic, life.settings)
+            policy = {"cleanup.policy": "delete", "retention.ms": "-1"} if life.begins_without_keys else {}
+            side.raw.create(topic, {**life.settings, **policy})
     for number in range(max(life.rounds for life in lives.values())):
         ends = {}
         for topic, life in lives.items():
@@ -91,6 +97,9 @@ def live(pair: Pair, seeds: Sequence[int], *, is_large: bool = False) -> list[st
                 continue
             before = [side.cleaned_to(topic) for side in pair.sides]
             first = write(pair, topic, made)
+            if made.has_keyless:
+                for side in pair.sides:
+                    side.raw.configure(topic, {"cleanup.policy": "compact"})
             assert before == [side.cleaned_to(topic) for side in pair.sides], "cleaned before its time"
             if made.young_from is not None:
                 young[topic] = first + made.young_from
@@ -156,31 +165,59 @@ def compare_directories(pair: Pair, topics: Sequence[str], tools: Tools) -> None
                 path
                 for topic in topics
                 for path in sorted((side.data / f"{topic}-0").iterdir())
-                if path.suffix in (".log", ".snapshot", ".txnindex")
+                if path.suffix in (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
             ],
         )
         for side in pair.sides
     ]
     assert shown[0].keys() == shown[1].keys()
+    assert any(len(lines) > 1 for name, lines in shown[0].items() if name.endswith(".index")), (
+        "no entries met"
+    )
     for name, lines in shown[0].items():
         difference = compare.differences(lines, shown[1][name])
         assert not difference, f"{name} {difference}"
 
 
-def run(pair: Pair, seeds: Sequence[int], tools: Tools, *, is_large: bool = False) -> None:
-    topics = live(pair, seeds, is_large=is_large)
+def run(
+    pair: Pair,
+    seeds: Sequence[int],
+    tools: Tools,
+    *,
+    is_large: bool = False,
+    begins_without_keys: bool = False,
+) -> None:
+    topics = live(pair, seeds, is_large=is_large, begins_without_keys=begins_without_keys)
     met = [batch for topic in topics for batch in compare_readers(pair, topic)]
     assert any(batch.base_timestamp == "horizon" for batch in met)
     assert any(batch.record_count == 0 for batch in met)
     assert any(0 < batch.record_count <= batch.last_offset_delta for batch in met)
     assert {batch.attributes & 7 for batch in met} == set(Codec)
+    if begins_without_keys:
+        assert_no_keyless_is_left_behind(met)
     pair.stop()
     compare_directories(pair, topics, tools)
+    own = [path for topic in topics for path in sorted((pair.kompakt.data / f"{topic}-0").iterdir())]
+    tools.assert_sane_indexes([path for path in own if path.suffix in (".index", ".timeindex")])
+
+
+def assert_no_keyless_is_left_behind(met: Sequence[compare.Batch]) -> None:
+    """All rounds were cleaned but for their active segments, and the first one's was closed by the next."""
+    keyless = [record for batch in met for record in batch.records if record.key is None]
+    assert not keyless, keyless[:3]
 
 
 @pytest.mark.java
 def test_random_lives_are_cleaned_alike(pair: Pair, kafka_tools: Tools) -> None:
-    run(pair, range(12), kafka_tools)
+    run(pair, (*range(12), 405, 424, 426), kafka_tools)  # the last three without a codec
+
+
+@pytest.mark.java
+def test_t46_topics_that_become_compacted_lose_their_keyless_records_alike(
+    pair: Pair, kafka_tools: Tools
+) -> None:
+    """T29, T46: written under cleanup.policy=delete, a third without keys, then switched to compact."""
+    run(pair, (403, 405, 410, 411, 417, 418), kafka_tools, begins_without_keys=True)
 
 
 @pytest.mark.java

@@ -263,6 +263,7 @@ def dump_everything(data: Path, tools: Tools) -> None:
     assert {path.suffix for path in files} == {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
     for complaint in ("Mismatches in", "Indexed offset", "Found timestamp mismatch", "isvalid: false"):
         assert complaint not in said
+    tools.assert_sane_indexes([path for path in files if path.suffix in (".index", ".timeindex")])
 
 
 @dataclass

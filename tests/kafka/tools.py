@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.kafka.jars import HERE, environment, java, libraries
@@ -74,6 +75,16 @@ class Tools:
             timeout=limit_s,
             env=environment(),
         )
+
+    def assert_sane_indexes(self, files: Sequence[Path]) -> None:
+        """kafka-dump-log finds each of these sane; an empty `.index` it names so."""
+        said = self.run("kafka-dump-log", "--index-sanity-check", "--files", ",".join(map(str, files)))
+        expected = []
+        for path in files:
+            is_empty = path.suffix == ".index" and not path.stat().st_size
+            verdict = "is empty." if is_empty else "passed sanity check."
+            expected += [f"Dumping {path}", f"{path} {verdict}"]
+        assert said.splitlines() == expected, said
 
     def run(self, name: str, *arguments: object, stdin: str = "", limit_s: float = RUN_LIMIT_SECONDS) -> str:
         """What a tool printed on its standard output; ToolError when it failed."""
