@@ -3,8 +3,9 @@
 A query's own position is its checkpoint; the group only shows it, so a commit that fails is a warning and the
 next one catches up. Two ways lead here. The stream reader commits what Spark calls finished: the start of the
 batch that is planned next, which Spark asks for after the last batch of an AvailableNow too. A
-`StreamingQueryListener` (`commit_offsets`) does so as soon as a batch is done, for queries with long pauses
-between triggers, and for those that read with Spark's own source.
+`StreamingQueryListener` (`commit_offsets`) does so as soon as a batch is done: for Trigger.Once, which plans
+nothing behind its batch (that a source is stopped does not say that the batch ended well), for queries with
+long pauses between triggers, and for those that read with Spark's own source.
 """
 
 from __future__ import annotations

@@ -157,7 +157,9 @@ ROWS = (
         "false",
         STREAM,
         "Commit the offsets of finished micro-batches to `groupId`, when the next one is planned: for lag "
-        "tools, the query's own position is its checkpoint. A commit that fails is a warning.",
+        "tools, the query's own position is its checkpoint. A commit that fails is a warning. With "
+        "`Trigger.Once` nothing is planned behind the one batch, and its commit comes with the next run; the "
+        "listener `commit_offsets` commits as each batch ends.",
     ),
     OptionRow("groupIdPrefix", "", BOTH, "Taken, and without meaning: no group is joined."),
     OptionRow(

@@ -6,6 +6,7 @@ again, with the group's offsets read by confluent-kafka's admin client, as tools
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 import pyspark_kompakt
 from protocol.errors import ErrorCode
+from protocol.messages.groups import FindCoordinatorRequest
 from spark_connector import commits
 from spark_connector.commits import GroupCommitter, OffsetCommitListener
 from spark_connector.errors import ConnectorError
@@ -54,6 +56,24 @@ def test_commits_are_sent_once_and_tried_again(leader: FakeLeader) -> None:
     leader.closes = 1
     assert committer.commit({T0: 6, T1: 7})
     assert leader.committed[1:] == [("g", {T0: 6, T1: 7})]
+
+
+def test_a_coordinator_that_is_not_there_yet_is_asked_for_again(leader: FakeLeader) -> None:
+    """The first group of a cluster finds none: the topic of all groups' offsets is being made."""
+    late = [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    plain = leader.answer
+
+    def answer(request: Any) -> Any:
+        answered = plain(request)
+        if isinstance(request, FindCoordinatorRequest) and late:
+            answered.error_code = late.pop()
+        return answered
+
+    leader.answer = answer  # type: ignore[method-assign]
+    leader.commit_errors.append(ErrorCode.NOT_COORDINATOR)
+    assert committer_for(leader).commit({T0: 5})
+    assert leader.committed == [("g", {T0: 5})]
+    assert not late
 
 
 def test_a_commit_that_fails_is_a_warning(
@@ -113,11 +133,23 @@ def test_the_listener_takes_kafka_sources_of_the_query_it_is_for(leader: FakeLea
 # --- with Spark and a broker
 
 
+def in_spark(test: Any) -> Any:
+    """What all tests with a session are marked with."""
+    for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
+        test = pytest.mark.filterwarnings(f"ignore::{warning}")(test)
+    return pytest.mark.spark(test)
+
+
+@functools.cache
+def admin_of(bootstrap: str) -> Any:
+    """Kept: a client that is gone while one of its answers is on the way takes the process with it."""
+    return confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+
+
 def lag_of(bootstrap: str, topic: str, group: str) -> dict[int, int]:
     """As kafka-consumer-groups shows it: log end minus committed offset, by partition."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
     request = confluent_kafka.ConsumerGroupTopicPartitions(group)
-    (answer,) = admin.list_consumer_group_offsets([request]).values()
+    (answer,) = admin_of(bootstrap).list_consumer_group_offsets([request]).values()
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "watermarks"})
     found = {}
     for place in answer.result(30).topic_partitions:
@@ -128,29 +160,39 @@ def lag_of(bootstrap: str, topic: str, group: str) -> dict[int, int]:
 
 
 @pytest.fixture
-def run(spark: Any, kompakt_broker: Any, tmp_path: Path) -> Callable[..., Any]:
-    """Run a stream over what there is, from its checkpoint on."""
+def bootstrap(kompakt_broker: Any) -> str:
+    """Where kompakt listens."""
+    address: str = kompakt_broker.bootstrap
+    return address
 
-    def start(topic: str, name: str, **options: str) -> Any:
+
+@pytest.fixture
+def run(spark: Any, bootstrap: str, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Run a stream over what there is, from its checkpoint on; one with a pause is left running."""
+    started = []
+
+    def start(topic: str, name: str, trigger: dict[str, Any] | None = None, **options: str) -> Any:
         source = spark.readStream.format("kompakt").option("subscribe", topic)
-        source = source.option("kafka.bootstrap.servers", kompakt_broker.bootstrap)
+        source = source.option("kafka.bootstrap.servers", bootstrap)
         frame = source.options(startingOffsets="earliest", maxOffsetsPerTrigger="60", **options).load()
         sink = frame.writeStream.format("noop").queryName(name)
-        sink = sink.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True)
-        query = sink.start()
-        assert query.awaitTermination(120)
-        assert query.exception() is None
+        trigger = trigger or {"availableNow": True}
+        query = sink.option("checkpointLocation", str(tmp_path / name)).trigger(**trigger).start()
+        started.append(query)
+        if "processingTime" not in trigger:
+            assert query.awaitTermination(120)
+            assert query.exception() is None
         return query
 
-    return start
+    yield start
+    for query in started:
+        query.stop()
 
 
-@pytest.mark.spark
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_available_now_commits_its_last_batch(run: Callable[..., Any], kompakt_broker: Any) -> None:
+@in_spark
+def test_available_now_commits_its_last_batch(run: Callable[..., Any], bootstrap: str) -> None:
     """And a query without the option, started again with it, catches up with what it had read before."""
-    bootstrap, group = kompakt_broker.bootstrap, f"g-{uuid.uuid4().hex}"
+    group = f"g-{uuid.uuid4().hex}"
     topic = create_topic(bootstrap)
     produce(bootstrap, topic, 150)
     run(topic, "first")
@@ -163,19 +205,35 @@ def test_available_now_commits_its_last_batch(run: Callable[..., Any], kompakt_b
     assert lag_of(bootstrap, topic, group) == {0: 0, 1: 0, 2: 0}
 
 
-@pytest.mark.spark
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_the_listener_commits_as_batches_end(
-    spark: Any, run: Callable[..., Any], kompakt_broker: Any
-) -> None:
-    bootstrap, group = kompakt_broker.bootstrap, f"g-{uuid.uuid4().hex}"
+@in_spark
+def test_once_commits_its_batch_with_the_next_run(run: Callable[..., Any], bootstrap: str) -> None:
+    """Spark plans nothing behind the one batch, so that the source cannot know that it has ended well."""
+    group = f"g-{uuid.uuid4().hex}"
     topic = create_topic(bootstrap)
     produce(bootstrap, topic, 90)
+    assert lag_of(bootstrap, topic, group) == {}
+    once = {"trigger": {"once": True}, "groupId": group, "commitOffsets": "true"}
+    run(topic, "once", **once)
+    assert lag_of(bootstrap, topic, group) == {}
+    produce(bootstrap, topic, 30, first=90)
+    run(topic, "once", **once)
+    assert lag_of(bootstrap, topic, group) == {0: 10, 1: 10, 2: 10}
+
+
+@in_spark
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}, {"processingTime": "1 hour"}])
+def test_the_listener_commits_as_batches_end(
+    spark: Any, run: Callable[..., Any], bootstrap: str, trigger: dict[str, Any]
+) -> None:
+    """The only batch of Trigger.Once, too, and that of a query whose next trigger is far away."""
+    group = f"g-{uuid.uuid4().hex}"
+    topic = create_topic(bootstrap)
+    produce(bootstrap, topic, 60)
+    assert lag_of(bootstrap, topic, group) == {}
     options = {"kafka.bootstrap.servers": bootstrap, "groupId": group}
     listener = pyspark_kompakt.commit_offsets(spark, options, query_name="heard")
     try:
-        run(topic, "heard")
+        run(topic, "heard", trigger)
         wait_for(lambda: lag_of(bootstrap, topic, group) == {0: 0, 1: 0, 2: 0}, "the last batch's event")
     finally:
         spark.streams.removeListener(listener)
