@@ -1,0 +1,242 @@
+"""Goal: `kompakt spark ...` does what it says as a user runs it, and whenever it is killed and run again.
+
+Method: the commands are real processes, against a kompakt process: run to their success lines, with every
+option, on a terminal and without one; or ended by SIGKILL in the middle and run again. What is in the files
+and topics is compared with what was produced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from spark_connector.pipelines import KeyedTable, apply_changes, refresh_snapshot
+from tests.spark.test_spark import create_topic, place_of, produce, reader, received
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+KOMPAKT = str(Path(sys.executable).with_name("kompakt"))
+SCHEMA = "id long, name string, op string"
+Popen = subprocess.Popen[str]
+Start = Callable[..., Popen]
+
+
+@pytest.fixture
+def servers(kompakt_broker: Any) -> str:
+    bootstrap: str = kompakt_broker.bootstrap
+    return bootstrap
+
+
+@pytest.fixture
+def start(servers: str) -> Iterator[Start]:
+    """Start `kompakt spark ...` in a process group of its own, which ends with the test."""
+    started: list[Popen] = []
+
+    def begin(*arguments: str, **environment: str) -> Popen:
+        command = [KOMPAKT, "spark", *arguments, "--bootstrap-server", servers, "--master", "local[2]"]
+        pipe = subprocess.PIPE
+        made = subprocess.Popen(
+            command,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            env={**os.environ, "COLUMNS": "200", **environment},
+            start_new_session=True,
+        )
+        started.append(made)
+        return made
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+
+
+def said(process: Popen) -> str:
+    """What a command that succeeds tells its user."""
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, output + errors
+    assert "Traceback" not in errors
+    return errors
+
+
+def lines_of(process: Popen) -> list[str]:
+    """The command's own lines, without what the JVM says at its start."""
+    noise = re.compile(
+        r"WARNING: |Using Spark's|Setting (?:default|Spark) log|To adjust logging|\d\d/\d\d/\d\d "
+    )
+    return [line for line in said(process).splitlines() if not noise.match(line)]
+
+
+def kill(process: Popen) -> None:
+    assert process.poll() is None, "it ended before it could be killed"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+
+
+def test_archive_and_restore_by_command(spark: Any, servers: str, tmp_path: Path, start: Start) -> None:
+    """--checkpoint, --option and --no-keep-partitions; a terminal is told how far it is."""
+    topic, copy = create_topic(servers), create_topic(servers)
+    sent = produce(servers, topic, 300)
+    archive, checkpoint = tmp_path / "archive", tmp_path / "noted"
+    arguments = ("archive", topic, str(archive), "--checkpoint", str(checkpoint))
+    shown = said(start(*arguments, "--option", "maxOffsetsPerTrigger=150", FORCE_COLOR="1"))
+    assert f"archiving {topic}: 300 records, " in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert (checkpoint / "commits" / "1").exists()
+    assert not (archive / "_checkpoint").exists()
+    assert received(spark.read.parquet(str(archive))) == sorted(sent, key=place_of)
+
+    arguments = ("restore", str(archive), copy, "--checkpoint", str(tmp_path / "restored"))
+    options = ("--no-keep-partitions", "--option", "partitioner=crc32")
+    assert lines_of(start(*arguments, *options)) == [f"300 records written to {copy}"]
+    restored = received(reader(spark, servers, copy, includeHeaders="true").load())
+    assert Counter(map(what_of, restored)) == Counter(map(what_of, sent))
+    assert partitions_of(restored) == {key: {crc32_partition(key)} for key in partitions_of(sent)}
+
+
+def what_of(record: Any) -> tuple[Any, ...]:
+    """A record without its place."""
+    return record.key, record.value, record.timestamp_ms, record.headers
+
+
+def partitions_of(records: list[Any]) -> dict[bytes, set[int]]:
+    found: dict[bytes, set[int]] = {}
+    for record in records:
+        if record.key is not None:
+            found.setdefault(record.key, set()).add(record.partition)
+    return found
+
+
+def crc32_partition(key: bytes) -> int:
+    return zlib.crc32(key) % 3
+
+
+def test_a_restore_that_is_killed_goes_on(spark: Any, servers: str, tmp_path: Path, start: Start) -> None:
+    """Nothing is missing; twice is there at most the micro-batch that was cut short."""
+    topic, copy = create_topic(servers), create_topic(servers)
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 5})
+    for number in range(6000):
+        producer.produce(topic, b"%d" % number, b"%d" % (number % 50), partition=number % 3)
+    assert producer.flush(60) == 0
+    archive, checkpoint = tmp_path / "archive", tmp_path / "restored"
+    rows = reader(spark, servers, topic, includeHeaders="true").load()
+    rows.repartition(150, "offset").write.parquet(str(archive))  # 64 files go into a micro-batch
+    arguments = ("restore", str(archive), copy, "--checkpoint", str(checkpoint))
+    process = start(*arguments)
+    wait_for((checkpoint / "offsets" / "1").exists, "the second micro-batch", 240)
+    kill(process)
+    assert (checkpoint / "commits" / "0").exists()
+    assert not (checkpoint / "commits" / "2").exists(), "it had finished"
+    finished = len(list((checkpoint / "commits").glob("[0-9]")))
+    (line,) = lines_of(start(*arguments))
+    written = int(line.replace(",", "").removesuffix(f" records written to {copy}"))
+    assert 0 < written < 6000
+    found = [
+        (row.partition, int(row.value))
+        for row in reader(spark, servers, copy).load().select("partition", "value").collect()
+    ]
+    counts = Counter(found)
+    assert set(counts) == {(number % 3, number) for number in range(6000)}
+    twice = [place for place, count in counts.items() if count > 1]
+    assert max(counts.values()) <= 2
+    assert len(twice) <= written
+    assert finished < 3
+    assert (checkpoint / "commits" / "2").exists()
+
+
+def test_a_snapshot_by_command(spark: Any, servers: str, tmp_path: Path, start: Start) -> None:
+    """--buckets and --full; the lines say what was read and what the table is now."""
+    topic = create_topic(servers, {"cleanup.policy": "compact"})
+    table = tmp_path / "table"
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    for number in range(300):
+        producer.produce(topic, b"%d" % number, b"%d" % (number % 60), partition=number % 3)
+    assert producer.flush(60) == 0
+    refresh_snapshot(spark, topic, {"kafka.bootstrap.servers": servers}, table, buckets=4)
+    assert lines_of(start("snapshot", topic, str(table), "--buckets", "4", "--full")) == [
+        f"everything: 300 offsets of {topic}",
+        "60 keys changed, 4 of 4 buckets written",
+        f"{table}: version 2, built anew (asked for), 60 rows",
+    ]
+    rows = KeyedTable(table).read(spark).select("key", "value").collect()
+    assert {int(row.key): int(row.value) for row in rows} == {key: 240 + key for key in range(60)}
+    assert len(rows) == 60
+
+
+class Changes:
+    """A change log and the table that it makes."""
+
+    def __init__(self, servers: str) -> None:
+        self.topic = create_topic(servers)
+        self.rows: dict[str, tuple[int, str]] = {}
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 5})
+        self._chance = random.Random(3)
+
+    def send(self, count: int, keys: int = 3000) -> None:
+        for number in range(count):
+            key = self._chance.randrange(keys)
+            is_deleted = self._chance.random() < 0.2
+            change = {"id": key, "name": f"name {number}", "op": "d" if is_deleted else "u"}
+            self._producer.produce(self.topic, json.dumps(change), f"{key}", partition=key % 3)
+            self.rows.pop(f"{key}", None)
+            if not is_deleted:
+                self.rows[f"{key}"] = key, f"name {number}"
+        assert self._producer.flush(60) == 0
+
+    def send_malformed(self) -> None:
+        self._producer.produce(self.topic, b"{broken", b"bad", partition=0)
+        assert self._producer.flush(60) == 0
+
+
+def table_of(spark: Any, path: Path) -> dict[str, tuple[int, str]]:
+    rows = KeyedTable(path).read(spark).collect()
+    table = {bytes(row.key).decode(): (row.id, row["name"]) for row in rows}
+    assert len(table) == len(rows), "a key has two rows"
+    return table
+
+
+def test_changes_that_are_killed_while_they_are_applied(
+    spark: Any, servers: str, tmp_path: Path, start: Start
+) -> None:
+    """The table is the one before or the one after; applied again, each change is in it once."""
+    changes, path = Changes(servers), tmp_path / "table"
+    changes.send(6000)
+    source = {"kafka.bootstrap.servers": servers}
+    apply_changes(spark, changes.topic, source, path, SCHEMA, delete_when="op = 'd'")
+    before = dict(changes.rows)
+    assert table_of(spark, path) == before
+    changes.send(6000)
+    changes.send_malformed()
+    arguments = ("apply", changes.topic, str(path), "--schema", SCHEMA, "--delete-when", "op = 'd'")
+    process = start(*arguments, "--skip-malformed")
+    wait_for((path / "version=2").exists, "the files of version 2", 240)
+    kill(process)
+    manifest = KeyedTable(path).manifest()
+    assert manifest is not None
+    assert table_of(spark, path) == (before if manifest.version == 1 else changes.rows)
+    if manifest.version == 2:  # it was quicker than the kill: there must be something to apply
+        changes.send(10)
+    lines = lines_of(start(*arguments, "--skip-malformed"))
+    assert re.fullmatch(rf"changes: [\d,]+ offsets of {changes.topic}", lines[0])
+    assert re.fullmatch(r"[\d,]+ keys changed, \d+ of 16 buckets written", lines[1])
+    version = manifest.version + 1
+    assert lines[2:] == [f"{path}: version {version}, refreshed, {len(changes.rows):,} rows"]
+    assert table_of(spark, path) == changes.rows
