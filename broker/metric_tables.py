@@ -457,7 +457,8 @@ PARTITION: tuple[Metric[PartitionCleanStats], ...] = (
 FILES: tuple[Metric[DescriptorPool], ...] = (
     Metric(
         "kompakt_open_files", Kind.GAUGE,
-        "Data files that are open", lambda pool: pool.open_files,
+        "Data files kept open to be read; those being written or flushed come on top",
+        lambda pool: pool.open_files,
     ),
     Metric(
         "kompakt_open_files_limit", Kind.GAUGE,

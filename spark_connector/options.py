@@ -48,7 +48,7 @@ REJECTED = {
     "kafka.auto.offset.reset": "use startingOffsets: where a query begins is the query's own business",
     "kafka.key.deserializer": "keys are binary; cast them in the query",
     "kafka.value.deserializer": "values are binary; cast them in the query",
-    "kafka.enable.auto.commit": "the source commits no offsets",
+    "kafka.enable.auto.commit": "batches are committed when they are finished: commitOffsets",
     "kafka.interceptor.classes": "interceptors are Java classes, and no Java consumer runs here",
 }
 

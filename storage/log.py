@@ -195,8 +195,8 @@ class Log:
                 duplicate = self.producers.check(header, self.name)
         else:
             header = check_trusted(records, self._rules)
-            if header.producer_id >= 0:
-                marker, duplicate = self._check_coordinator(records, header)
+            if header.is_control and header.producer_id >= 0:
+                marker = self._checked_marker(records, header)
         if duplicate is not None:
             return self._answer_duplicate(duplicate)
         base_offset = self.log_end_offset
@@ -229,16 +229,13 @@ class Log:
         stamp = batch.timestamp if self._rules.stamps_append_time else NO_TIMESTAMP
         return Appended(batch.first_offset, batch.last_offset, stamp, self.log_start_offset, True)
 
-    def _check_coordinator(
-        self, records: Buffer, header: BatchHeader
-    ) -> tuple[Marker | None, BatchMetadata | None]:
-        if not header.is_control:
-            return None, self.producers.check(header, self.name)
+    def _checked_marker(self, records: Buffer, header: BatchHeader) -> Marker | None:
+        """What a coordinator writes besides has no sequence to be held against (as in Kafka)."""
         record = decode_batch(records)[0] if header.record_count else None
         marker = decode_marker(record.key, record.value) if record is not None else None
         if marker is not None:
             self.producers.check_marker(header, marker, self.name)
-        return marker, None
+        return marker
 
     def _note_producer(
         self, header: BatchHeader, marker: Marker | None, base_offset: int, position: int

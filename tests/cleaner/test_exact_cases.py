@@ -243,6 +243,16 @@ def test_t98_one_producer_begins_each_transaction_at_sequence_0_in_the_same_epoc
     assert (world.all_offsets(), world.last_offsets()) == ([3, 4, 5], [2, 3, 4, 5])
 
 
+def test_t98_what_a_coordinator_writes_has_no_sequence_to_be_held_against(world: World) -> None:
+    """The second transaction begins at sequence 0 again, in the same epoch: it is no repetition."""
+    fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    for value in "12":
+        assert not world.put(("a", value), **fields, trusted=True).is_duplicate
+        world.end_transaction(1, is_commit=True)
+    assert world.committed() == {"a": "2"}
+    assert world.all_offsets()[:4] == [0, 1, 2, 3]
+
+
 def test_t103_the_log_of_transactions_is_cleaned_like_any_other(tmp_path: Path) -> None:
     """`__transaction_state` as it comes in a directory of Kafka's; nothing here writes it."""
     house = House(tmp_path)

@@ -64,7 +64,7 @@ def test_names_are_known_in_any_case() -> None:
         ({**BASE, "kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
         ({**BASE, "kafka.key.deserializer": "x"}, "cast them in the query"),
         ({**BASE, "kafka.value.deserializer": "x"}, "cast them in the query"),
-        ({**BASE, "kafka.enable.auto.commit": "true"}, "commits no offsets"),
+        ({**BASE, "kafka.enable.auto.commit": "true"}, "finished: commitOffsets"),
         ({**BASE, "kafka.interceptor.classes": "x"}, "interceptors"),
     ],
 )
