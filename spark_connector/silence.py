@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-HOLE_PATIENCE_S = 5.0  # many times what a read from an object store takes
+# Every read of such a log waits so long. Kafka gives a read from an object store 0.5 s before it answers with
+# nothing (remote.fetch.max.wait.ms), keeps a log's end at hand, and never moves away what it compacts.
+HOLE_PATIENCE_S = 1.0
 # Between questions about a hole: Kafka answers there at once, however long it was told to wait for records.
 PAUSE_S = 0.05
 

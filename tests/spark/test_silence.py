@@ -68,8 +68,11 @@ def keep_back(broker: FakeBroker, is_kept_back: Callable[[int, int], bool]) -> N
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
-def test_a_few_empty_answers_then_the_records(start_broker: Start, count: int) -> None:
+def test_a_few_empty_answers_then_the_records(
+    start_broker: Start, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of all fetches, the log's end among them: a segment that comes from an object store."""
+    monkeypatch.setattr(silence, "HOLE_PATIENCE_S", 60.0)
     broker = start_broker(logs_of([batch(0, 3), batch(3, 3)]))
     keep_back(broker, lambda number, _: number < count)
     assert read(broker) == list(range(6))
