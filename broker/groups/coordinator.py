@@ -67,12 +67,13 @@ class GroupCoordinator:
         COORDINATOR_LOAD_IN_PROGRESS.
         """
         await self._store.load(self._apply)
+        self._forget_lost_topics()
 
     async def load_again(self, topic_partition: TopicPartition) -> None:
         """The log of a partition was opened anew: if its groups could not be read, they are now."""
         if topic_partition.topic == OFFSETS_TOPIC:
             await self._store.load_again(topic_partition.partition, self._apply)
-        self._forget_lost_topics()
+            self._forget_lost_topics()
 
     async def stop(self) -> None:
         """Answer everybody who waits, accept nothing more."""

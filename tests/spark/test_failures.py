@@ -7,6 +7,7 @@ fake broker (`test_ranges.py`), refused passwords certificates (`test_security.p
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import confluent_kafka
@@ -188,7 +189,11 @@ def test_a_broker_that_is_gone_for_good(tmp_path_factory: pytest.TempPathFactory
         topic = create_topic(bootstrap)
         produce(bootstrap, topic, 30)
         short = {"kafka__default__api__timeout__ms": "300", "kafka__retry__backoff__ms": "10"}
-        reader = batch(bootstrap, topic, **short, minPartitions="6")
+        places = {  # a word would be looked up by the task first
+            option: json.dumps({topic: dict.fromkeys("012", offset)})
+            for option, offset in (("startingOffsets", 0), ("endingOffsets", 10))
+        }
+        reader = batch(bootstrap, topic, **short, **places, minPartitions="6")
         tasks = reader.partitions()
         process.kill()
         where = rf"reading {topic}-\d at offset 0"
