@@ -425,6 +425,16 @@ class Aiokafka:
         return self._with_consumer(None, work)
 
 
+def committed_metadata(bootstrap: str, topic: str, group: str, partition: int) -> str:
+    """What was committed beside an offset, as kafka-python reads it. confluent-kafka sends a zero byte behind
+    it, and reads on in its memory up to the next one where another client has sent none.
+    """
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)
+    found = consumer.committed(kafka.TopicPartition(topic, partition), metadata=True)
+    consumer.close()
+    return str(found.metadata).removesuffix("\0")
+
+
 CLIENTS: dict[str, Callable[[str], Client]] = {
     "confluent-kafka": Confluent,
     "aiokafka": Aiokafka,

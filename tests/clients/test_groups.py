@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 
-from tests.clients.adaptors import CLIENTS, Client, Sent
+from tests.clients.adaptors import CLIENTS, Client, Sent, committed_metadata
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
@@ -269,10 +269,7 @@ def test_t191_t193_commits_round_trip_and_survive_between_clients(
     writer.commit(topic, topic, 1, 2, "some metadata")
     for reader in CLIENTS.values():
         assert reader(broker.bootstrap).committed(topic, topic, 1) == 2
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
-    (place,) = consumer.committed([TopicPartition(topic, 1)], 30)
-    assert place.metadata == "some metadata"
-    consumer.close()
+    assert committed_metadata(broker.bootstrap, topic, topic, 1) == "some metadata"
 
 
 def test_kafka_python_members_share_partitions(broker: BrokerProcess, confluent: Client, topic: str) -> None:
