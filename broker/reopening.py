@@ -54,6 +54,8 @@ class Reopening:
     async def run(self) -> None:
         """One look at every partition: note what has failed, open what is due."""
         now_ms = self._broker.clock.now_ms()
+        for deleted in self._failures.keys() - self._broker.partitions.keys():
+            del self._failures[deleted]
         for partition in tuple(self._broker.partitions.values()):
             if self._is_due(partition, now_ms):
                 try:
@@ -92,7 +94,7 @@ class Reopening:
         return known.retry_ms if known else None
 
     async def reopen(self, partition: Partition) -> None:
-        """Open an offline log now. NotNow; OSError or KafkaError: it stays offline, and waits longer."""
+        """Open an offline log now. NotNow; at any other error it stays offline, and waits longer."""
         topic_partition = partition.topic_partition
         if partition.log.offline_reason is None:
             return
@@ -107,7 +109,7 @@ class Reopening:
         task.add_done_callback(lambda _: self._running.pop(topic_partition))
         try:
             await asyncio.shield(task)  # who asked may go away, or the broker stop
-        except (OSError, KafkaError):
+        except Exception:
             self._note(partition)
             raise
 

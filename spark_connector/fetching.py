@@ -128,12 +128,13 @@ class Fetcher:
         if verdict == Verdict.HOLE:
             logger.info("%s: offsets %d to %d are a hole", self.topic_partition, self.next, self.end - 1)
             self.next = self.end
-        elif verdict == Verdict.LOOK_AT_THE_END:
-            self._last_visible = visible_end - 1
-            time.sleep(PAUSE_S)  # blocks, as a throttle does
         elif verdict == Verdict.TOO_LONG:
             self._give_up(visible_end, is_throttled)
-        elif self._silence.is_end_there:
+        elif verdict == Verdict.LOOK_AT_THE_END or self._silence.is_end_there:
+            if verdict == Verdict.LOOK_AT_THE_END:
+                self._last_visible = visible_end - 1
+            # Blocks, as a throttle does: a broker that has the range's end answers at once, whatever it was
+            # told to wait, and would be asked thousands of times a second.
             time.sleep(PAUSE_S)
 
     def _give_up(self, visible_end: int, is_throttled: bool) -> None:

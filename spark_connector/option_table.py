@@ -144,7 +144,7 @@ ROWS = (
         "120000",
         BOTH,
         "How long to wait for records that should be there. Where the log's last offset is silent too, the "
-        "rest of the range is a hole (compaction) after 5 s, or this if it is less.",
+        "rest of the range is a hole (compaction) after 1 s, or this if it is less.",
     ),
     OptionRow(
         "groupId",

@@ -177,14 +177,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _look_up(self, known: Found) -> Found:
         """The log ends now; asked again when one has gone back, as a new leader may lag for a moment."""
-        for _ in range(LOOK_UP_TRIES):
+        for _ in _tries():
             latest = self._log_ends()
             if self._made_again or all(
                 offset >= known.get(partition, 0) for partition, offset in latest.items()
             ):
                 break
-            # Blocks: the planning process answers one question at a time, and Spark waits for this answer.
-            time.sleep(LOOK_UP_PAUSE_S)
         return latest
 
     def _log_ends(self) -> Found:
@@ -221,10 +219,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
         Whatever failOnDataLoss says: what is left would be taken for all that there was.
         """
-        problem = ""
-        for attempt in range(LOOK_UP_TRIES):
-            if attempt:
-                time.sleep(LOOK_UP_PAUSE_S)  # as in `_look_up`
+        for _ in _tries():
             problem = self._missing_below(until)
             if not problem:
                 return
@@ -272,6 +267,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 f"{what}; some data may be lost. Set failOnDataLoss=false to go on with what is left"
             )
         logger.warning("%s; going on, as failOnDataLoss is false", what)
+
+
+def _tries() -> Iterator[None]:
+    """As many looks as it takes until what lags for a moment has caught up, with a pause between two."""
+    yield
+    for _ in range(LOOK_UP_TRIES - 1):
+        # Blocks: the planning process answers one question at a time, and Spark waits for this answer.
+        time.sleep(LOOK_UP_PAUSE_S)
+        yield
 
 
 def _topic_ids(cluster: Cluster, found: Sequence[TopicPartition]) -> dict[str, UUID]:

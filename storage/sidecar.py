@@ -296,8 +296,9 @@ def witness_of(segment: StoredBatches, start: int, end: int) -> Witness | None:
     if segment.is_active or start >= end:
         return None
     first, behind = start // STRETCH_BYTES, stretches_in(min(end, segment.size_bytes))
-    if segment.prefixes is not None:
-        return Witness(first, segment.prefixes[first:behind].tolist(), True)
+    prefixes = segment.prefixes  # once: they go when the statistics are there
+    if prefixes is not None:
+        return Witness(first, prefixes[first:behind].tolist(), is_certain=True)
     sidecar = _opened(segment)
     if sidecar is None:
         return None

@@ -1,21 +1,6 @@
 """All messages at once: who reads requests of any API imports this, and the registry knows them."""
 
-from protocol.messages import (
-    admin,
-    configs,
-    fetch,
-    group_offsets,
-    groups,
-    internal,
-    metadata,
-    offsets,
-    produce,
-    security,
-    topics,
-    transactions,
-)
-
-EVERY = (
+from protocol.messages import (  # noqa: F401  # to be there is all they are for
     admin,
     configs,
     fetch,

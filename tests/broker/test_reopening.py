@@ -26,6 +26,7 @@ from protocol.messages.group_offsets import OffsetFetchRequest
 from protocol.messages.groups import FindCoordinatorRequest
 from storage.file import Buffer, Disk
 from storage.layout import TopicPartition
+from storage.log import Log
 from storage.types import FlushJob
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request
@@ -134,6 +135,34 @@ async def test_each_failure_in_a_row_waits_longer(
     assert reopening.retry_ms(T) is not None, "were it to fail again at once, it would wait as long again"
     await look(world, 2 * LONGEST_PAUSE_MS + 1)
     assert reopening.retry_ms(T) is None
+
+
+async def test_a_bug_waits_as_long_and_takes_nobodys_turn(
+    world: World, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opened again at every look, it would keep all logs behind it from being looked at."""
+    await offline(world, failing)
+    await look(world)
+
+    def fail(old: Log) -> Log:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.broker.logs, "reopen", fail)
+        with pytest.raises(RuntimeError):
+            await look(world, FIRST_PAUSE_MS)
+        await look(world)
+    await look(world, 2 * FIRST_PAUSE_MS)
+    assert log_of(world).offline_reason is None
+
+
+async def test_what_is_deleted_is_forgotten(world: World, failing: Failing) -> None:
+    await offline(world, failing)
+    await look(world)
+    assert world.broker.reopening.retry_ms(T) is not None
+    await world.broker.topics.delete("t")
+    await look(world)
+    assert world.broker.reopening.retry_ms(T) is None
 
 
 async def test_a_log_that_could_not_be_opened_at_the_start_comes_back(

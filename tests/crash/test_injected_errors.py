@@ -37,10 +37,17 @@ class FaultyProcess(BrokerProcess):
 
     def inject(self, calls: str, error: str, name: str, when: str) -> FaultyProcess:
         path = self.data / f"{VICTIM}-0" / name
+        return self.traced(calls, f"error={error}:when={when}", "-P", str(path))
+
+    @property
+    def trace(self) -> Path:
+        return self.data.parent / "trace"
+
+    def traced(self, calls: str, fault: str, *options: str) -> FaultyProcess:
+        """To be started under strace, which does `fault` to `calls`."""
         # -D: the tracer is a grandchild, so that signals and the exit status are those of the broker
-        options = ["-D", "-f", "-qq", "-o", str(self.data.parent / "trace"), "-P", str(path)]
-        fault = f"inject={calls}:error={error}:when={when}"
-        self.prefix = ["strace", *options, "-e", f"trace={calls}", "-e", fault]
+        prefix = ["strace", "-D", "-f", "-qq", "-o", str(self.trace), *options]
+        self.prefix = [*prefix, "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}"]
         return self
 
     def heal(self) -> None:

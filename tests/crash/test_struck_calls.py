@@ -21,7 +21,15 @@ from storage.verify import verify_data_directory
 from tests.clients.adaptors import Confluent
 from tests.crash.machine import needs
 from tests.crash.test_full_disk import PLAIN, Producer, commit, commit_until_taken
-from tests.crash.test_injected_errors import BYSTANDER, FIRST, VICTIM, check, make_topics, offline_reason
+from tests.crash.test_injected_errors import (
+    BYSTANDER,
+    FIRST,
+    RENAMES,
+    VICTIM,
+    check,
+    make_topics,
+    offline_reason,
+)
 from tests.crash.test_injected_errors import FaultyProcess as OneVictim
 from tests.waiting import wait_for
 
@@ -35,34 +43,19 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "50",
     "offsets.topic.num.partitions": "1",
 }
-RENAMES = "rename,renameat,renameat2"
 OFFSETS, METADATA = "__consumer_offsets-0", "__kompakt_metadata-0"
 
 
 class StruckProcess(OneVictim):
     """A broker that dies at its nth call, or whose calls on chosen paths fail."""
 
-    @property
-    def trace(self) -> Path:
-        return self.data.parent / "trace"
-
     def strike(self, calls: str, when: int) -> None:
-        options = ["-D", "-f", "-qq", "-y", "-o", str(self.trace)]
-        self.prefix = [
-            "strace",
-            *options,
-            "-e",
-            f"trace={calls}",
-            "-e",
-            f"inject={calls}:signal=KILL:when={when}",
-        ]
+        self.traced(calls, f"signal=KILL:when={when}", "-y")
 
     def fail(self, calls: str, error: str, *names: str) -> None:
         """These calls fail on these paths of the data directory, always."""
         paths = [part for name in names for part in ("-P", str(self.data / name))]
-        fault = f"inject={calls}:error={error}:when=1+"
-        self.prefix = ["strace", "-D", "-f", "-qq", "-o", str(self.trace), *paths]
-        self.prefix += ["-e", f"trace={calls}", "-e", fault]
+        self.traced(calls, f"error={error}:when=1+", *paths)
 
     def is_dead(self) -> bool:
         assert self.process is not None
