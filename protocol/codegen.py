@@ -74,8 +74,7 @@ def _compile(source: Source, file_name: str, name: str) -> Callable[..., Any]:
 
 def message_class(name: str) -> type[Any]:
     """The declared class of this name: a request, a response or a message of an internal topic."""
-    import protocol.messages.every  # noqa: F401  # fills the registry
-    from protocol.messages import internal
+    from protocol.messages import every, internal  # noqa: F401  # every: fills the registry
 
     for spec in registry.values():
         for cls in (spec.request, spec.response):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_connector import packaging
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "broker",
@@ -71,6 +73,17 @@ def test_the_measure_itself_finds_faults() -> None:
     found = list(problems(Path("broker/x.py"), bad))
     assert len(found) == 3
     assert list(problems(Path("broker/x.py"), "x = 1\n")) == ["no module docstring that says what lives here"]
+
+
+def test_every_import_can_be_rewritten_for_the_wheel(tmp_path: Path) -> None:
+    """Told by `make check` at once, not by the build of the wheel in the whole suite."""
+    packaging.stage(tmp_path)
+    staged = list(tmp_path.rglob("*.py"))
+    assert tmp_path / packaging.PACKAGE / "protocol" / "codegen.py" in staged
+    for path in staged:
+        imports = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
+        rooms = {(node.module or "").split(".")[0] for node in imports}
+        assert not rooms & set(packaging.INSIDE), path
 
 
 def test_no_machine_is_named() -> None:
