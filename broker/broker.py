@@ -39,6 +39,7 @@ from config.broker import BrokerConfig
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
+from storage.ring import open_ring
 
 if TYPE_CHECKING:
     from broker.http import HttpServer
@@ -68,7 +69,7 @@ class Broker:
         self._has_opened_logs = False
         self.logs = LogManager([Path(directory) for directory in config.log_dirs], config, self.clock.now_ms)
         self.io = ThreadPoolExecutor(config.background_threads, "io")
-        self.flusher = Flusher(self.metrics_state)
+        self.flusher = Flusher(self.metrics_state, open_ring() if config.flush_io_uring_enable else None)
         self.busy_poll = BusyPoll(config.busy_poll_us)
         self.purgatory = Purgatory(self.clock, self.metrics_state)
         self.fetch_sessions = FetchSessions(

@@ -1,7 +1,8 @@
-"""Flush threads: run `FlushJob`s off the event loop and come back to it.
+"""Flushes: `FlushJob`s done off the event loop, which learns of their end.
 
-Few threads share one `queue.SimpleQueue` and answer through `call_soon_threadsafe`: measured to be the
-shortest way from a write to its fdatasync and back. Which log flushes when is `Partition`'s business.
+What is one fdatasync, nearly all of them, goes by `storage/ring.py` if the machine has io_uring for us. All
+else, and everything where it has not, is run by few threads that share one `queue.SimpleQueue` and answer
+through `call_soon_threadsafe`. Which log flushes when is `Partition`'s business.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import queue
 import threading
 import time
@@ -19,6 +21,7 @@ from broker.counters import Counters
 
 if TYPE_CHECKING:
     from broker.partition import Partition
+    from storage.ring import Ring
     from storage.types import FlushJob
 
 logger = logging.getLogger(__name__)
@@ -28,14 +31,22 @@ THREADS = 4
 # An append that meets an fdatasync of its file waits for it: at 2 ms acks=1 had 1.7 times the p99. Whoever
 # waits for a flush does not wait for this.
 LINGER_SECONDS = 0.025
+NOT_DONE = (errno.ECANCELED, errno.EAGAIN, errno.EINTR)
+"""what the kernel answers for work that it has not done, which says nothing about the file"""
 
 
 class Flusher:
     """Owned by: event loop; its threads only run jobs and hand the outcome back."""
 
-    def __init__(self, counters: Counters, threads: int = THREADS) -> None:
+    def __init__(self, counters: Counters, ring: Ring | None, threads: int = THREADS) -> None:
         self._counters = counters
         self._loop = asyncio.get_running_loop()
+        self._ring = ring
+        self._by_ring: dict[int, tuple[FlushJob, Done, int]] = {}
+        self._token = 0
+        logger.info("flushes go by %s", "threads" if ring is None else "io_uring")
+        if ring is not None:
+            self._loop.add_reader(ring.eventfd, self._ring_finished)
         self._jobs: queue.SimpleQueue[tuple[FlushJob, Done] | None] = queue.SimpleQueue()
         self._lingering: set[Partition] = set()
         self._in_flight = 0
@@ -49,10 +60,31 @@ class Flusher:
             thread.start()
 
     def submit(self, job: FlushJob, done: Done) -> None:
-        """Run `job` on a flush thread, then `done(job, error)` on the event loop."""
+        """Do `job` off the event loop, then call `done(job, error)` on it."""
         self._in_flight += 1
         self._idle.clear()
+        ring, file = self._ring, job.only_file
+        if ring is not None and file is not None:
+            token = self._token = self._token + 1
+            if file.begin_flush_data(ring, token):
+                self._by_ring[token] = (job, done, time.perf_counter_ns())
+                return
         self._jobs.put((job, done))
+
+    def _ring_finished(self) -> None:
+        assert self._ring is not None
+        for token, code in self._ring.finished():
+            job, done, started = self._by_ring.pop(token)
+            assert job.only_file is not None
+            job.only_file.release()
+            if code in NOT_DONE:
+                self._jobs.put((job, done))
+                continue
+            error = OSError(code, os.strerror(code)) if code else None
+            try:
+                self._finished(job, done, error, time.perf_counter_ns() - started)
+            except Exception:  # our own bug: the others have ended as well
+                logger.exception("what follows a flush failed by a bug")
 
     def linger(self, partition: Partition) -> None:
         """Flush `partition` shortly: nobody waits for it yet, and one flush shall cover what still comes."""
@@ -108,3 +140,6 @@ class Flusher:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join()
+        if self._ring is not None:
+            self._loop.remove_reader(self._ring.eventfd)
+            self._ring.close()

@@ -105,6 +105,10 @@ class BrokerConfig:
         "other within that time; 0 lets it sleep at once",
         at_least=0, at_most=10_000,
     )  # fmt: skip
+    flush_io_uring_enable: bool = key(
+        Type.BOOLEAN, True,
+        "Whether flushes go by io_uring where the kernel allows it (x86-64, Linux 5.5), else by threads",
+    )  # fmt: skip
     max_decompressed_batch_bytes: int = key(
         Type.LONG, 512 * MIB, "The largest record batch once it is decompressed; protects against bombs",
         at_least=1024,

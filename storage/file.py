@@ -23,6 +23,8 @@ from struct import Struct
 
 import numpy
 
+from storage.ring import Ring
+
 logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
@@ -368,6 +370,19 @@ class DataFile:
         """fdatasync: contents and size."""
         with self.descriptor() as descriptor:
             self.disk.fdatasync(descriptor)
+
+    def begin_flush_data(self, ring: Ring, token: int) -> bool:
+        """`flush_data` by `ring`; `release` has to follow when it has ended.
+
+        False when `flush_data` has to be called instead: the ring takes no more, the file is not kept open,
+        or its disk is a test's.
+        """
+        if not self.is_pinned or self._descriptor < 0 or self.disk is not SYSTEM_DISK:
+            return False
+        if ring.fdatasync(self.acquire(), token):
+            return True
+        self.release()
+        return False
 
     def size(self) -> int:
         return self.disk.size_of(self.path)

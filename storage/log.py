@@ -322,7 +322,8 @@ class Log:
         if active.size_bytes:
             flushes.append(active.file.flush_data)
         flushes += dict.fromkeys(unsynced)
-        return FlushJob(flushes, self.log_end_offset, active, active.size_bytes, rolled)
+        only_file = active.file if active.size_bytes and len(flushes) == 1 else None
+        return FlushJob(flushes, self.log_end_offset, active, active.size_bytes, rolled, only_file)
 
     def end_flush(self, job: FlushJob, error: OSError | None) -> None:
         """The job ran: what it covered is safe. A failed one is not repeated: the page cache lies from then

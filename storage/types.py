@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from storage.file import POOL
+from storage.file import POOL, DataFile
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
@@ -98,9 +98,12 @@ class LogSnapshot(NamedTuple):
 
 
 class FlushJob:
-    """What one flush has to make durable. `run` may be called on any thread, once; it raises OSError."""
+    """What one flush has to make durable. `run` may be called on any thread, once; it raises OSError.
 
-    __slots__ = ("_flushes", "end_offset", "end_position", "end_segment", "rolled")
+    `only_file` is the file whose data are all that it is about; None when there is more.
+    """
+
+    __slots__ = ("_flushes", "end_offset", "end_position", "end_segment", "only_file", "rolled")
 
     def __init__(
         self,
@@ -109,12 +112,14 @@ class FlushJob:
         end_segment: Segment,
         end_position: int,
         rolled: Sequence[Segment],
+        only_file: DataFile | None,
     ) -> None:
         self._flushes = flushes
         self.end_offset = end_offset
         self.end_segment = end_segment
         self.end_position = end_position
         self.rolled = rolled
+        self.only_file = only_file
 
     def run(self) -> None:
         for flush in self._flushes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request
 from tests.broker.test_review_durability import ONE, commit, fail_to_open, log_of
 
+MakeWorld = Callable[..., Awaitable[World]]
 T = TopicPartition("t", 0)
 
 
@@ -45,6 +46,12 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
             every(self, name, interval_ms, job)
 
     monkeypatch.setattr(Background, "_every", without_reopening)
+
+
+@pytest.fixture
+async def world(make_world: MakeWorld) -> World:
+    """Its flushes are run by threads, where `Failing` meets them."""
+    return await make_world(flush_io_uring_enable="false")
 
 
 class Failing:

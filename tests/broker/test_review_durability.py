@@ -55,9 +55,10 @@ async def test_it_is_flushed_though_nobody_appends_any_more(world: World) -> Non
 
 
 async def test_who_waits_reads_on_when_flushes_matter_no_more(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """flush.messages 1 -> 1000 moves the high watermark."""
+    world = await make_world(flush_io_uring_enable="false")
     world.topic()
     client, reader = await world.connect(), await world.connect()
     held = threading.Event()
@@ -80,9 +81,10 @@ async def test_who_waits_reads_on_when_flushes_matter_no_more(
 
 
 async def test_a_flush_that_fails_by_a_bug_is_a_failed_flush(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for ever, and the thread lives on."""
+    world = await make_world(flush_io_uring_enable="false")
     world.topic("t")
     world.topic("u")
     client = await world.connect()

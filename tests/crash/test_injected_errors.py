@@ -48,10 +48,13 @@ class FaultyProcess(BrokerProcess):
         # -D: the tracer is a grandchild, so that signals and the exit status are those of the broker
         prefix = ["strace", "-D", "-f", "-qq", "-o", str(self.trace), *options]
         self.prefix = [*prefix, "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}"]
+        # strace sees the calls of threads, not what the kernel's own workers do for io_uring
+        self.settings["flush.io.uring.enable"] = "false"
         return self
 
     def heal(self) -> None:
         self.prefix = []
+        del self.settings["flush.io.uring.enable"]
 
 
 @pytest.fixture
