@@ -8,7 +8,9 @@ client.
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import cast
 
 from protocol.schema import Buffer
 from storage.region import Region
@@ -47,11 +49,22 @@ def send(descriptor: int, parts: Parts) -> list[Buffer]:
         # The few bytes around a region get no packets of their own.
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         try:
-            return _send(plain, parts)
+            return _send(plain, _together(parts))
         finally:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
     finally:
         plain.detach()  # it is the transport's
+
+
+def _together(parts: Parts) -> Parts:
+    """The same bytes with one part between two regions: the encoder makes ten, and each costs a call."""
+    fewer: list[Buffer | Region] = []
+    for is_region, run in groupby(parts, lambda part: part.__class__ is Region):
+        if is_region:
+            fewer += run
+        else:
+            fewer.append(b"".join(cast(Iterable[Buffer], run)))
+    return fewer
 
 
 def _send(plain: socket.socket, parts: Parts) -> list[Buffer]:

@@ -31,12 +31,24 @@ Buffer = bytes | bytearray | memoryview
 
 FILE_MODE = 0o644
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+# Where bytes are read to that nobody looks at: small enough to stay in a core's own cache.
+_nowhere = bytearray(64 * 1024)
+MAX_CACHED_AT_ONCE = 16 * 1024 * 1024
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CACHESTAT = 451  # the number of this system call on every architecture of Linux, since 6.5
 # It waits for nothing: letting go of the GIL would only invite somebody else to take it.
-_system_call = ctypes.PyDLL(None).syscall
+_system_call = ctypes.PyDLL(None, use_errno=True).syscall
 _stretch = Struct("=QQ").pack  # offset, length: `struct cachestat_range`
 _count_cached = Struct("=Q32x").unpack  # the first of five numbers of pages: `struct cachestat`
+
+
+def _can_tell_cached() -> bool:
+    """Whether there is a cachestat, and we may call it: then what is wrong is a descriptor that is none."""
+    _system_call(CACHESTAT, -1, _stretch(0, 0), ctypes.create_string_buffer(40), 0)
+    return ctypes.get_errno() == errno.EBADF
+
+
+CAN_TELL_CACHED = _can_tell_cached()
 
 
 class Disk:
@@ -54,14 +66,23 @@ class Disk:
     def pread(self, descriptor: int, size: int, position: int) -> bytes:
         return os.pread(descriptor, size, position)
 
-    def pread_without_readahead(self, descriptor: int, size: int, position: int) -> bytes:
-        """`pread` of these bytes and none ahead of them: whoever flushes would wait behind those as well.
+    def stop_readahead(self, descriptor: int) -> None:
+        """From now on only what is asked for is read: whoever flushes would wait behind the rest as well.
 
-        The descriptor stays without readahead, for all who read by it: the small reads that look for the
-        next batch would start it again.
+        For all who read by this descriptor, and for good: the small reads that look for the next batch would
+        start it again.
         """
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        return os.pread(descriptor, size, position)
+
+    def cache(self, descriptor: int, size: int, position: int) -> None:
+        """Bring these bytes into the page cache."""
+        while size > 0:
+            pieces = -(-min(size, MAX_CACHED_AT_ONCE) // len(_nowhere))
+            got = os.preadv(descriptor, [_nowhere] * pieces, position)
+            if not got:
+                break
+            size -= got
+            position += got
 
     def pread_cached(self, descriptor: int, size: int, position: int) -> Buffer | None:
         """What the page cache holds of these bytes; None when the disk would have to be asked first."""
@@ -318,13 +339,20 @@ class DataFile:
         if written != size:
             raise OSError(errno.ENOSPC, f"{written} of {size} bytes were written", str(self.path))
 
-    def read(self, size: int, position: int, *, has_readahead: bool = True) -> bytes:
-        """Up to `size` bytes at `position`, less only at the end of the file. May wait for the disk.
+    def stop_readahead(self) -> None:
+        """Read no more than what is asked for, as long as the descriptor stays open."""
+        with self.descriptor() as descriptor:
+            self.disk.stop_readahead(descriptor)
 
-        Without readahead when others need the disk meanwhile.
-        """
+    def cache(self, size: int, position: int) -> None:
+        """Bring `size` bytes at `position` into the page cache. May wait for the disk."""
+        with self.descriptor() as descriptor:
+            self.disk.cache(descriptor, size, position)
+
+    def read(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes at `position`, less only at the end of the file. May wait for the disk."""
         descriptor = self.acquire()
-        pread = self.disk.pread if has_readahead else self.disk.pread_without_readahead
+        pread = self.disk.pread
         try:
             data = pread(descriptor, size, position)
             if len(data) == size or not data:

@@ -49,6 +49,7 @@ class Slice:
         "_segments",
         "_upper_offset",
         "is_located",
+        "is_warm",
         "position",
         "size_bytes",
     )
@@ -73,6 +74,7 @@ class Slice:
         self.position = 0
         self.size_bytes = 0
         self.is_located = False
+        self.is_warm = False  # `warm` has just been here
 
     @property
     def file(self) -> DataFile:
@@ -136,20 +138,23 @@ class Slice:
         trust = self._segment.trust
         if size and trust is not None and not trust.covers(self.position, self.position + size):
             return True
-        return size >= LARGE_BYTES and 0 <= self.position - self._segment.file.cold_position < COLD_BYTES
+        if size < LARGE_BYTES or self.is_warm:
+            return False
+        is_behind_cold = 0 <= self.position - self.file.cold_position < COLD_BYTES
+        return is_behind_cold and not self.file.is_cached(size, self.position)
 
     def send_now(self) -> Buffer | Region | None:
         """As `read_now`; if they are many, the batches where they are."""
         if self._would_wait():
             return None
         size = self.size_bytes
-        if size < LARGE_BYTES or not self._segment.file.is_cached(size, self.position):
+        if size < LARGE_BYTES or not self.file.is_cached(size, self.position):
             return self._read_cached()
         if size != self._available:
             if self._known_bytes(size, False) != size:  # it cuts a batch: to be seen in the bytes
                 return self._read_cached()
             self._remember_next(self.position + size)
-        return Region(self._segment.file, self.position, size)
+        return Region(self.file, self.position, size)
 
     def read_now(self) -> Buffer | None:
         """The batches, if no disk has to be waited for; else None: ask `read` on a thread."""
@@ -159,7 +164,7 @@ class Slice:
         size = self.size_bytes
         if not size:
             return b""
-        file = self._segment.file
+        file = self.file
         before = blocks_read() if size >= LARGE_BYTES else 0
         data = file.read_cached(size, self.position)
         if size >= LARGE_BYTES and blocks_read() != before:
@@ -168,24 +173,32 @@ class Slice:
             return None
         return data if size == self._available else self._whole(data, False)
 
-    def read(self) -> Buffer:
-        """The batches, checked. May wait for the disk; what follows is then expected there as well."""
-        before = blocks_read()
-        data = self._read_checked()
-        if blocks_read() != before:
-            self._segment.file.cold_position = self.position + self.size_bytes
-        return data
+    def warm(self) -> None:
+        """Find the batches, check them, and have them in the page cache, whence `send_now` can take them.
 
-    def _read_checked(self) -> Buffer:
+        May wait for the disk; what follows them is then expected there as well. They are not handed over:
+        from the page cache they can be sent without a copy.
+        """
+        before = blocks_read()
         if not self.is_located:
             self.locate(True)
+        if self.size_bytes >= LARGE_BYTES:
+            self.file.stop_readahead()
+        end = self.position + self.size_bytes
+        if self.size_bytes and not self._segment.check_again(self.position, end):
+            self.locate(True)  # the place was found by something wrong
+        if self.size_bytes >= LARGE_BYTES and not self.file.is_cached(self.size_bytes, self.position):
+            self.file.cache(self.size_bytes, self.position)  # it was checked before
+        if blocks_read() != before:
+            self.file.cold_position = self.position + self.size_bytes
+        self.is_warm = True
+
+    def read(self) -> Buffer:
+        """The batches, checked. May wait for the disk."""
+        self.warm()
         if not self.size_bytes:
             return b""
-        if not self._segment.check_again(self.position, self.position + self.size_bytes):
-            self.locate(True)  # the place was found by something wrong
-            if not self.size_bytes:
-                return b""
-        data = self._segment.read_for_client(self.position, self.size_bytes)
+        data = self._segment.read_at(self.position, self.size_bytes)
         if self.size_bytes == self._available:
             return data
         whole = self._whole(data, True)
@@ -219,7 +232,7 @@ class Slice:
                 segment.remember(int.from_bytes(base_offset, "big"), position)
 
     def _first_batch(self, may_wait: bool) -> Buffer | None:
-        read = self._segment.file.read if may_wait else self._segment.file.read_cached
+        read = self.file.read if may_wait else self.file.read_cached
         head = read(HEADER_BYTES, self.position)
         if head is None:
             return None

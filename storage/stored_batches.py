@@ -139,10 +139,6 @@ class StoredBatches:
         """Bytes of the file; may wait for the disk."""
         return self.file.read(size, position)
 
-    def read_for_client(self, position: int, size: int) -> bytes:
-        """As `read_at`; much at once is read without readahead, since the client wants just this."""
-        return self.file.read(size, position, has_readahead=size < LARGE_BYTES)
-
     def check(self, position: int, end: int) -> None:
         """Before these bytes are believed: know what of them is damaged. May wait for the disk."""
         if self.trust is not None:

@@ -125,7 +125,7 @@ class Trust:
             if header is None or header.last_offset - place.base_offset != anchors.stop_offset:
                 return None
             behind = header.base_offset
-        walk = walk_stretch(segment.read_for_client, place, start, stop, behind, anchors)
+        walk = walk_stretch(segment.read_at, place, start, stop, behind, anchors)
         if not walk.is_intact:
             return None
         return (start, stop) if witness is None else (position, end)

@@ -4,9 +4,10 @@ Reads whole batches from each partition up to the high watermark (read_committed
 with the list of aborted transactions, G9), at least one batch for the answer whatever the limits say
 (KIP-74, G8). Too little to read: the fetch waits in the purgatory until `min_bytes` are there or
 `max_wait_ms` is over. A large slice that is in the page cache goes out as a region of its file, a small one
-is read at once, a cold one on a reader thread; bytes go out by reference. v7 brings sessions (KIP-227), v9
-and v12 leader epochs (KIP-320, KIP-595), v10 zstd (T151b), v13 topic ids (G6). Not implemented: followers
-(`replica_state`, `replica_directory_id`: one node), rack-aware replicas, v16's leader hints (G11).
+is read at once, a cold one is first brought there by a reader thread; bytes go out by reference. v7 brings
+sessions (KIP-227), v9 and v12 leader epochs (KIP-320, KIP-595), v10 zstd (T151b), v13 topic ids (G6). Not
+implemented: followers (`replica_state`, `replica_directory_id`: one node), rack-aware replicas, v16's leader
+hints (G11).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from protocol.batch import iterate_headers
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
-from storage.file import Buffer
+from storage.file import CAN_TELL_CACHED, Buffer
 from storage.region import Region
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Fetch:
             if partition is not None:
                 partition.flush_for_reader()
 
-    def _resume(self) -> FetchResponse | Awaitable[FetchResponse]:
+    def _resume(self) -> FetchResponse | Later | Awaitable[FetchResponse]:
         answers, reads, _ = self._locate()
         return self._read(answers, reads)
 
@@ -199,7 +200,8 @@ class Fetch:
 
     def _read(
         self, answers: list[PartitionAnswer], reads: list[Read]
-    ) -> FetchResponse | Awaitable[FetchResponse]:
+    ) -> FetchResponse | Later | Awaitable[FetchResponse]:
+        """What is in the page cache at once; for the rest a thread sees to it that it is, first."""
         cold: list[Read] = []
         for answer, found in reads:
             try:
@@ -211,10 +213,18 @@ class Fetch:
                 cold.append((answer, found))
             else:
                 answer.records = cast(Buffer, records)  # the encoder only asks for its length
-        if cold:
-            _leave_no_regions(answers)
+        if not cold:
+            return self._respond(answers)
+        _leave_no_regions(answers)
+        can_send_warm = CAN_TELL_CACHED and self._version >= ZSTD_VERSION
+        if not can_send_warm or any(found.is_warm for _, found in cold):  # it has left the cache again
             return self._read_cold(answers, cold)
-        return self._respond(answers)
+        warming = self._broker.run_blocking(_warm_slices, cold)
+
+        def read_warm() -> FetchResponse | Later | Awaitable[FetchResponse]:
+            return self._read(answers, warming.result())
+
+        return Later((warming,), read_warm)
 
     async def _read_cold(self, answers: list[PartitionAnswer], cold: list[Read]) -> FetchResponse:
         await self._broker.run_blocking(_read_slices, cold)
@@ -289,8 +299,20 @@ def _leave_no_regions(answers: list[PartitionAnswer]) -> None:
                 _refuse(answer, error)
 
 
+def _warm_slices(cold: list[Read]) -> list[Read]:
+    """On a reader thread: bring into the page cache what is not there; those that could be."""
+    warm: list[Read] = []
+    for answer, found in cold:
+        try:
+            found.warm()
+            warm.append((answer, found))
+        except (OSError, KafkaError) as error:
+            _refuse(answer, error)
+    return warm
+
+
 def _read_slices(cold: list[Read]) -> None:
-    """On a reader thread: what is not in the page cache."""
+    """On a reader thread: what does not stay in the page cache."""
     for answer, found in cold:
         try:
             answer.records = found.read()

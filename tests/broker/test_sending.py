@@ -8,6 +8,7 @@ all; each test counts the regions that were sent.
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -62,6 +63,15 @@ async def filled(world: World, client: Client) -> Any:
         value = b"%05d" % number + VALUE
         assert (await world.produce(client, world.batch((b"k", value)))).error_code == 0
     return topic.topic_id
+
+
+async def filled_beside(world: World) -> Client:
+    """The same, and beside it the topic u with one record."""
+    client = await world.connect()
+    await filled(world, client)
+    world.topic("u")
+    await world.produce(client, world.batch((b"k", b"00000" + VALUE)), "u")
+    return client
 
 
 def values_of(answer: Fetched) -> list[int]:
@@ -194,10 +204,7 @@ async def test_beside_a_partition_that_is_cold_it_is_read(
     world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer waits for the other's disk, and no region lives so long."""
-    client = await world.connect()
-    await filled(world, client)
-    world.topic("u")
-    await world.produce(client, world.batch((b"k", b"00000" + VALUE)), "u")
+    client = await filled_beside(world)
     cold = world.broker.partitions[TopicPartition("u", 0)].log.active_segment.file
     real = Slice.send_now
     monkeypatch.setattr(Slice, "send_now", lambda found: None if found.file is cold else real(found))
@@ -206,6 +213,82 @@ async def test_beside_a_partition_that_is_cold_it_is_read(
     assert found == {"t": list(range(BATCHES)), "u": [0]}
     assert sent.bytes == 0
     assert sent.bytes_read > len(VALUE) * BATCHES
+
+
+class Cold:
+    """What the loop finds too cold, once or always, until a thread has warmed it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, stays_cold: bool = False) -> None:
+        self.warmed: list[int] = []
+        self.read: list[int] = []
+        send_now, warm, read = Slice.send_now, Slice.warm, Slice.read
+
+        def sent(found: Slice) -> Any:
+            return send_now(found) if found.is_warm and not stays_cold else None
+
+        def noted(found: Slice) -> None:
+            self.warmed.append(threading.get_ident())
+            warm(found)
+
+        def noted_read(found: Slice) -> Any:
+            self.read.append(threading.get_ident())
+            return read(found)
+
+        monkeypatch.setattr(Slice, "send_now", sent)
+        monkeypatch.setattr(Slice, "read_now", sent)
+        monkeypatch.setattr(Slice, "warm", noted)
+        monkeypatch.setattr(Slice, "read", noted_read)
+        monkeypatch.setattr("broker.handlers.fetch.CAN_TELL_CACHED", True)
+
+
+async def test_what_is_cold_is_warmed_by_a_thread_and_sent_as_a_region(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await world.connect()
+    await filled(world, client)
+    cold = Cold(monkeypatch)
+    response = await client.ask(fetch_request([("t", 0, 0)]), 12)
+    assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
+    assert len(cold.warmed) == 1 and threading.get_ident() not in cold.warmed
+    assert cold.read == []
+    assert (sent.bytes > len(VALUE) * BATCHES, sent.bytes_read) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "can_tell", "stays_cold"),
+    [(12, True, True), (12, False, False), (9, True, False)],
+    ids=["it leaves the cache again", "a kernel that cannot tell", "an old client"],
+)
+async def test_what_cannot_be_sent_warm_is_read_by_a_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch, version: int, can_tell: bool, stays_cold: bool
+) -> None:
+    client = await world.connect()
+    await filled(world, client)
+    cold = Cold(monkeypatch, stays_cold=stays_cold)
+    monkeypatch.setattr("broker.handlers.fetch.CAN_TELL_CACHED", can_tell)
+    response = await client.ask(fetch_request([("t", 0, 0)]), version)
+    assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
+    assert len(cold.read) == 1 and threading.get_ident() not in cold.read
+
+
+async def test_what_cannot_be_warmed_is_the_error_of_its_partition(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await filled_beside(world)
+    bad = world.broker.partitions[TopicPartition("t", 0)].log.active_segment.file
+    Cold(monkeypatch)
+    warm = Slice.warm
+
+    def fail(found: Slice) -> None:
+        if found.file is bad:
+            raise OSError(5, "Input/output error")
+        warm(found)
+
+    monkeypatch.setattr(Slice, "warm", fail)
+    response = await client.ask(fetch_request([("t", 0, 0), ("u", 0, 0)]), 12)
+    refused, given = (topic.partitions[0] for topic in response.responses)
+    assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert values_of(given) == [0]
 
 
 async def test_a_segment_that_is_gone_is_the_error_of_its_partition(

@@ -26,11 +26,6 @@ class CountingDisk(Disk):
         self.read_bytes += len(data)
         return data
 
-    def pread_without_readahead(self, descriptor: int, size: int, position: int) -> bytes:
-        data = super().pread_without_readahead(descriptor, size, position)
-        self.read_bytes += len(data)
-        return data
-
 
 def stopped(make_log: MakeLog, times: list[int]) -> tuple[LogBuilder, CountingDisk]:
     disk = CountingDisk()

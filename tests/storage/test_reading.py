@@ -30,10 +30,13 @@ class ColdDisk(Disk):
 
 
 class AskedDisk(Disk):
-    """Notes how much the page cache is asked for."""
+    """Notes how much the page cache is asked for, by a kernel that cannot tell beforehand."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
+
+    def is_cached(self, descriptor: int, size: int, position: int) -> bool:
+        return False
 
     def pread_cached(self, descriptor: int, size: int, position: int) -> Buffer | None:
         self.asked.append(size)
@@ -213,14 +216,14 @@ def test_scan_gives_every_batch_of_a_range(make_log: MakeLog) -> None:
 
 
 class PlainDisk(ColdDisk):
-    """Notes how much is read without readahead."""
+    """Notes who reads without readahead."""
 
     def __init__(self) -> None:
         self.plain: list[int] = []
 
-    def pread_without_readahead(self, descriptor: int, size: int, position: int) -> bytes:
-        self.plain.append(size)
-        return super().pread_without_readahead(descriptor, size, position)
+    def stop_readahead(self, descriptor: int) -> None:
+        self.plain.append(descriptor)
+        super().stop_readahead(descriptor)
 
 
 @pytest.mark.parametrize(("value", "is_large"), [(b"little", False), (b"v" * LARGE_BYTES, True)])

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from protocol.batch import iterate_headers
-from storage.file import PAGE_BYTES, SYSTEM_DISK, DataFile, Disk
+from storage.file import CAN_TELL_CACHED, PAGE_BYTES, SYSTEM_DISK, DataFile, Disk
 from storage.region import Region
 from storage.stored_batches import LARGE_BYTES
 from tests.storage.builders import LogBuilder
@@ -104,10 +104,66 @@ def test_there_is_none_of_what_was_not_checked_yet(make_log: MakeLog) -> None:
     assert region_at(log, 0) is not None
 
 
-def test_there_is_none_behind_a_cold_read(make_log: MakeLog) -> None:
-    log = filled(make_log, KnownDisk(True))
+def test_behind_a_cold_read_only_what_is_known_to_be_cached(make_log: MakeLog) -> None:
+    """Else a thread: asking the page cache for it would start the reading ahead."""
+    disk = KnownDisk(True)
+    log = filled(make_log, disk)
     log.log.segments[0].file.cold_position = 0
-    assert region_at(log, 0) is None
+    assert region_at(log, 0) is not None
+    disk.knows = False
+    assert log.log.read(0, PLENTY, upper_offset=60).send_now() is None
+
+
+def test_what_a_thread_has_warmed_is_a_region(make_log: MakeLog) -> None:
+    """Checked, read, and not copied."""
+    log = filled(make_log, Disk())
+    log.log.roll(log.now_ms)
+    log.restart()
+    found = log.log.read(0, PLENTY, upper_offset=60)
+    assert found.send_now() is None
+    found.warm()
+    region = found.send_now()
+    assert isinstance(region, Region)
+    assert region.read() == log.log.read(0, PLENTY, upper_offset=60).read()
+
+
+class EmptyCache(KnownDisk):
+    """Nothing is in the page cache until somebody has it brought there."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+        self.cached: list[tuple[int, int]] = []
+
+    def cache(self, descriptor: int, size: int, position: int) -> None:
+        super().cache(descriptor, size, position)
+        self.cached.append((size, position))
+        self.knows = True
+
+
+def test_what_was_checked_before_and_left_the_cache_is_brought_back(make_log: MakeLog) -> None:
+    disk = EmptyCache()
+    log = filled(make_log, disk)
+    log.log.segments[0].file.cold_position = 0
+    found = log.log.read(0, PLENTY, upper_offset=60)
+    assert found.send_now() is None
+    found.warm()
+    assert disk.cached == [(found.size_bytes, found.position)]
+    assert isinstance(found.send_now(), Region)
+
+
+@pytest.mark.parametrize("size", [1, 64 * 1024, 64 * 1024 + 1, 3 * 1024 * 1024, 1 << 40])
+def test_bytes_are_brought_into_the_page_cache(tmp_path: Path, size: int) -> None:
+    """As many as there are, whatever was asked for; more than one call takes as well."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * (2 * 1024 * 1024 + 5))
+    with path.open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    file = DataFile(SYSTEM_DISK, path)
+    there = min(size, path.stat().st_size)
+    file.cache(size, 0)
+    assert not CAN_TELL_CACHED or file.is_cached(there, 0)
+    file.close()
 
 
 def test_a_socket_takes_what_it_can(make_log: MakeLog, sockets: tuple[socket.socket, socket.socket]) -> None:
@@ -149,6 +205,7 @@ def test_the_kernel_is_asked_for_every_page(tmp_path: Path) -> None:
         writing.seek(PAGE_BYTES, os.SEEK_CUR)
         writing.write(4 * page)
     file = DataFile(SYSTEM_DISK, path)
+    assert CAN_TELL_CACHED
     assert file.is_cached(3 * PAGE_BYTES, 0)
     assert file.is_cached(2, PAGE_BYTES - 1)
     assert file.is_cached(1, 8 * PAGE_BYTES - 1)
