@@ -5,6 +5,7 @@ The seconds are those of the action alone; each checks that it saw every record.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import sys
@@ -173,7 +174,8 @@ class Work:
     def forget_peaks(self) -> None:
         """From now on a worker's peak is that of what follows."""
         for pid in self.workers():
-            Path(f"/proc/{pid}/clear_refs").write_text("5")
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     def peak_mb(self) -> float:
         """The most memory that any of the workers has had."""

@@ -13,9 +13,11 @@ the compiled form therefore covers those as well.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -33,6 +35,8 @@ SMALL_BYTES = 16 * 1024
 """of all arrays of a call: Python takes 20 ms for a checksum of so many, loading numba and a kernel 200"""
 BUDGET_NS = 50_000_000
 """for all calls that Python does before numba is loaded"""
+MADV_DONTNEED = 4
+_LOADER_CODE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ \S+ +\S*libllvm\S*")
 
 
 def kernel(function: F) -> F:
@@ -83,6 +87,8 @@ class Kernel:
     is_early = False
     python_thread = NOBODY
     """whose turn it is to run in Python"""
+    has_loader = False
+    """whether one was loaded since `drop_loader`"""
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, bool]) -> None:
         functools.update_wrapper(self, function)
@@ -107,6 +113,7 @@ class Kernel:
 
     def _compile(self) -> Any:
         numba = load_numba()
+        Kernel.has_loader = True
         try:
             made = numba.njit(cache=True, **self._options)(self._function)
         except RuntimeError as error:
@@ -153,6 +160,28 @@ def load_numba() -> Any:
     with _python_turn:
         Kernel.python_ns_left = 0
     return numba
+
+
+def drop_loader() -> None:
+    """After kernels have run for the first time: give back the memory that only loading them needed.
+
+    A kernel comes from numba's cache, and loading one maps tens of megabytes of LLVM's code that are not run
+    again afterwards. Dropping those pages is safe (they are the library's own file, unchanged), and brings
+    them back if something is loaded after all. Costs nothing where nothing was loaded.
+    """
+    if not Kernel.has_loader:
+        return
+    Kernel.has_loader = False
+    try:
+        mappings = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for match in map(_LOADER_CODE.match, mappings):
+        if match is not None:
+            start, end = int(match[1], 16), int(match[2], 16)
+            madvise(start, end - start, MADV_DONTNEED)
 
 
 def _plain(value: Any) -> Any:

@@ -35,6 +35,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
 
 def write_rows(options: WriteOptions, batches: Iterator[Any]) -> Written:
     """Write the Arrow batches of one task; returns when the broker has acknowledged all of them."""
+    from protocol.kernel import drop_loader
     from spark_connector.encoder import Encoder  # numpy, numba and pyarrow: wanted in tasks only
     from spark_connector.producer import Producer
 
@@ -61,6 +62,7 @@ def write_rows(options: WriteOptions, batches: Iterator[Any]) -> Written:
             producer.send(sealed)
         producer.flush()
         is_clean = True
+        drop_loader()  # PySpark loads pandas for what is returned
         return Written(encoder.rows, producer.written_bytes, producer.offsets)
     finally:
         if producer is not None:

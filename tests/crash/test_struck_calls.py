@@ -43,19 +43,23 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "50",
     "offsets.topic.num.partitions": "1",
 }
+CHECKPOINT = "recovery-point-offset-checkpoint.tmp"
 OFFSETS, METADATA = "__consumer_offsets-0", "__kompakt_metadata-0"
 
 
 class StruckProcess(OneVictim):
     """A broker that dies at its nth call, or whose calls on chosen paths fail."""
 
-    def strike(self, calls: str, when: int) -> None:
-        self.traced(calls, f"signal=KILL:when={when}", "-y")
+    def strike(self, calls: str, when: int, *names: str) -> None:
+        """It dies at a thread's nth of these calls, or of those on these paths of the data directory."""
+        self.traced(calls, f"signal=KILL:when={when}", "-y", *self._paths(names))
 
     def fail(self, calls: str, error: str, *names: str) -> None:
         """These calls fail on these paths of the data directory, always."""
-        paths = [part for name in names for part in ("-P", str(self.data / name))]
-        self.traced(calls, f"error={error}:when=1+", *paths)
+        self.traced(calls, f"error={error}:when=1+", *self._paths(names))
+
+    def _paths(self, names: tuple[str, ...]) -> list[str]:
+        return [part for name in names for part in ("-P", str(self.data / name))]
 
     def is_dead(self) -> bool:
         assert self.process is not None
@@ -97,26 +101,28 @@ def write_until_dead(broker: StruckProcess, producer: Producer) -> bool:
 
 @pytest.mark.crash
 @pytest.mark.parametrize(
-    ("calls", "checkpoint_ms", "wanted"),
+    ("calls", "checkpoint_ms", "wanted", "at_last"),
     [
-        ("fdatasync", "100", ".log"),
-        ("fsync", "100", "checkpoint"),
-        (RENAMES, "100", "checkpoint"),
-        (RENAMES, "600000", ".swap"),
+        ("fdatasync", "100", ".log", ()),
+        ("fsync", "100", "checkpoint", (CHECKPOINT,)),
+        (RENAMES, "100", "checkpoint", (CHECKPOINT,)),
+        (RENAMES, "600000", ".swap", ()),
     ],
     ids=["flush", "sync", "checkpoint", "swap"],
 )
 def test_dying_at_the_nth_call_loses_nothing_acknowledged(
-    broker: StruckProcess, calls: str, checkpoint_ms: str, wanted: str
+    broker: StruckProcess, calls: str, checkpoint_ms: str, wanted: str, at_last: tuple[str, ...]
 ) -> None:
-    """T119 by a real process: whatever the nth flush or renaming is about. Where checkpoints are written all
-    the time, their thread comes to n first; where they are not, the thread that swaps does.
+    """T119 by a real process: whatever the nth flush or renaming is about, and once surely a checkpoint
+    where they are written all the time; where they are not, the thread that swaps comes to n first.
     """
     broker.settings["log.flush.offset.checkpoint.interval.ms"] = checkpoint_ms
     producer = begin(broker)
     met: list[str] = []
-    for when in KILLED_AT:
-        broker.strike(calls, when)
+    anywhere: tuple[str, ...] = ()
+    strikes = [(when, anywhere) for when in KILLED_AT]
+    for when, names in [*strikes, (2, at_last)] if at_last else strikes:
+        broker.strike(calls, when, *names)
         broker.process = broker.launch()
         wait_for(functools.partial(write_until_dead, broker, producer), f"death at {calls} {when}", 120)
         assert broker.process.wait() == -9
@@ -127,8 +133,8 @@ def test_dying_at_the_nth_call_loses_nothing_acknowledged(
             check(broker, producer, topic)
         assert broker.stop() == 0
         assert verify_data_directory(broker.data) == [], f"{calls} {when}"
-    names = "\n".join(met)
-    assert wanted in names, names
+    calls_met = "\n".join(met)
+    assert wanted in calls_met, calls_met
 
 
 def goes_on(broker: StruckProcess, producer: Producer, *topics: str) -> None:

@@ -241,3 +241,45 @@ def test_the_users_cache_serves_where_the_package_cannot_be_written(tmp_path: Pa
     assert run_outer(package, cache=cache) == "2014 0"
     assert run_outer(package, cache=cache) == "2014 1"
     assert list(cache.rglob("*.nbi"))
+
+
+LOADER = """
+import re
+from pathlib import Path
+from protocol.kernel import Kernel, drop_loader, kernel
+
+@kernel
+def twice(number):
+    return 2 * number
+
+@kernel
+def thrice(number):
+    return 3 * number
+
+def loader_kb():
+    mappings = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
+    code = [text for text in mappings if "libllvm" in text and " r-xp " in text.splitlines()[0]]
+    return sum(int(re.search(r"Rss: +([0-9]+) kB", text)[1]) for text in code)
+
+drop_loader()
+assert loader_kb() == 0  # nothing was loaded
+for one, expected in ((twice, 42), (thrice, 63)):
+    assert one(21) == expected
+    before = loader_kb()
+    drop_loader()
+    assert not Kernel.has_loader
+    after = loader_kb()
+    assert after < before / 4, (before, after)
+    assert one(21) == expected
+drop_loader()
+print("dropped")
+"""
+
+
+def test_the_memory_of_the_loader_is_given_back_and_had_again(tmp_path: Path) -> None:
+    """It is a quarter of what a worker of Spark takes that writes."""
+    script = tmp_path / "script.py"
+    script.write_text(LOADER)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.returncode) == ("dropped\n", 0), done.stderr

@@ -26,6 +26,7 @@ from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import parse_client_settings, parse_options
 from spark_connector.stream import StreamReader
+from tests.kafka.tools import Tools
 from tests.spark.conftest import close_clusters, options_for
 from tests.spark.fake_leader import FakeLeader
 from tests.spark.test_spark import create_topic, produce
@@ -160,9 +161,10 @@ def lag_of(bootstrap: str, topic: str, group: str) -> dict[int, int]:
 
 
 @pytest.fixture
-def bootstrap(kompakt_broker: Any) -> str:
-    """Where kompakt listens."""
-    address: str = kompakt_broker.bootstrap
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """Where a broker listens: kompakt, unless a test asks for Apache Kafka."""
+    name = getattr(request, "param", "kompakt")
+    address: str = request.getfixturevalue(f"{name}_broker").bootstrap
     return address
 
 
@@ -203,6 +205,24 @@ def test_available_now_commits_its_last_batch(run: Callable[..., Any], bootstrap
     assert lag_of(bootstrap, topic, group) == {0: 10, 1: 10, 2: 10}
     run(topic, "first", groupId=group, commitOffsets="true")
     assert lag_of(bootstrap, topic, group) == {0: 0, 1: 0, 2: 0}
+
+
+@in_spark
+@pytest.mark.java
+@pytest.mark.parametrize("bootstrap", ["kafka"], indirect=True)
+def test_apache_kafka_takes_the_commits_too(
+    run: Callable[..., Any], bootstrap: str, kafka_tools: Tools
+) -> None:
+    """As its own tool says: partition, committed offset, log end, lag."""
+    group = f"g-{uuid.uuid4().hex}"
+    topic = create_topic(bootstrap)
+    produce(bootstrap, topic, 150)
+    run(topic, "at-kafka", groupId=group, commitOffsets="true")
+    produce(bootstrap, topic, 30, first=150)
+    asked = ("--bootstrap-server", bootstrap, "--describe", "--group", group)
+    lines = kafka_tools.run("kafka-consumer-groups", *asked).splitlines()
+    rows = sorted(line.split()[2:6] for line in lines if line.startswith(group))
+    assert rows == [[str(partition), "50", "60", "10"] for partition in range(3)]
 
 
 @in_spark

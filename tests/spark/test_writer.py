@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 from protocol.batch import parse_header
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
+from protocol.kernel import Kernel
 from protocol.messages.produce import ProduceRequest
 from spark_connector import producer
 from spark_connector.connection import Connection
@@ -93,6 +94,15 @@ def rows(count: int, first: int = 0) -> pyarrow.RecordBatch:
 
 def write(leader: FakeLeader, *batches: pyarrow.RecordBatch, **changed: str) -> Written:
     return write_rows(parse_write_options(options_of(leader, **changed)), iter(batches))
+
+
+def test_a_task_gives_back_what_loading_its_kernels_took(
+    leader: FakeLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it returns: PySpark loads pandas then."""
+    monkeypatch.setattr(Kernel, "has_loader", True)
+    write(leader, rows(10))
+    assert not Kernel.has_loader
 
 
 def check_written(leader: FakeLeader, count: int) -> None:
