@@ -227,6 +227,7 @@ class DataFile:
         "_users",
         "cold_position",
         "disk",
+        "has_readahead",
         "is_pinned",
         "path",
         "recently_used",
@@ -236,6 +237,7 @@ class DataFile:
         self.disk = disk
         self.path = path
         self.cold_position = NOWHERE  # where a read that went to the disk ended last
+        self.has_readahead = True  # of its descriptor
         self.is_pinned = False
         self.recently_used = False
         self._pool = pool
@@ -258,6 +260,7 @@ class DataFile:
             if error.errno != errno.EMFILE or self._pool.shed() == 0:
                 raise
             self._descriptor = self.disk.open(self.path, flags)
+        self.has_readahead = True
 
     def acquire(self) -> int:
         """An open descriptor, valid until `release`."""
@@ -342,7 +345,9 @@ class DataFile:
     def stop_readahead(self) -> None:
         """Read no more than what is asked for, as long as the descriptor stays open."""
         with self.descriptor() as descriptor:
-            self.disk.stop_readahead(descriptor)
+            if self.has_readahead:
+                self.disk.stop_readahead(descriptor)
+                self.has_readahead = False
 
     def cache(self, size: int, position: int) -> None:
         """Bring `size` bytes at `position` into the page cache. May wait for the disk."""

@@ -14,7 +14,7 @@ from resource import RUSAGE_THREAD, getrusage
 from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from protocol.errors import KafkaError
 from storage.batch_table import as_chunk, whole_batches
-from storage.file import Buffer, DataFile
+from storage.file import CAN_TELL_CACHED, Buffer, DataFile
 from storage.index import BrokenIndex, WouldBlock
 from storage.region import Region
 from storage.segment import Segment
@@ -22,7 +22,8 @@ from storage.segments import SegmentTuple
 from storage.stored_batches import LARGE_BYTES
 
 # So far behind a read that went to the disk only threads read much at once: asking for cached bytes alone
-# starts the reading ahead of those that are not, and takes milliseconds even when it succeeds.
+# starts the reading ahead of those that are not, and takes milliseconds even when it succeeds; and what the
+# reading ahead has brought came from the disk and was not checked.
 COLD_BYTES = 8 << 20
 BASE_OFFSET_BYTES = 8
 
@@ -140,8 +141,10 @@ class Slice:
             return True
         if size < LARGE_BYTES or self.is_warm:
             return False
-        is_behind_cold = 0 <= self.position - self.file.cold_position < COLD_BYTES
-        return is_behind_cold and not self.file.is_cached(size, self.position)
+        file = self.file
+        if 0 <= self.position - file.cold_position < COLD_BYTES:
+            return True
+        return CAN_TELL_CACHED and not file.has_readahead and not file.is_cached(size, self.position)
 
     def send_now(self) -> Buffer | Region | None:
         """As `read_now`; if they are many, the batches where they are."""
@@ -176,12 +179,14 @@ class Slice:
     def warm(self) -> None:
         """Find the batches, check them, and have them in the page cache, whence `send_now` can take them.
 
-        May wait for the disk; what follows them is then expected there as well. They are not handed over:
-        from the page cache they can be sent without a copy.
+        May wait for the disk. They are not handed over: from the page cache they can be sent without a copy.
+        What follows them is then expected on the disk as well; once the reading ahead has been stopped that
+        is known, and all that is in the page cache was asked for, and so checked.
         """
         before = blocks_read()
         if not self.is_located:
             self.locate(True)
+        is_ahead = self.file.has_readahead or not CAN_TELL_CACHED
         if self.size_bytes >= LARGE_BYTES:
             self.file.stop_readahead()
         end = self.position + self.size_bytes
@@ -189,7 +194,7 @@ class Slice:
             self.locate(True)  # the place was found by something wrong
         if self.size_bytes >= LARGE_BYTES and not self.file.is_cached(self.size_bytes, self.position):
             self.file.cache(self.size_bytes, self.position)  # it was checked before
-        if blocks_read() != before:
+        if is_ahead and blocks_read() != before:
             self.file.cold_position = self.position + self.size_bytes
         self.is_warm = True
 

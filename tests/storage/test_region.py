@@ -6,6 +6,7 @@ Method: logs of many batch sizes; a pair of sockets, one of which does not wait;
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import re
@@ -104,14 +105,60 @@ def test_there_is_none_of_what_was_not_checked_yet(make_log: MakeLog) -> None:
     assert region_at(log, 0) is not None
 
 
-def test_behind_a_cold_read_only_what_is_known_to_be_cached(make_log: MakeLog) -> None:
-    """Else a thread: asking the page cache for it would start the reading ahead."""
+def test_there_is_none_behind_a_cold_read(make_log: MakeLog) -> None:
+    """What was read ahead came from the disk, and was not checked."""
+    log = filled(make_log, KnownDisk(True))
+    log.log.segments[0].file.cold_position = 0
+    assert region_at(log, 0) is None
+
+
+def test_where_nothing_is_read_ahead_the_kernel_is_asked_what_is_cached(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nobody else: to ask the page cache for bytes that it has not would start reading them."""
+    monkeypatch.setattr("storage.slice.CAN_TELL_CACHED", True)
     disk = KnownDisk(True)
     log = filled(make_log, disk)
-    log.log.segments[0].file.cold_position = 0
+    file = log.log.segments[0].file
+    file.stop_readahead()
     assert region_at(log, 0) is not None
     disk.knows = False
+    monkeypatch.setattr(Disk, "pread_cached", None)
     assert log.log.read(0, PLENTY, upper_offset=60).send_now() is None
+
+
+@pytest.mark.parametrize(
+    ("has_readahead", "can_tell", "is_expected"),
+    [(True, True, True), (False, True, False), (True, False, True), (False, False, True)],
+)
+def test_more_on_the_disk_is_expected_where_it_may_have_been_read_ahead_or_nobody_can_tell(
+    make_log: MakeLog,
+    monkeypatch: pytest.MonkeyPatch,
+    has_readahead: bool,
+    can_tell: bool,
+    is_expected: bool,
+) -> None:
+    blocks = itertools.count()
+    monkeypatch.setattr("storage.slice.blocks_read", lambda: next(blocks))
+    monkeypatch.setattr("storage.slice.CAN_TELL_CACHED", can_tell)
+    log = filled(make_log, KnownDisk(True))
+    found = log.log.read(0, PLENTY, upper_offset=60)
+    if not has_readahead:
+        found.file.stop_readahead()
+    found.warm()
+    assert (found.file.cold_position == found.position + found.size_bytes) == is_expected
+    assert not found.file.has_readahead
+
+
+def test_a_file_that_is_opened_again_is_read_ahead(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    file = DataFile(SYSTEM_DISK, path)
+    file.stop_readahead()
+    assert file.try_close()
+    assert file.read(1, 0) == b"x"
+    assert file.has_readahead
+    file.close()
 
 
 def test_what_a_thread_has_warmed_is_a_region(make_log: MakeLog) -> None:
