@@ -74,6 +74,10 @@ class Disk:
         """
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
+    def prefetch(self, descriptor: int, size: int, position: int) -> None:
+        """Begin to bring these bytes into the page cache, those that lie apart at the same time."""
+        os.posix_fadvise(descriptor, position, size, os.POSIX_FADV_WILLNEED)
+
     def cache(self, descriptor: int, size: int, position: int) -> None:
         """Bring these bytes into the page cache."""
         while size > 0:
@@ -348,6 +352,11 @@ class DataFile:
             if self.has_readahead:
                 self.disk.stop_readahead(descriptor)
                 self.has_readahead = False
+
+    def prefetch(self, size: int, position: int) -> None:
+        """Begin to bring `size` bytes at `position` into the page cache."""
+        with self.descriptor() as descriptor:
+            self.disk.prefetch(descriptor, size, position)
 
     def cache(self, size: int, position: int) -> None:
         """Bring `size` bytes at `position` into the page cache. May wait for the disk."""

@@ -189,6 +189,7 @@ class Slice:
         is_ahead = self.file.has_readahead or not CAN_TELL_CACHED
         if self.size_bytes >= LARGE_BYTES:
             self.file.stop_readahead()
+            self.file.prefetch(self.size_bytes, self.position)
         end = self.position + self.size_bytes
         if self.size_bytes and not self._segment.check_again(self.position, end):
             self.locate(True)  # the place was found by something wrong

@@ -217,10 +217,15 @@ def test_scan_gives_every_batch_of_a_range(make_log: MakeLog) -> None:
 
 
 class PlainDisk(ColdDisk):
-    """Notes who reads without readahead."""
+    """Notes who reads without readahead, and what is asked for at once."""
 
     def __init__(self) -> None:
         self.plain: list[int] = []
+        self.wanted: list[tuple[int, int]] = []
+
+    def prefetch(self, descriptor: int, size: int, position: int) -> None:
+        self.wanted.append((size, position))
+        super().prefetch(descriptor, size, position)
 
     def stop_readahead(self, descriptor: int) -> None:
         self.plain.append(descriptor)
@@ -241,6 +246,7 @@ def test_what_a_client_waits_for_is_read_without_readahead(
     assert found.read_now() is None
     assert next(decode_all(found.read())).value == value
     assert bool(disk.plain) == is_large
+    assert disk.wanted == ([(found.size_bytes, found.position)] if is_large else [])
 
 
 class PartlyCachedDisk(Disk):
