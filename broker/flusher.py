@@ -44,7 +44,7 @@ class Flusher:
         self._ring = ring
         self._by_ring: dict[int, tuple[FlushJob, Done, int]] = {}
         self._token = 0
-        logger.info("flushes go by %s", "threads" if ring is None else "io_uring")
+        logger.debug("flushes go by %s", "threads" if ring is None else "io_uring")
         if ring is not None:
             self._loop.add_reader(ring.eventfd, self._ring_finished)
         self._jobs: queue.SimpleQueue[tuple[FlushJob, Done] | None] = queue.SimpleQueue()
