@@ -24,7 +24,9 @@ ONE = (b"k", b"v")
 
 @pytest.fixture
 async def client(world: World) -> Client:
-    """Topics t and u whose files and directories are on the disk: from now on a flush is one fdatasync."""
+    """Topics t and u whose files and directories are on the disk, as all that the broker wrote by itself is
+    (its metadata): from now on each produce is one flush, and that one fdatasync.
+    """
     probe = open_ring()
     if probe is None:
         pytest.skip("this machine has no io_uring for us")
@@ -33,6 +35,7 @@ async def client(world: World) -> Client:
     for topic in ("t", "u"):
         world.topic(topic)
         assert (await world.produce(made, world.batch(ONE), topic)).error_code == 0
+    await world.broker.flusher.drain()
     return made
 
 
