@@ -1,8 +1,8 @@
 """The composition root: builds every room of the broker, starts them in order, stops them in reverse.
 
-Start: lock the directories, load the topics from `__kompakt_metadata`, open and recover the logs, load the
-groups, start the cleaner, listen, load the kernels. Stop: stop listening, answer what waits, stop the
-cleaner, flush, mark a clean shutdown. Mirrors Kafka's `BrokerServer`.
+Start: lock the directories, take the ports, load the topics from `__kompakt_metadata`, open and recover the
+logs, load the groups, start the cleaner, listen, load the kernels. Stop: stop listening, answer what waits,
+stop the cleaner, flush, mark a clean shutdown. Mirrors Kafka's `BrokerServer`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
 from broker.reopening import Reopening
-from broker.server import ListenError, Server
+from broker.server import Server, bind
 from broker.topics import METADATA_PARTITION, TopicRegistry
 from broker.warm_up import load_kernels
 from cleaner.manager import CleanerManager
@@ -92,6 +92,7 @@ class Broker:
         self.reopening = Reopening(self)
         self.background = Background(self)
         self.http: HttpServer
+        self._http_server: asyncio.Server | None = None
         self.producer_ids: ProducerIds
         self._loop = asyncio.get_running_loop()
 
@@ -145,6 +146,7 @@ class Broker:
     async def start(self) -> None:
         """Return when clients are served."""
         config = self.config
+        await self._bind()
         if not self.logs.was_clean:
             gc.enable()  # a recovery may take long
         self.topics.load()
@@ -162,7 +164,8 @@ class Broker:
         if config.log_cleaner_enable:
             self.cleaner_pool.start()
         self.background.start()
-        await self._listen()
+        for server in self.servers:
+            await server.start()
         await loading
         await self.run_blocking(load_kernels)  # a first answer need not wait for them
         if not hasattr(self, "http"):
@@ -185,7 +188,8 @@ class Broker:
             await opening
             self._has_opened_logs = True
 
-    async def _listen(self) -> None:
+    async def _bind(self) -> None:
+        """Who cannot have a port says so at once: not after a recovery, nor when clients were answered."""
         for endpoint in self.config.endpoints:
             listener = Listener(
                 endpoint.name,
@@ -195,20 +199,20 @@ class Broker:
                 endpoint.advertised_port,
             )
             server = Server(self, listener)
-            await server.start()
             self.servers.append(server)
+            await server.bind()
+        host, port = self.config.http_host, self.config.http_port
+        if port >= 0:
+            self._http_server = await bind(
+                lambda: self.http.connection(), f"http://{host}:{port}", host, port
+            )
 
     async def _start_http(self) -> None:
         """Usually the last thing: its libraries take long to load, Kafka's clients need not wait for them."""
         module = await self.run_blocking(importlib.import_module, "broker.http")
         self.http = module.HttpServer(self)
-        host, port = self.config.http_host, self.config.http_port
-        if port < 0:
-            return
-        try:
-            await self.http.start(host, port)
-        except OSError as error:
-            raise ListenError(f"http://{host}:{port}", error) from error
+        if self._http_server is not None:
+            await self.http.start(self._http_server)
 
     async def stop(self) -> None:
         """Answer what was taken, flush, mark a clean shutdown."""
@@ -222,6 +226,8 @@ class Broker:
             await server.drain()
         for server in self.servers:
             await server.close()
+        if self._http_server is not None:
+            self._http_server.close()
         if hasattr(self, "http"):
             await self.http.stop()
         await self.topics.stop()

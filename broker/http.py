@@ -7,6 +7,7 @@ takes what belongs to the event loop there and renders the rest on an I/O thread
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -31,19 +32,24 @@ class HttpServer:
         self.port = -1
         """where it listens; -1 while it does not"""
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 becomes the one that was given."""
+    async def start(self, server: asyncio.Server) -> None:
+        """Let `server`, whose connections are made by `connection`, listen; who made it closes it."""
         application = web.Application()
         application.router.add_get("/metrics", self.metrics)
         application.router.add_get("/healthz", self.healthz)
         self._api.add_to(application.router)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=GRACE_SECONDS)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host or None, port).start()
-        self.port = int(self._runner.addresses[0][1])
+        await server.start_serving()
+        self.port = int(server.sockets[0].getsockname()[1])
+
+    def connection(self) -> asyncio.BaseProtocol:
+        """What a new connection talks to."""
+        assert self._runner is not None and self._runner.server is not None
+        return self._runner.server()
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Close the connections, after their answers."""
         await self._api.stop()
         if self._runner is not None:
             await self._runner.cleanup()

@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,21 @@ class ListenError(Exception):
         super().__init__(f"cannot listen on {address}: {reason}")
 
 
+async def bind(
+    protocol: Callable[[], asyncio.BaseProtocol], address: str, host: str, port: int
+) -> asyncio.Server:
+    """A server that has its address and does not listen yet.
+
+    Raises ListenError, which says `address`, if it cannot have it.
+    """
+    try:
+        return await asyncio.get_running_loop().create_server(
+            protocol, host or None, port, backlog=BACKLOG, start_serving=False
+        )
+    except OSError as error:
+        raise ListenError(address, error) from error
+
+
 class Server:
     """One listener and its connections. Owned by: event loop."""
 
@@ -94,22 +110,22 @@ class Server:
         self._all_drained = asyncio.Event()
         self._all_closed = asyncio.Event()
 
-    async def start(self) -> None:
-        """Listen; a port of 0 becomes the one that was given."""
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                lambda: Connection(self), self.listener.host or None, self.listener.port, backlog=BACKLOG
-            )
-        except OSError as error:
-            name, host, port = self.listener.name, self.listener.host, self.listener.port
-            raise ListenError(f"{name}://{host}:{port}", error) from error
-        port = self._server.sockets[0].getsockname()[1]
+    async def bind(self) -> None:
+        """Take the address, and be deaf; a port of 0 becomes the one that was given. ListenError."""
         asked = self.listener
+        self._server = await bind(
+            lambda: Connection(self), f"{asked.name}://{asked.host}:{asked.port}", asked.host, asked.port
+        )
+        port = self._server.sockets[0].getsockname()[1]
         self.listener = Listener(
             asked.name, asked.host, port, asked.advertised_host, asked.advertised_port or port
         )
-        self._sweeper = loop.create_task(self._sweep_idle())
+
+    async def start(self) -> None:
+        """Listen."""
+        assert self._server is not None
+        await self._server.start_serving()
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep_idle())
 
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay; it is counted either way until `forget`."""

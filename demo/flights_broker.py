@@ -4,7 +4,7 @@ operator for.
 
 from __future__ import annotations
 
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -22,6 +22,7 @@ from demo.flights_input import Flight
 
 LIMIT_SECONDS = 60.0
 POLL_SECONDS = 0.05
+READY_LINE = re.compile(r"Kafka on \S+:(\d+), HTTP on port (\d+)")
 # Segments so small that a hundred megabytes make many, and a cleaner that looks twice a second.
 SETTINGS = {"log.cleaner.backoff.ms": "500", "log.cleaner.threads": "1"}
 TOPIC_SETTINGS = {
@@ -57,13 +58,6 @@ class CompactionReport:
         return sum(partition.keys for partition in self.partitions)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _wait_for(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + LIMIT_SECONDS
     while not condition():
@@ -77,10 +71,9 @@ class DemoBroker:
 
     def __init__(self, directory: Path) -> None:
         self.data = directory / "data"
-        self.port = _free_port()
-        command = [str(Path(sys.executable).with_name("kompakt")), "serve", "--port", str(self.port)]
-        self.http_port = _free_port()
-        command += ["--http-port", str(self.http_port), "--data", str(self.data)]
+        self.port = self.http_port = 0  # free ones, which the broker names when it is ready
+        command = [str(Path(sys.executable).with_name("kompakt")), "serve", "--port", "0"]
+        command += ["--http-port", "0", "--data", str(self.data)]
         for key, value in SETTINGS.items():
             command += ["--set", f"{key}={value}"]
         self._output = (directory / "broker.output").open("wb")
@@ -91,7 +84,7 @@ class DemoBroker:
         return f"127.0.0.1:{self.port}"
 
     def __enter__(self) -> DemoBroker:
-        _wait_for(self._answers, "the broker")
+        _wait_for(self._is_ready, "the broker")
         return self
 
     def __exit__(
@@ -101,12 +94,14 @@ class DemoBroker:
         self._process.wait(LIMIT_SECONDS)
         self._output.close()
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
+        output = Path(self._output.name).read_text(errors="replace")
         if self._process.poll() is not None:
-            output = Path(self._output.name).read_text(errors="replace")
             raise RuntimeError(f"the broker ended with status {self._process.returncode}: {output}")
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        if (ready := READY_LINE.search(output)) is None:
+            return False
+        self.port, self.http_port = map(int, ready.groups())
+        return True
 
     @cached_property
     def _admin(self) -> confluent_kafka.admin.AdminClient:

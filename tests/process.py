@@ -6,6 +6,7 @@ The process is ended by the id that was started here, never by name.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -21,12 +22,20 @@ from tests.waiting import wait_for
 READY_LIMIT_SECONDS = 60.0
 
 
+# Below those that Linux gives to whoever connects: one of them could be taken before the broker has it. Each
+# process begins elsewhere, and gives none out twice before all others.
+PORTS = range(10_000, 32_000)
+_numbers = itertools.count(os.getpid() * 7919)
+
+
 def free_port() -> int:
-    """A TCP port on 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port on 127.0.0.1 that was free a moment ago, and that nobody gets by chance."""
+    for number in _numbers:
+        port = PORTS[number % len(PORTS)]
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            break
+    return port
 
 
 class BrokerProcess:
@@ -94,6 +103,8 @@ class BrokerProcess:
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(READY_LIMIT_SECONDS)
         self.process = None
+        if status:
+            print(self.log())  # pytest shows it if the test expected something else
         return status
 
     def kill(self) -> None:

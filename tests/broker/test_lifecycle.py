@@ -6,6 +6,7 @@ Method: restarts of a whole broker on the same directory; requests that wait whi
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -156,6 +157,13 @@ async def test_a_recovery_can_be_watched(world: World, monkeypatch: pytest.Monke
             assert answer.status == 200
 
 
+def is_answered(broker: Broker) -> bool:
+    """Whether somebody listens to clients."""
+    with socket.socket() as probe:
+        ports = [listener.port for listener in broker.listeners]
+        return bool(ports) and probe.connect_ex(("127.0.0.1", ports[0])) == 0
+
+
 async def test_groups_are_loaded_while_clients_connect(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """T200."""
     client = await world.connect()
@@ -178,7 +186,7 @@ async def test_groups_are_loaded_while_clients_connect(world: World, monkeypatch
     await world.stop()
     monkeypatch.setattr(Log, "scan", wait_and_scan)
     old, starting = world.broker, asyncio.ensure_future(world.start())
-    await until(lambda: world.broker is not old and world.broker.servers)
+    await until(lambda: world.broker is not old and is_answered(world.broker))
     client = await world.connect()
     heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     assert (await client.ask(heartbeat, 3)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -126,18 +126,24 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_ports_in_use(tmp_path: Path) -> None:
-    """The line names the listener; the directory is left in order."""
+    """The line names the listener, and the directory is left as it was: the ports are taken first, before a
+    log is opened or a client answered.
+    """
+    first = BrokerProcess(tmp_path / "data").start()
+    assert first.stop() == 0
+    before = {path: path.stat().st_mtime_ns for path in first.data.rglob("*.log")}
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        data = tmp_path / "data"
-        line = refusal("--data", str(data), "--port", port)
+        line = refusal("--data", str(first.data), "--port", port)
         assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}: Address already in use" in line
-        line = refusal("--data", str(data), "--http-port", port)
+        line = refusal("--data", str(first.data), "--http-port", port)
         assert f"cannot listen on http://127.0.0.1:{port}: Address already in use" in line
-    assert (data / ".kafka_cleanshutdown").exists()
-    assert verify_data_directory(data) == []
+    assert {path: path.stat().st_mtime_ns for path in first.data.rglob("*.log")} == before != {}
+    assert (first.data / ".kafka_cleanshutdown").exists()
+    assert verify_data_directory(first.data) == []
+    first.close()
 
 
 def test_a_host_that_does_not_exist(tmp_path: Path) -> None:

@@ -208,8 +208,13 @@ def test_bytes_are_brought_into_the_page_cache(tmp_path: Path, size: int) -> Non
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     file = DataFile(SYSTEM_DISK, path)
     there = min(size, path.stat().st_size)
-    file.cache(size, 0)
-    assert not CAN_TELL_CACHED or file.is_cached(there, 0)
+
+    def is_brought() -> bool:
+        file.cache(size, 0)
+        return file.is_cached(there, 0)
+
+    # A machine may take its pages back whenever it likes, but not every time.
+    assert any(is_brought() for _ in range(20)) or not CAN_TELL_CACHED
     file.close()
 
 
