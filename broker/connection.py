@@ -22,7 +22,7 @@ from broker import sending
 from broker.api import Api, api_name, apis
 from broker.context import RequestContext
 from broker.failures import failure_response, unsupported_api_versions
-from broker.sending import JOINED_BYTES, Parts
+from broker.sending import JOINED_BYTES, Parts, Sender
 from broker.slot import Slot
 from protocol.codegen import decode
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame
@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         "_out",
         "_queued_bytes",
         "_receive_view",
+        "_sender",
         "_server",
         "_slots",
         "activity",
@@ -106,11 +107,13 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = ""
         self.peer = ""
         self.transport: asyncio.Transport
+        self._sender: Sender
 
     # the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self._sender = Sender(self.transport, self._read_on, self._cannot_send)
         name = transport.get_extra_info("peername") or ("", 0)
         self.client_host = str(name[0])
         self.peer = f"{name[0]}:{name[1]}"
@@ -129,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._large = None
         self._head = b""
         self._out = []
+        self._sender.drop()
         for slot in self._slots:
             slot.drop()
         self._slots.clear()
@@ -226,6 +230,7 @@ class Connection(asyncio.BufferedProtocol):
     def _is_full(self) -> bool:
         return (
             self._is_write_paused
+            or self._sender.is_busy
             or len(self._slots) >= self._limits.in_flight_requests
             or self._queued_bytes > self._limits.queued_bytes
             or self._server.is_draining
@@ -377,29 +382,15 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_due = False
         out, self._out = self._out, []
         if self._is_closing or not out:
-            return None
+            return
         size = sum(map(len, out))
         self._counters.bytes_sent += size
-        if size <= JOINED_BYTES:
+        if size <= JOINED_BYTES and not self._sender.is_busy:
             self.transport.write(b"".join(cast(list[bytes], out)))
         else:
-            try:
-                left = self._send_regions(out)
-            except OSError as error:
-                return self._cannot_send(error)
-            if left:
-                self.transport.writelines(sending.joined(left))
+            self._sender.send(out)
         self._busy_poll.sent(size)
-        return None
-
-    def _send_regions(self, parts: Parts) -> list[Buffer]:
-        """What is left for the transport to send; nothing is, if the client reads fast enough."""
-        if not any(part.__class__ is Region for part in parts):
-            return cast(list[Buffer], parts)
-        transport = self.transport
-        if transport.get_write_buffer_size() or transport.is_closing():
-            return sending.read(parts)
-        return sending.send(transport.get_extra_info("socket").fileno(), parts)
+        return
 
     def _kept(self, api: Api, parts: Parts) -> Parts:
         """The parts of an answer that cannot leave in this turn of the loop: no region lives longer."""
@@ -416,6 +407,7 @@ class Connection(asyncio.BufferedProtocol):
         if not isinstance(error, ConnectionError):
             logger.error("closed the connection of %s: an answer cannot be read: %s", self.peer, error)
         self._is_closing = True
+        self._sender.drop()
         self.transport.abort()
 
     # the end
@@ -462,5 +454,6 @@ class Connection(asyncio.BufferedProtocol):
         """Send what is ready, then close."""
         if self._out:
             self._write()
+        self._sender.finish()
         self._is_closing = True
         self.transport.close()

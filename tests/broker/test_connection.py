@@ -77,6 +77,7 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     )
     monkeypatch.setattr(Limits, "of", staticmethod(lambda config: limits))
     server = Server(broker, Listener("PLAINTEXT", "127.0.0.1", 0, "127.0.0.1", 0))
+    await server.bind()
     await server.start()
     made = World(server, monkeypatch)
     made.handle(

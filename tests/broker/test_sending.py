@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from broker import sending
+from broker.connection import API_VERSIONS
+from broker.sending import Parts
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
+from protocol.messages.metadata import ApiVersionsRequest
 from protocol.records import decode_all
 from storage.file import Disk
 from storage.layout import TopicPartition
@@ -26,12 +31,16 @@ from tests.broker.conftest import Fetched, World, fetch_request
 VALUE = b"v" * 20_000
 BATCHES = 40
 VERSIONS = (10, 12, 17)
+PIECE_BYTES = 256 * 1024
 
 
 class Sent:
-    """Counts what is sent as a region, and what is read of regions after all."""
+    """Counts what is sent as a region, and what is read of regions after all. A large answer leaves in four
+    pieces.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sending, "PIECE_BYTES", PIECE_BYTES)
         self.bytes = 0
         self.bytes_read = 0
         send, read = Region.send, Region.read
@@ -184,18 +193,103 @@ async def test_aborted_transactions_are_listed_as_ever(
     assert (answer.error_code, answer.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
 
 
+@pytest.mark.parametrize("good_pieces", [0, 1, 3])
 async def test_a_file_that_cannot_be_sent_closes_the_connection(
-    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World,
+    sent: Sent,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    good_pieces: int,
 ) -> None:
     """The length is on its way already: nothing else may follow it. Others are served on."""
     client, other = await world.connect(), await world.connect()
     await filled(world, client)
+    sendfile, pieces = Disk.sendfile, iter(range(99))
+
+    def fail(disk: Disk, *arguments: int) -> int:
+        return sendfile(disk, *arguments) if next(pieces) < good_pieces else 0
+
     with monkeypatch.context() as patched:
-        patched.setattr(Disk, "sendfile", lambda *_: 0)
+        patched.setattr(Disk, "sendfile", fail)
         client.send(fetch_request([("t", 0, 0)]), 12)
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await client.receive_frame()
     assert "an answer cannot be read" in caplog.text
+    response = await other.ask(fetch_request([("t", 0, 0)]), 12)
+    assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
+
+
+def at_first_piece(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> list[int]:
+    """Something happens while the first piece of an answer leaves; the sizes of the pieces."""
+    send, pieces = Region.send, list[int]()
+
+    def noted(region: Region, descriptor: int) -> int:
+        pieces.append(len(region))
+        if len(pieces) == 1:
+            happens()
+        return send(region, descriptor)
+
+    monkeypatch.setattr(Region, "send", noted)
+    return pieces
+
+
+async def test_others_are_answered_while_a_large_answer_leaves(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the reader asks next waits, and is answered behind it."""
+    client, other = await world.connect(), await world.connect()
+    await filled(world, client)
+    others = world.broker.metrics_state.requests
+    answered: list[int] = []
+    cut = sending.cut
+
+    def noted(parts: Parts) -> tuple[Parts, Parts]:
+        answered.append(others[API_VERSIONS])
+        return cut(parts)
+
+    def ask() -> None:
+        other.send(ApiVersionsRequest(), 0)
+        client.send(fetch_request([("t", 0, 39)]), 12)
+
+    monkeypatch.setattr(sending, "cut", noted)
+    pieces = at_first_piece(monkeypatch, ask)
+    client.send(fetch_request([("t", 0, 0)]), 12)
+    assert await received(client, 12) == list(range(BATCHES))
+    assert await received(client, 12) == [39]
+    assert max(pieces) == PIECE_BYTES
+    assert sum(pieces) > len(VALUE) * BATCHES > 3 * PIECE_BYTES
+    assert answered[0] < answered[3]
+
+
+async def test_a_connection_that_is_closed_meanwhile_sends_all_of_it(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await world.connect()
+    await filled(world, client)
+    (connection,) = world.broker.servers[0].connections
+
+    def close() -> None:
+        asyncio.get_running_loop().call_soon(connection.close)
+
+    pieces = at_first_piece(monkeypatch, close)
+    client.send(fetch_request([("t", 0, 0)]), 12)
+    assert await received(client, 12) == list(range(BATCHES))
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await client.receive_frame()
+    assert len(pieces) == 1
+    assert sent.bytes_read > 2 * PIECE_BYTES
+
+
+@pytest.mark.parametrize("way", ["close", "abort"])
+async def test_a_client_that_goes_meanwhile_is_forgotten(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    client, other = await world.connect(), await world.connect()
+    await filled(world, client)
+    at_first_piece(monkeypatch, getattr(client.writer.transport, way))
+    client.send(fetch_request([("t", 0, 0)]), 12)
+    await until(lambda: len(world.broker.servers[0].connections) == 1)
+    assert caplog.text == ""
     response = await other.ask(fetch_request([("t", 0, 0)]), 12)
     assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
 
