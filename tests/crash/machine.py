@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_for
+
 FS_IOC_SHUTDOWN = 0x8004587D
 """EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN: from now on the file system answers EIO"""
 NO_LOG_FLUSH = 2
@@ -43,6 +45,21 @@ def run(*command: str) -> None:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
+def unmount(path: Path) -> None:
+    """Linux lets go of what a killed process had in io_uring some milliseconds after its end."""
+
+    def is_unmounted() -> bool:
+        try:
+            run("umount", str(path))
+        except OSError as error:
+            if "busy" not in str(error):
+                raise
+            return False
+        return True
+
+    wait_for(is_unmounted, f"the last user of {path} to be gone")
+
+
 class LoopDisk:
     """A file system in a file of ours, mounted at `path`."""
 
@@ -62,7 +79,7 @@ class LoopDisk:
 
     def unmount(self) -> None:
         if self._is_mounted:
-            run("umount", str(self.path))
+            unmount(self.path)
             self._is_mounted = False
 
     def cut_power(self) -> None:
@@ -116,7 +133,7 @@ def small_tmpfs(size_bytes: int) -> Iterator[Path]:
         try:
             yield path
         finally:
-            run("umount", str(path))
+            unmount(path)
 
 
 def fill(path: Path) -> Path:
