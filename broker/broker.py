@@ -203,16 +203,18 @@ class Broker:
             await server.bind()
         host, port = self.config.http_host, self.config.http_port
         if port >= 0:
-            self._http_server = await bind(
-                lambda: self.http.connection(), f"http://{host}:{port}", host, port
-            )
+            self._http_server = await bind(lambda: self.http.connection(), self._http_address, host, port)
 
     async def _start_http(self) -> None:
         """Usually the last thing: its libraries take long to load, Kafka's clients need not wait for them."""
         module = await self.run_blocking(importlib.import_module, "broker.http")
         self.http = module.HttpServer(self)
         if self._http_server is not None:
-            await self.http.start(self._http_server)
+            await self.http.start(self._http_server, self._http_address)
+
+    @property
+    def _http_address(self) -> str:
+        return f"http://{self.config.http_host}:{self.config.http_port}"
 
     async def stop(self) -> None:
         """Answer what was taken, flush, mark a clean shutdown."""

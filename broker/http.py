@@ -14,6 +14,7 @@ from aiohttp import web
 
 from broker.http_api import HttpApi
 from broker.metrics import CONTENT_TYPE, Metrics
+from broker.server import listen
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -32,15 +33,18 @@ class HttpServer:
         self.port = -1
         """where it listens; -1 while it does not"""
 
-    async def start(self, server: asyncio.Server) -> None:
-        """Let `server`, whose connections are made by `connection`, listen; who made it closes it."""
+    async def start(self, server: asyncio.Server, address: str) -> None:
+        """Let `server`, whose connections are made by `connection`, listen; who made it closes it.
+
+        Raises ListenError, which says `address`.
+        """
         application = web.Application()
         application.router.add_get("/metrics", self.metrics)
         application.router.add_get("/healthz", self.healthz)
         self._api.add_to(application.router)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=GRACE_SECONDS)
         await self._runner.setup()
-        await server.start_serving()
+        await listen(server, address)
         self.port = int(server.sockets[0].getsockname()[1])
 
     def connection(self) -> asyncio.BaseProtocol:

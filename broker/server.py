@@ -6,9 +6,11 @@ Mirrors Kafka's `SocketServer` and `ConnectionQuotas`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import resource
+import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,16 +83,45 @@ class ListenError(Exception):
 async def bind(
     protocol: Callable[[], asyncio.BaseProtocol], address: str, host: str, port: int
 ) -> asyncio.Server:
-    """A server that has its address and does not listen yet.
+    """A server that has its address and does not listen yet; nobody else can have it.
 
-    Raises ListenError, which says `address`, if it cannot have it.
+    Raises ListenError, which says `address`, if it cannot be had.
     """
     try:
-        return await asyncio.get_running_loop().create_server(
+        server = await asyncio.get_running_loop().create_server(
             protocol, host or None, port, backlog=BACKLOG, start_serving=False
         )
     except OSError as error:
         raise ListenError(address, error) from error
+    _share_address(server, False)
+    return server
+
+
+async def listen(server: asyncio.Server, address: str) -> None:
+    """Let what `bind` made take connections. Raises ListenError."""
+    _share_address(server, True)  # connections inherit it, and would else keep the next start from its port
+    try:
+        await server.start_serving()
+    except OSError as error:
+        raise ListenError(address, error) from error
+    if not all(map(_is_listening, server.sockets)):
+        raise ListenError(address, OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)))
+
+
+def _share_address(server: asyncio.Server, is_shared: bool) -> None:
+    """Of sockets that do not listen Linux lets any number have one address, if all say SO_REUSEADDR."""
+    for bound in server.sockets:
+        with socket.socket(fileno=os.dup(bound.fileno())) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, is_shared)
+
+
+def _is_listening(bound: socket.socket) -> bool:
+    """uvloop raises nothing when a socket cannot listen, and closes it."""
+    try:
+        with socket.socket(fileno=os.dup(bound.fileno())) as same:
+            return bool(same.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError:
+        return False
 
 
 class Server:
@@ -113,18 +144,20 @@ class Server:
     async def bind(self) -> None:
         """Take the address, and be deaf; a port of 0 becomes the one that was given. ListenError."""
         asked = self.listener
-        self._server = await bind(
-            lambda: Connection(self), f"{asked.name}://{asked.host}:{asked.port}", asked.host, asked.port
-        )
+        self._server = await bind(lambda: Connection(self), self._address, asked.host, asked.port)
         port = self._server.sockets[0].getsockname()[1]
         self.listener = Listener(
             asked.name, asked.host, port, asked.advertised_host, asked.advertised_port or port
         )
 
+    @property
+    def _address(self) -> str:
+        return f"{self.listener.name}://{self.listener.host}:{self.listener.port}"
+
     async def start(self) -> None:
-        """Listen."""
+        """Listen. ListenError."""
         assert self._server is not None
-        await self._server.start_serving()
+        await listen(self._server, self._address)
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep_idle())
 
     def admit(self, connection: Connection) -> bool:

@@ -25,7 +25,7 @@ from protocol.messages.offsets import ListOffsetsRequest
 from protocol.messages.transactions import InitProducerIdRequest
 from storage.verify import verify_data_directory
 from tests.broker.client import Client
-from tests.process import BrokerProcess
+from tests.process import BrokerProcess, free_port
 from tests.siege import Siege, fetch_request
 from tests.survivor import TOPIC, Survivor, write_numbers
 from tests.waiting import wait_for
@@ -140,6 +140,9 @@ def test_ports_in_use(tmp_path: Path) -> None:
         assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}: Address already in use" in line
         line = refusal("--data", str(first.data), "--http-port", port)
         assert f"cannot listen on http://127.0.0.1:{port}: Address already in use" in line
+    port = str(free_port())
+    line = refusal("--data", str(first.data), "--port", port, "--http-port", port)
+    assert f"cannot listen on http://127.0.0.1:{port}: Address already in use" in line
     assert {path: path.stat().st_mtime_ns for path in first.data.rglob("*.log")} == before != {}
     assert (first.data / ".kafka_cleanshutdown").exists()
     assert verify_data_directory(first.data) == []
