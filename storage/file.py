@@ -235,6 +235,7 @@ class DataFile:
         "is_pinned",
         "path",
         "recently_used",
+        "warming",
     )
 
     def __init__(self, disk: Disk, path: Path, pool: DescriptorPool = POOL) -> None:
@@ -242,6 +243,7 @@ class DataFile:
         self.path = path
         self.cold_position = NOWHERE  # where a read that went to the disk ended last
         self.has_readahead = True  # of its descriptor
+        self.warming: list[tuple[int, int]] = []  # asked for by a thread that has not checked them yet
         self.is_pinned = False
         self.recently_used = False
         self._pool = pool

@@ -146,10 +146,22 @@ class Slice:
             return True
         return CAN_TELL_CACHED and not file.has_readahead and not file.is_cached(size, self.position)
 
+    def _is_unchecked(self) -> bool:
+        """Whether a thread has asked for some of these bytes and not checked them yet.
+
+        To be asked when they were found in the page cache: they may have come there for that thread.
+        """
+        position, end = self.position, self.position + self.size_bytes
+        return not self.is_warm and any(
+            start < end and position < stop for start, stop in tuple(self.file.warming)
+        )
+
     def send_now(self) -> Buffer | Region | None:
         """As `read_now`; if they are many, the batches where they are."""
-        if self._would_wait():
-            return None
+        found = None if self._would_wait() else self._send_cached()
+        return None if self._is_unchecked() else found
+
+    def _send_cached(self) -> Buffer | Region | None:
         size = self.size_bytes
         if size < LARGE_BYTES or not self.file.is_cached(size, self.position):
             return self._read_cached()
@@ -161,7 +173,8 @@ class Slice:
 
     def read_now(self) -> Buffer | None:
         """The batches, if no disk has to be waited for; else None: ask `read` on a thread."""
-        return None if self._would_wait() else self._read_cached()
+        found = None if self._would_wait() else self._read_cached()
+        return None if self._is_unchecked() else found
 
     def _read_cached(self) -> Buffer | None:
         size = self.size_bytes
@@ -186,18 +199,32 @@ class Slice:
         before = blocks_read()
         if not self.is_located:
             self.locate(True)
-        is_ahead = self.file.has_readahead or not CAN_TELL_CACHED
-        if self.size_bytes >= LARGE_BYTES:
-            self.file.stop_readahead()
-            self.file.prefetch(self.size_bytes, self.position)
-        end = self.position + self.size_bytes
-        if self.size_bytes and not self._segment.check_again(self.position, end):
-            self.locate(True)  # the place was found by something wrong
-        if self.size_bytes >= LARGE_BYTES and not self.file.is_cached(self.size_bytes, self.position):
-            self.file.cache(self.size_bytes, self.position)  # it was checked before
+        file = self.file
+        is_ahead = file.has_readahead or not CAN_TELL_CACHED
+        stretch = (self.position, self.position + self.size_bytes)
+        file.warming.append(stretch)
+        try:
+            self._warm(*stretch)
+        finally:
+            file.warming.remove(stretch)
         if is_ahead and blocks_read() != before:
             self.file.cold_position = self.position + self.size_bytes
         self.is_warm = True
+
+    def _warm(self, position: int, end: int) -> None:
+        segment, is_unread = self._segment, False
+        if self.size_bytes >= LARGE_BYTES:
+            # Asked before the pages are: one that is on its way from the disk counts as cached.
+            is_known = segment.trust is not None and segment.trust.covers(position, end)
+            is_unread = is_known and not self.file.is_cached(self.size_bytes, position)
+            self.file.stop_readahead()
+            self.file.prefetch(self.size_bytes, position)
+        if self.size_bytes and not segment.check_again(position, end):
+            self.locate(True)  # the place was found by something wrong
+        if self.size_bytes >= LARGE_BYTES and (
+            is_unread or not self.file.is_cached(self.size_bytes, self.position)
+        ):
+            self.file.cache(self.size_bytes, self.position)  # it was checked before
 
     def read(self) -> Buffer:
         """The batches, checked. May wait for the disk."""

@@ -11,14 +11,16 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from protocol.batch import iterate_headers
 from storage.file import CAN_TELL_CACHED, PAGE_BYTES, SYSTEM_DISK, DataFile, Disk
 from storage.region import Region
+from storage.slice import Slice
 from storage.stored_batches import LARGE_BYTES
 from tests.storage.builders import LogBuilder
 from tests.storage.conftest import MakeLog
@@ -163,7 +165,7 @@ def test_a_file_that_is_opened_again_is_read_ahead(tmp_path: Path) -> None:
 
 def test_what_a_thread_has_warmed_is_a_region(make_log: MakeLog) -> None:
     """Checked, read, and not copied."""
-    log = filled(make_log, Disk())
+    log = filled(make_log, KnownDisk(True))
     log.log.roll(log.now_ms)
     log.restart()
     found = log.log.read(0, PLENTY, upper_offset=60)
@@ -196,6 +198,49 @@ def test_what_was_checked_before_and_left_the_cache_is_brought_back(make_log: Ma
     found.warm()
     assert disk.cached == [(found.size_bytes, found.position)]
     assert isinstance(found.send_now(), Region)
+
+
+class OnItsWay(EmptyCache):
+    """Pages count as cached from when they were asked for, as Linux has it."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        super().__init__()
+        self.happens = happens
+
+    def prefetch(self, descriptor: int, size: int, position: int) -> None:
+        self.knows = True
+        self.happens()
+
+
+def test_what_was_checked_before_is_waited_for_when_it_is_read_again(make_log: MakeLog) -> None:
+    """Nobody reads it for a check: else the loop would wait for what is only on its way."""
+    disk = OnItsWay(lambda: None)
+    log = filled(make_log, disk)
+    log.log.roll(log.now_ms)
+    log.restart()
+    log.log.read(0, 2 * LARGE_BYTES, upper_offset=60).warm()
+    disk.cached.clear()
+    disk.knows = False
+    again = log.log.read(0, 2 * LARGE_BYTES, upper_offset=60)
+    again.warm()
+    assert disk.cached == [(again.size_bytes, again.position)]
+
+
+@pytest.mark.parametrize("is_now", [Slice.send_now, Slice.read_now], ids=["sent", "read"])
+@pytest.mark.parametrize("offset", [0, 59])
+def test_what_a_thread_has_asked_for_is_no_others_before_it_was_checked(
+    make_log: MakeLog, is_now: Callable[[Slice], Any], offset: int
+) -> None:
+    """It may be in the page cache already, and damaged."""
+    found: list[Any] = []
+    disk = OnItsWay(lambda: found.append(is_now(log.log.read(offset, PLENTY, upper_offset=60))))
+    log = filled(make_log, disk)
+    file = log.log.segments[0].file
+    file.stop_readahead()
+    log.log.read(0, PLENTY, upper_offset=60).warm()
+    assert found == [None]
+    assert file.warming == []
+    assert is_now(log.log.read(offset, PLENTY, upper_offset=60)) is not None
 
 
 @pytest.mark.parametrize("size", [1, 64 * 1024, 64 * 1024 + 1, 3 * 1024 * 1024, 1 << 40])
