@@ -10,6 +10,7 @@ shared memory is `struct io_uring_params` of linux/io_uring.h.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import mmap
@@ -62,10 +63,12 @@ class Ring:
         """Raises OSError where the kernel has no io_uring, an old one, or allows none."""
         words = (ctypes.c_uint32 * PARAMETERS)()
         self._descriptor = _call(SETUP, ENTRIES, ctypes.addressof(words))
-        self.eventfd = -1
+        self._taken = contextlib.ExitStack()
+        self._taken.callback(os.close, self._descriptor)
         try:
             self._map(list(words))
             self.eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._taken.callback(os.close, self.eventfd)
             number = ctypes.c_int32(self.eventfd)
             _call(REGISTER, self._descriptor, REGISTER_EVENTFD, ctypes.addressof(number), 1)
         except BaseException:
@@ -81,15 +84,18 @@ class Ring:
         array, self._completions = to_kernel[6], from_kernel[5]
         size = max(array + submissions * WORD, self._completions + completions * COMPLETION_BYTES)
         access = mmap.PROT_READ | mmap.PROT_WRITE
-        self._shared = mmap.mmap(self._descriptor, size, mmap.MAP_SHARED, access)
-        self._entries = mmap.mmap(
-            self._descriptor,
-            submissions * SUBMISSION_BYTES,
-            mmap.MAP_SHARED,
-            access,
-            offset=OFFSET_OF_ENTRIES,
+        take = self._taken.enter_context  # each mapping has a descriptor of its own
+        self._shared = take(mmap.mmap(self._descriptor, size, mmap.MAP_SHARED, access))
+        self._entries = take(
+            mmap.mmap(
+                self._descriptor,
+                submissions * SUBMISSION_BYTES,
+                mmap.MAP_SHARED,
+                access,
+                offset=OFFSET_OF_ENTRIES,
+            )
         )
-        self._words = memoryview(self._shared).cast("I")
+        self._words = take(memoryview(self._shared).cast("I"))
         for number in range(submissions):
             self._words[array // WORD + number] = number
         self._submission_tail, self._submission_mask = to_kernel[1] // WORD, submissions - 1
@@ -136,6 +142,4 @@ class Ring:
 
     def close(self) -> None:
         """Give everything back; what is still on its way is not waited for."""
-        if self.eventfd >= 0:
-            os.close(self.eventfd)
-        os.close(self._descriptor)
+        self._taken.close()

@@ -72,6 +72,7 @@ async def test_a_flush_of_one_file_needs_no_thread(
     assert by_threads == []
     assert world.broker.metrics_state.flushes == flushes + 10
     assert world.broker.metrics_state.flush_nanoseconds > 0
+    assert world.broker.partitions["t", 0].log.active_segment.file._users == 0  # type: ignore[index]
 
 
 async def test_more_than_one_file_goes_by_a_thread(world: World, by_threads: list[FlushJob]) -> None:
@@ -146,9 +147,12 @@ async def test_a_bug_behind_a_flush_holds_up_no_other(
 
 
 async def test_stopping_waits_for_what_is_on_its_way(world: World, client: Client) -> None:
+    partition = world.broker.partitions["t", 0]  # type: ignore[index]
     for _ in range(20):
         assert (await world.produce(client, world.batch(ONE), acks=1)).error_code == 0
-    world.broker.partitions["t", 0].flush()  # type: ignore[index]
-    log = world.broker.partitions["t", 0].log  # type: ignore[index]
+    partition.flush()
+    assert partition.is_flushing
+    await world.broker.flusher.drain()
+    assert not partition.is_flushing
+    assert partition.log.recovery_point == 21
     await world.restart()
-    assert log.recovery_point == 21

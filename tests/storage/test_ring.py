@@ -53,6 +53,15 @@ def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
+def test_nothing_is_left_of_a_ring_that_is_closed() -> None:
+    """Whoever still knows it."""
+    before = open_files()
+    rings = [open_ring() for _ in range(5)]
+    for ring in filter(None, rings):
+        ring.close()
+    assert open_files() == before
+
+
 async def test_what_the_kernel_said_is_told(ring: Ring, tmp_path: Path) -> None:
     """A file that is written, a device that cannot be flushed, and a descriptor that is none."""
     device = os.open("/dev/full", os.O_WRONLY)
