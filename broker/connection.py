@@ -390,10 +390,9 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._sender.send(out)
         self._busy_poll.sent(size)
-        return
 
     def _kept(self, api: Api, parts: Parts) -> Parts:
-        """The parts of an answer that cannot leave in this turn of the loop: no region lives longer."""
+        """The parts of an answer that waits for others, as bytes: no region lives so long."""
         if api.key != FETCH:
             return parts
         try:

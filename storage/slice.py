@@ -151,10 +151,11 @@ class Slice:
 
         To be asked when they were found in the page cache: they may have come there for that thread.
         """
+        warming = self.file.warming
+        if not warming or self.is_warm:
+            return False
         position, end = self.position, self.position + self.size_bytes
-        return not self.is_warm and any(
-            start < end and position < stop for start, stop in tuple(self.file.warming)
-        )
+        return any(start < end and position < stop for start, stop in tuple(warming))
 
     def send_now(self) -> Buffer | Region | None:
         """As `read_now`; if they are many, the batches where they are."""
@@ -194,12 +195,12 @@ class Slice:
 
         May wait for the disk. They are not handed over: from the page cache they can be sent without a copy.
         What follows them is then expected on the disk as well; once the reading ahead has been stopped that
-        is known, and all that is in the page cache was asked for, and so checked.
+        is known, and all that is in the page cache was asked for by a thread that checks it (`file.warming`).
         """
         before = blocks_read()
         if not self.is_located:
             self.locate(True)
-        file = self.file
+        file = self.file  # `self.file` may be another one below
         is_ahead = file.has_readahead or not CAN_TELL_CACHED
         stretch = (self.position, self.position + self.size_bytes)
         file.warming.append(stretch)
@@ -224,7 +225,8 @@ class Slice:
         if self.size_bytes >= LARGE_BYTES and (
             is_unread or not self.file.is_cached(self.size_bytes, self.position)
         ):
-            self.file.cache(self.size_bytes, self.position)  # it was checked before
+            # It was checked before, so that nobody has read it now; or it has left the cache again.
+            self.file.cache(self.size_bytes, self.position)
 
     def read(self) -> Buffer:
         """The batches, checked. May wait for the disk."""
