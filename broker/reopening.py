@@ -62,8 +62,11 @@ class Reopening:
                     await self.reopen(partition)
                 except NotNow:
                     continue
-                except (OSError, KafkaError) as error:
-                    logger.warning("%s stays offline: %s", partition.topic_partition, error)
+                except Exception as error:
+                    is_known = isinstance(error, OSError | KafkaError)
+                    logger.warning(
+                        "%s stays offline: %s", partition.topic_partition, error, exc_info=not is_known
+                    )
 
     def _is_due(self, partition: Partition, now_ms: int) -> bool:
         topic_partition, log = partition.topic_partition, partition.log

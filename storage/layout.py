@@ -53,6 +53,7 @@ DATA_DIRECTORY_FILES = frozenset(
 )
 
 _OFFSET_DIGITS = 20
+LARGEST_OFFSET = 2**63 - 1
 _SEGMENT_FILE = re.compile(
     r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.stats)"
     r"(\.cleaned|\.swap|\.deleted|\.tmp)?"
@@ -85,9 +86,9 @@ def segment_file_name(base_offset: int, kind: str, state: str = "") -> str:
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """None when the name is not one of ours."""
+    """None when the name is not one of ours; nor is one with an offset that no record can have."""
     match = _SEGMENT_FILE.fullmatch(name)
-    if match is None:
+    if match is None or int(match[1]) > LARGEST_OFFSET:
         return None
     return SegmentFile(int(match[1]), match[2], match[3] or "")
 

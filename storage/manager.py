@@ -89,13 +89,26 @@ class LogManager:
         try:
             for path in directories:
                 self.directories.append(DataDirectory(path, disk))
-                self._unopened.update(self.directories[-1].partitions())
+                self._note_partitions(self.directories[-1])
             self.cluster_id = self._agree_on_cluster()
         except BaseException:
             self.back_out()
             raise
         for directory in self.directories:
             self._deleted += directory.deleted()
+
+    def _note_partitions(self, directory: DataDirectory) -> None:
+        """What there is to open. No partition may be in two directories: either could be the one that is
+        served, and the other's records would be gone.
+        """
+        found = set(directory.partitions())
+        twice = sorted(map(str, found & self._unopened))
+        if twice:
+            raise DataDirectoryError(
+                f"{', '.join(twice)} in {directory.path} is in another data directory as well: "
+                "move one of the two out of the way"
+            )
+        self._unopened |= found
 
     def _agree_on_cluster(self) -> str:
         """Read every `meta.properties`, make the missing ones; all must be of one cluster and of this
@@ -178,7 +191,9 @@ class LogManager:
             config = config_of(topic_partition.topic)
             try:
                 self._open(directory, topic_partition, config, topic_id_of(topic_partition.topic))
-            except (OSError, KafkaError) as error:
+            except Exception as error:  # whatever is wrong with one log, the others are served
+                if not isinstance(error, OSError | KafkaError):
+                    logger.error("%s could not be opened", topic_partition, exc_info=error)
                 path = directory.path / layout.partition_directory_name(topic_partition)
                 reason = f"it could not be opened: {error}"
                 self.logs[topic_partition] = _unavailable_log(path, topic_partition, config, reason)

@@ -29,6 +29,7 @@ from storage.statistics_kernels import (
     CHECKED_BYTES,
     HASHES,
     SKETCH_BITS,
+    SKETCH_REGISTERS,
     block_of,
     is_in_block,
 )
@@ -44,6 +45,7 @@ _HEAD = Struct(">4sHBBI")  # magic, version, hashes a key, bits of the sketch's 
 _BODY = Struct(">qqqqIIqqqqqqqqIIIIII")
 _HORIZON = Struct(">qq")
 MOST_HORIZONS = 64
+MOST_SKETCH_BYTES = SKETCH_REGISTERS + 1024  # packed; what cannot be packed grows by a few bytes
 FIRST_READ_BYTES = 8192
 CHECKSUMS_A_BLOCK = CHECKED_BYTES // 4
 
@@ -152,10 +154,12 @@ def decode_head(data: bytes) -> SegmentStatistics:
 
 
 def bytes_of_head(data: bytes) -> int:
-    """How many bytes the head takes, judged by its first 120."""
+    """How many bytes the head takes, judged by its first 120, of which no checksum was looked at yet."""
     if len(data) < _HEAD.size + _BODY.size:
         raise DamagedStatistics("cut off")
     *_, horizon_count, sketch_bytes, _, _, _, _ = _BODY.unpack_from(data, _HEAD.size)
+    if horizon_count > MOST_HORIZONS or sketch_bytes > MOST_SKETCH_BYTES:
+        raise DamagedStatistics(f"{horizon_count} delete horizons, a sketch of {sketch_bytes} bytes")
     size = _HEAD.size + _BODY.size + _HORIZON.size * int(horizon_count) + int(sketch_bytes)
     return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
