@@ -23,7 +23,7 @@ from cleaner.sifting import MapperOf, sift
 from cleaner.versions import VersionMap, VersionMapper, goes_by_version
 from storage import layout
 from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES, read_table
-from storage.cleaned_segment import CleanedSegment
+from storage.cleaned_segment import CleanedSegment, share_out
 from storage.log import Log
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.types import AbortedTransaction, LogSnapshot
@@ -99,8 +99,7 @@ class FileSink:
         return is_near and target.size_bytes + size <= self._segment_bytes
 
     def add_aborted(self, transactions: Sequence[AbortedTransaction]) -> None:
-        if transactions:
-            self.cleaned[-1].add_aborted(transactions)
+        share_out(transactions, self.cleaned)
 
     def finish(self, last_modified_ms: int) -> None:
         for one in self.cleaned:

@@ -264,6 +264,7 @@ def copy_kept(
     LogAppendTime batch, which every record takes, else -1.
     """
     new_base = horizon_ms
+    has_base = horizon_ms != NO_TIMESTAMP  # not by the base itself: a record without a time is a base, too
     largest = NO_TIMESTAMP
     run_start = 0  # of the kept records that go on as they are, still to be copied in one go
     run_end = 0
@@ -271,8 +272,9 @@ def copy_kept(
         if not rows[KEEP, index]:
             continue
         timestamp = stamped if stamped != NO_TIMESTAMP else base_timestamp + rows[TIMESTAMP_DELTA, index]
-        if new_base == NO_TIMESTAMP:
+        if not has_base:
             new_base = timestamp
+            has_base = True
         largest = max(largest, timestamp)
         delta = timestamp - new_base
         start = rows[START, index]

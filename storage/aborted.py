@@ -38,18 +38,18 @@ def settle(segments: Sequence[Segment], count: int) -> None:
     """See that the transaction indexes of the first `count` segments of a log can be believed."""
     for number, segment in enumerate(segments[:count]):
         data = segment.txn_index.read_file()
-        if not data:
-            continue
-        vouched = _vouched(segment, data)
+        kept = sidecar.kept_statistics(segment)
+        if not data and (kept is None or not kept.aborted_bytes):
+            continue  # without statistics a missing file is believed: most segments never had one
+        vouched = _vouched(data, kept)
         if vouched is None:
             _repair(segments, number, data)
         elif vouched != data:
             _replace(segment, parse(vouched))
 
 
-def _vouched(segment: Segment, data: bytes) -> bytes | None:
+def _vouched(data: bytes, found: sidecar.SegmentStatistics | None) -> bytes | None:
     """The bytes that the segment's statistics vouch for: these, or these with one bit turned back."""
-    found = sidecar.kept_statistics(segment)
     if found is None or found.aborted_bytes != len(data):
         return None
     if crc32c.crc32c(data) == found.aborted_checksum:
@@ -81,7 +81,7 @@ def _repair(segments: Sequence[Segment], number: int, data: bytes) -> None:
     except KafkaError as error:
         logger.error("%s: its aborted transactions cannot be read: %s", segment.file.path, error)
         return
-    if any(one.damages for one in segments[: number + 1]) and _is_well_formed(data):
+    if data and any(one.damages for one in segments[: number + 1]) and _is_well_formed(data):
         return  # a marker may be among what is damaged: rather the file than wrong entries
     entries = _believed(data, ended, holes)
     if encode(entries) != data:
@@ -105,7 +105,7 @@ def _believed(data: bytes, ended: Mapping[int, Ended], holes: Holes) -> list[Abo
         right = marker.corrected(entry, holes) if marker is not None else None
         if right is not None:
             found[right.last_offset] = right
-    is_any_lost = len(found) * ENTRY_BYTES != len(data)
+    is_any_lost = not data or len(found) * ENTRY_BYTES != len(data)
     for offset, marker in ended.items():
         # a cleaned index has no entry for a marker of which no data are left, unless that is what was lost
         if offset not in found and (is_any_lost or marker.transaction.left is not None):

@@ -7,7 +7,7 @@ removes those of a cleaning that did not come so far.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,8 +54,12 @@ class CleanedSegment:
         self.offset_index = OffsetIndex(disk, path(layout.INDEX_SUFFIX), base_offset)
         self.time_index = TimeIndex(disk, path(layout.TIME_INDEX_SUFFIX), base_offset)
         self.file = DataFile.create(disk, path(layout.LOG_SUFFIX))
-        self.offset_index.create()
-        self.time_index.create()
+        try:
+            self.offset_index.create()
+            self.time_index.create()
+        except BaseException:
+            self.file.close()  # it is held open until it is finished
+            raise
         self._last_modified_ms = 0
 
     @classmethod
@@ -133,3 +137,9 @@ class CleanedSegment:
         self.time_index.make_read_only()
         self.file.unpin()
         return segment
+
+
+def share_out(aborted: Iterable[AbortedTransaction], parts: Sequence[CleanedSegment]) -> None:
+    """Put each entry of a transaction index into that of the part which holds its marker."""
+    for entry in aborted:
+        next(part for part in reversed(parts) if part.base_offset <= entry.last_offset).add_aborted((entry,))

@@ -259,8 +259,7 @@ class ProducerStateManager:
         gone = [
             producer_id
             for producer_id, state in self.producers.items()
-            if state.transaction_start is None
-            and now_ms - state.last_timestamp >= self._limits.producer_expiration_ms
+            if state.transaction_start is None and self._is_expired(state, now_ms)
         ]
         for producer_id in gone:
             del self.producers[producer_id]
@@ -282,15 +281,37 @@ class ProducerStateManager:
     def load(self, states: Iterable[ProducerState], now_ms: int) -> None:
         """Start from a snapshot; producers that expired since are left out."""
         for state in states:
-            if (
-                state.transaction_start is None
-                and now_ms - state.last_timestamp >= self._limits.producer_expiration_ms
-            ):
+            if state.transaction_start is None and self._is_expired(state, now_ms):
                 continue
             self.producers[state.producer_id] = state
             if state.transaction_start is not None:
                 self._open[state.producer_id] = state.transaction_start
         self._find_unstable()
+
+    def compare(self, states: Iterable[ProducerState], now_ms: int) -> None:
+        """After a replay: what a snapshot of this very offset knows better.
+
+        Batches tell less than they did once a cleaning removed markers, or damage hides them: a transaction
+        whose marker is gone looks open for good, a producer's newer epoch is forgotten.
+        """
+        known_open = set()
+        for state in states:
+            if state.transaction_start is not None:
+                known_open.add(state.producer_id)
+            replayed = self.producers.get(state.producer_id)
+            is_newer = (
+                not self._is_expired(state, now_ms) if replayed is None else state.epoch > replayed.epoch
+            )
+            if is_newer:
+                state.transaction_start = None if replayed is None else replayed.transaction_start
+                self.producers[state.producer_id] = state
+        for producer_id in self._open.keys() - known_open:
+            self.producers[producer_id].transaction_start = None
+            del self._open[producer_id]
+        self._find_unstable()
+
+    def _is_expired(self, state: ProducerState, now_ms: int) -> bool:
+        return now_ms - state.last_timestamp >= self._limits.producer_expiration_ms
 
 
 def encode_snapshot(states: Iterable[ProducerState]) -> bytes:

@@ -22,13 +22,13 @@ from storage import batch_table, layout
 from storage.aborted import drop_stale_statistics
 from storage.aborted import settle as settle_aborted
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
-from storage.cleaned_segment import CleanedSegment
+from storage.cleaned_segment import CleanedSegment, share_out
 from storage.file import Disk, room_or_none, sync_file
 from storage.index import NO_TIMESTAMP, add_entries
 from storage.integrity import NO_ANCHORS, Place, Survey, survey, walk_stretch
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import ProducerStateManager
-from storage.replay import load_producers, remove_stray_snapshots, replay, take_snapshot
+from storage.replay import load_producers, read_snapshot, remove_stray_snapshots, replay, take_snapshot
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.sidecar import witness_of
 from storage.trust import Health, Trust
@@ -315,6 +315,8 @@ def split_segment(request: LoadRequest, segment: Segment) -> list[Segment]:
                 int(table[batch_table.SIZE_BYTES, column]),
             )
             parts[-1].append(segment.read_at(position, size))
+    with contextlib.suppress(ValueError):  # a damaged one says nothing
+        share_out(segment.aborted_transactions(), parts)
     for part in parts:
         part.finish(segment.last_modified_ms)
     made = [part.to_segment() for part in parts]
@@ -343,9 +345,7 @@ def _recover(
     for number in range(first, len(segments)):
         segment = segments[number]
         if number > first:
-            with room_or_none():
-                snapshot = take_snapshot(request.disk, request.directory, producers, segment.base_offset)
-                sync_file(request.disk, snapshot)
+            _settle_producers(request, producers, segment.base_offset)
         is_whole = recover_segment(
             segment, producers, epochs, request.config.index_interval_bytes, request.recovery_point
         )
@@ -367,6 +367,16 @@ def _recover(
             segment.write_again(request.recovery_point)
         segment.flush_closed()
     return kept
+
+
+def _settle_producers(request: LoadRequest, producers: ProducerStateManager, offset: int) -> None:
+    """Between two segments: the batches were replayed, but the snapshot of the roll may know more."""
+    disk, directory = request.disk, request.directory
+    states = read_snapshot(disk, directory, offset)
+    if states is not None:
+        producers.compare(states, request.now_ms)
+    with room_or_none():
+        sync_file(disk, take_snapshot(disk, directory, producers, offset))
 
 
 def recover_segment(

@@ -18,7 +18,7 @@ from protocol.errors import KafkaError
 from protocol.records import decode_batch
 from storage import batch_table, layout
 from storage.file import Disk, read_whole, write_whole
-from storage.producer_state import ProducerStateManager, decode_snapshot
+from storage.producer_state import ProducerState, ProducerStateManager, decode_snapshot
 from storage.segment import Segment
 from storage.types import AbortedTransaction
 
@@ -76,18 +76,30 @@ def load_newest_snapshot(
     none.
     """
     for offset in sorted(snapshot_offsets(directory), reverse=True):
-        path = directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
         if offset > end_offset:
             continue
-        try:
-            states = decode_snapshot(read_whole(disk, path))
-        except ValueError as problem:
-            logger.warning("%s is damaged (%s) and removed", path, problem)
-            disk.unlink(path)
-            continue
-        producers.load(states, now_ms)
-        return offset
+        states = read_snapshot(disk, directory, offset)
+        if states is not None:
+            producers.load(states, now_ms)
+            return offset
+        disk.unlink(_snapshot_path(directory, offset))
     return 0
+
+
+def read_snapshot(disk: Disk, directory: Path, offset: int) -> list[ProducerState] | None:
+    """The producers as they were at `offset`; None when nobody wrote that down, or it is damaged."""
+    path = _snapshot_path(directory, offset)
+    try:
+        return decode_snapshot(read_whole(disk, path))
+    except FileNotFoundError:
+        return None
+    except ValueError as problem:
+        logger.warning("%s is damaged (%s) and removed", path, problem)
+        return None
+
+
+def _snapshot_path(directory: Path, offset: int) -> Path:
+    return directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
 
 
 def snapshot_offsets(directory: Path) -> list[int]:
@@ -99,7 +111,7 @@ def snapshot_offsets(directory: Path) -> list[int]:
 
 def take_snapshot(disk: Disk, directory: Path, producers: ProducerStateManager, offset: int) -> Path:
     """Write the producers as they are at `offset`. Not synced here: a torn one is told by its checksum."""
-    path = directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
+    path = _snapshot_path(directory, offset)
     try:
         write_whole(disk, path, producers.encode_snapshot(), is_durable=False)
     except OSError:
@@ -119,18 +131,8 @@ def remove_stray_snapshots(
     """
     newest = None
     for offset in sorted(snapshot_offsets(directory), reverse=True):
-        path = directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
         is_wanted = offset <= end_offset and (newest is None or offset in bases)
-        if is_wanted and (is_clean or _is_whole(disk, path)):
+        if is_wanted and (is_clean or read_snapshot(disk, directory, offset) is not None):
             newest = offset if newest is None else newest
         else:
-            disk.unlink(path)
-
-
-def _is_whole(disk: Disk, path: Path) -> bool:
-    try:
-        decode_snapshot(read_whole(disk, path))
-    except ValueError as problem:
-        logger.warning("%s is damaged (%s) and removed", path, problem)
-        return False
-    return True
+            disk.unlink(_snapshot_path(directory, offset))

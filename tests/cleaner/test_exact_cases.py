@@ -7,6 +7,7 @@ with holes that no client can make.
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from pathlib import Path
 
@@ -277,3 +278,39 @@ def test_t141_a_cleaning_that_takes_the_first_records_leaves_the_start(world: Wo
     assert world.log.read(0, 1 << 16, upper_offset=4).read()
     world.crash()
     assert (world.log.log_start_offset, world.offsets()) == (0, [2, 3])
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_t68_a_first_record_without_a_time_changes_no_other_time(world: World, codec: int) -> None:
+    """Its -1 is the time that the others are counted from, as in any batch."""
+    items = [(-1, b"a", b"1", ()), (NOW_MS - 5000, b"b", b"1", ()), (NOW_MS, b"c", b"old", ())]
+    world.log.append(encode_batch(items, codec=codec), now_ms=NOW_MS)
+    world.put(("c", "new"))
+    world.roll()
+    world.clean()
+    assert [(record.key, record.timestamp) for record in world.records()] == [
+        (b"a", -1),
+        (b"b", NOW_MS - 5000),
+        (b"c", NOW_MS),
+    ]
+
+
+def test_t59_t89_an_aborted_transaction_stands_in_the_part_that_has_its_marker(world: World) -> None:
+    """One source becomes several parts, since `segment.bytes` is less now than it was."""
+    world.put(("a", "x"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    world.end_transaction(7, is_commit=False)
+    world.put_each(range(10), value="v" * 50)
+    world.put(("b", "x"), producer_id=7, producer_epoch=0, base_sequence=1, is_transactional=True)
+    world.put_each(range(10, 20), value="v" * 50)
+    world.end_transaction(7, is_commit=False)
+    world.roll()
+    world.log.update_config(dataclasses.replace(world.log.config, segment_bytes=600))
+    before = world.aborted()
+    world.clean()
+    parts = world.closed()
+    assert len(parts) > 3
+    for part in parts:
+        for entry in part.txn_index.entries():
+            assert part.base_offset <= entry.last_offset < part.next_offset
+    assert world.aborted() == before
+    assert [entry.last_offset for entry in before] == [1, 23]

@@ -416,3 +416,53 @@ def test_t86_an_aborted_transaction_that_ended_before_the_dirty_part_is_over(wor
     world.roll()
     world.clean(first - 1)
     assert world.table() == {"a": "good", "x": "1"}
+
+
+def test_a_marker_that_was_cleaned_away_is_not_waited_for_after_a_crash(make_world: MakeWorld) -> None:
+    """A snapshot from the middle of a transaction, the segment behind it read again without the marker: the
+    snapshot at its end says that the transaction is over. Else the log would be stable up to there for good.
+    """
+    world = make_world(segment_bytes=1000)  # so that cleaned segments do not become one
+    world.put_each("abcde", value="v" * 60)
+    producer = Producer(world, 7)
+    producer.put("k", value="1")
+    begin = world.roll()
+    producer.commit()
+    world.put_each("fghik", value="w" * 60)
+    end = world.roll()
+    world.now_ms += RETENTION_MS + 1
+    forget_producers(world)
+    for _ in range(3):
+        world.clean()
+        world.now_ms += RETENTION_MS + 1
+    assert not any(header.producer_id == 7 for header in world.headers())
+    assert world.files(".snapshot") == [f"{begin:020}.snapshot", f"{end:020}.snapshot"]
+    world.log.flush()
+    world.recovery_point = world.log.recovery_point
+    assert world.recovery_point == end == world.log.segments[-1].base_offset
+    world.crash()
+    assert world.log.producers.open_transactions() == {}
+    assert world.log.last_stable_offset == world.log.log_end_offset == end
+    world.put_each("x")
+    world.log.flush()
+    world.recovery_point = 0
+    world.crash()
+    assert world.log.last_stable_offset == world.log.log_end_offset == end + 1
+
+
+def test_a_transaction_that_is_open_stays_open_after_a_crash(make_world: MakeWorld) -> None:
+    world = make_world()
+    producer = Producer(world, 7)
+    producer.put("k")
+    world.roll()
+    producer.put("l")
+    world.roll()
+    world.put_each("x")
+    world.log.flush()
+    world.recovery_point = world.log.recovery_point
+    world.crash()
+    assert world.log.producers.open_transactions() == {7: 0}
+    assert world.log.last_stable_offset == 0
+    producer.commit()
+    world.log.flush()
+    assert world.log.last_stable_offset == world.log.log_end_offset

@@ -298,3 +298,26 @@ def test_a_damaged_marker_in_an_earlier_segment_keeps_the_file(make_log: MakeLog
         copies.restore()
         flip(builder.directory / f"{0:020d}.log", 8 * position)
         copies.check(f"a flip at {position}")
+
+
+@pytest.mark.parametrize("left", [None, b""], ids=["missing", "empty"])
+def test_t170_a_lost_index_is_made_anew_where_the_statistics_know_of_it(
+    make_log: MakeLog, left: bytes | None
+) -> None:
+    """Else what was aborted would be served as committed, and the next cleaning would keep it for good."""
+    builder = transactional_log(make_log)
+    for segment in builder.log.segments[:-1]:
+        statistics.ensure(segment)
+    before = builder.log.aborted_transactions(0, builder.log.log_end_offset)
+    builder.log.flush()
+    builder.recovery_point = builder.log.recovery_point
+    closed = builder.log.segments[:-1]
+    builder.log.close()
+    for segment in closed:
+        path = segment.txn_index.path
+        path.unlink() if left is None else path.write_bytes(left)
+    builder.open(is_clean=True)
+    assert builder.log.aborted_transactions(0, builder.log.log_end_offset) == before
+    assert sum(1 for segment in closed if segment.txn_index.path.exists()) == len(closed)
+    assert verify_log(builder.directory) == []
+    builder.log.close()

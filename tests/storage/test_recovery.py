@@ -13,7 +13,7 @@ import struct
 
 import pytest
 
-from protocol.batch import HEADER_BYTES
+from protocol.batch import HEADER_BYTES, iterate_headers
 from storage import recovery
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.types import Origin
@@ -289,3 +289,30 @@ def test_recovery_itself_may_crash_anywhere(make_log: MakeLog) -> None:
     assert number > 10
     assert log.offsets(0)[:15] == list(range(15))
     assert log.log.aborted_transactions(0, 16) == [(7, 14, 15, 16)]
+
+
+def test_t110_the_parts_of_an_overflow_keep_its_aborted_transactions(make_log: MakeLog) -> None:
+    """After a clean stop nobody would make them anew."""
+    log = make_log()
+    log.append(b"good")
+    log.append(b"x", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.end_transaction(7, is_commit=False)
+    log.append(b"far")
+    before = log.log.aborted_transactions(0, 10)
+    assert len(before) == 1
+    log.log.flush()
+    log.log.close()
+    path = log.directory / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    position = [position for position, _ in iterate_headers(data)][-1]
+    far = 2 * MAX_RELATIVE_OFFSET
+    data[position : position + 8] = struct.pack(">q", far)
+    path.write_bytes(data)
+    for snapshot in log.directory.glob("*.snapshot"):
+        snapshot.unlink()
+    (log.directory / f"{far + 1:020d}.log").write_bytes(struct.pack(">q", far + 1) + batch()[8:])
+    log.recovery_point = far + 2
+    log.open(is_clean=True)
+    assert [segment.base_offset for segment in log.log.segments] == [0, far, far + 1]
+    assert log.log.aborted_transactions(0, far) == before
+    assert log.files(".txnindex") == [f"{0:020d}.txnindex"]
