@@ -320,7 +320,7 @@ class Log:
         self._list.rolled, self._unsynced = [], []
         flushes: list[Callable[[], None]] = [segment.flush_closed for segment in rolled]
         if active.size_bytes:
-            flushes.append(active.file.flush_data)
+            flushes.append(active.flush_data)
         flushes += dict.fromkeys(unsynced)
         only_file = active.file if active.size_bytes and len(flushes) == 1 else None
         return FlushJob(flushes, self.log_end_offset, active, active.size_bytes, rolled, only_file)
@@ -459,12 +459,14 @@ class Log:
     ) -> SwapJob:
         """Put finished cleaned segments in the place of `sources`; those that are gone are skipped (T120).
 
-        When all of them are gone, or the log is offline, the job removes the cleaned files instead.
+        When all of them are gone, the job removes the cleaned files instead. KafkaError when the log is
+        offline: a cleaning that changed nothing must not count as one.
         """
-        present = () if self.offline_reason is not None else sources
+        if self.offline_reason is not None:
+            raise self._offline()
         before = self.segments
         try:
-            return SwapJob(self._list.replace(present, cleaned, now_ms + self.config.file_delete_delay_ms))
+            return SwapJob(self._list.replace(sources, cleaned, now_ms + self.config.file_delete_delay_ms))
         except OSError as error:
             if self.segments is not before:  # neither the old names nor the new ones: a restart sorts it out
                 self.take_offline(f"a swap was left half done: {error}")

@@ -13,6 +13,7 @@ import numpy
 from protocol.batch import BatchHeader, parse_header
 from protocol.records import Record, decode_batch
 from storage import batch_table
+from storage.index import NO_TIMESTAMP
 from storage.segment import Segment
 from storage.segments import SegmentTuple, floor_segment
 from storage.types import AbortedTransaction, TimestampOffset
@@ -77,12 +78,34 @@ def _first_in(
 
 
 def with_largest_timestamp(segments: Sequence[Segment], start_offset: int) -> TimestampOffset | None:
-    """The first record that has the largest timestamp of the log (KIP-734)."""
+    """The first record at or behind `start_offset` that has the largest timestamp there (KIP-734).
+
+    Kafka also finds one that DeleteRecords took.
+    """
     newest = max(segments, key=lambda segment: segment.max_timestamp)
-    largest = newest.max_timestamp
-    if largest < 0:
+    if newest.max_timestamp < 0:
         return None
-    return first_at_or_after([newest], largest, start_offset)
+    found = first_at_or_after([newest], newest.max_timestamp, start_offset)
+    if found is not None or newest.base_offset >= start_offset:
+        return found
+    left = {segment: segment.max_timestamp for segment in segments} | {
+        newest: _largest_left(newest, start_offset)
+    }
+    newest = max(left, key=lambda segment: left[segment])
+    return None if left[newest] < 0 else first_at_or_after([newest], left[newest], start_offset)
+
+
+def _largest_left(segment: Segment, start_offset: int) -> int:
+    """The largest timestamp of the records at or behind `start_offset`, -1 when there is none."""
+    largest = NO_TIMESTAMP
+    for table in segment.good_tables(segment.position_behind(start_offset)):
+        behind = table[batch_table.BASE_OFFSET] >= start_offset
+        largest = max(largest, int(table[batch_table.MAX_TIMESTAMP][behind].max(initial=NO_TIMESTAMP)))
+        for column in numpy.flatnonzero(~behind & (table[batch_table.LAST_OFFSET] >= start_offset)):
+            for record in _records(segment, table, int(column)):
+                if record.offset >= start_offset:
+                    largest = max(largest, record.timestamp)
+    return largest
 
 
 def _records(segment: Segment, table: batch_table.Table, column: int) -> list[Record]:

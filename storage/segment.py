@@ -265,9 +265,17 @@ class Segment(StoredBatches):
             self.file.write((data,), position, len(data))
             position += len(data)
 
+    def flush_data(self) -> None:
+        """Make its batches durable: on any thread; in vain if retention took it and its file meanwhile."""
+        try:
+            self.file.flush_data()
+        except FileNotFoundError:
+            if self.file.path.suffix != layout.DELETED_SUFFIX:
+                raise
+
     def flush_closed(self) -> None:
         """Make the whole segment durable: on any thread, once it is closed."""
-        self.file.flush_data()
+        self.flush_data()
         disk = self.file.disk
         for index in (self.offset_index, self.time_index):
             with contextlib.suppress(FileNotFoundError):  # renamed or removed meanwhile, by retention

@@ -123,10 +123,12 @@ class SegmentList:
         ]
 
         def work() -> None:
-            self._disk.sync_directory(self.directory)
-            for name in stale:
-                self._disk.unlink(self.directory / name)
-            self._removals.add(due_ms, gone)
+            try:
+                self._disk.sync_directory(self.directory)
+                for name in stale:
+                    self._disk.unlink(self.directory / name)
+            finally:  # else nobody would remove them before the next start
+                self._removals.add(due_ms, gone)
 
         return work
 

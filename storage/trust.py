@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from protocol.batch import HEADER_BYTES, parse_header
 from protocol.errors import ErrorCode, KafkaError
+from storage import layout
 from storage.index import BrokenIndex
 from storage.integrity import NO_ANCHORS, Anchors, Damage, Place, survey, walk_stretch
 from storage.prefixes import STRETCH_BYTES, stretches_in
@@ -39,7 +40,13 @@ class Health:
         self.damaged_places = 0
 
     def note(self, segment: StoredBatches, damages: tuple[Damage, ...], cut_off: int = 0) -> None:
-        """Count damaged places that stay, and those that recovery has cut off."""
+        """Count damaged places that stay, and those that recovery has cut off.
+
+        Not of a segment that has left the log: two that leave within `file.delete.delay.ms` may have one
+        name, and who still reads the first may find the bytes of the second.
+        """
+        if segment.file.path.suffix == layout.DELETED_SUFFIX:
+            return
         with self._lock:
             self.damaged_places += len(damages) + cut_off
         for damage in damages:

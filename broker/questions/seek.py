@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.questions.words import moment
 from storage.explain import OffsetNotThere, ReadExplanation, explain_read
+from storage.segments import floor_segment
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -80,7 +81,7 @@ def explain_time(log: Log, time_ms: int) -> dict[str, Any]:
 
 
 def _time_steps(log: Log, time_ms: int, target: TimestampOffset) -> list[str]:
-    segment = next((one for one in log.segments if one.max_timestamp >= time_ms), log.segments[-1])
+    segment = log.segments[floor_segment(log.segments, target.offset)]
     name = segment.time_index.path.name
     timestamp, offset = segment.time_index.floor(time_ms)
     entry = (
@@ -89,7 +90,7 @@ def _time_steps(log: Log, time_ms: int, target: TimestampOffset) -> list[str]:
         else f"{name}: {timestamp} → offset {offset} is the floor of {time_ms}"
     )
     return [
-        f"segment {segment.base_offset} is the first with a timestamp at or after {moment(time_ms)}",
+        f"segment {segment.base_offset} is the first with a record at or after {moment(time_ms)}",
         entry,
         f"scan from there: the first record at or after it has offset {target.offset}, "
         f"timestamp {target.timestamp}",

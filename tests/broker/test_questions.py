@@ -341,6 +341,19 @@ async def test_offsets_that_are_gone_or_not_seen_yet(asker: Asker) -> None:
     assert "high watermark is 2" in (await asker.get("t/partitions/0/seek?offset=2"))["notes"][-1]
 
 
+async def test_a_time_is_found_behind_what_was_deleted(asker: Asker) -> None:
+    world = asker.world
+    world.topic("t")
+    at_ms = world.clock.now_ms()
+    await put(world, ("a", "1"), roll=True)
+    await put(world, ("b", "2"), roll=True)
+    log_of(world).delete_records(1)
+    assert [segment.base_offset for segment in log_of(world).segments] == [0, 1, 2]
+    for time_ms in (0, at_ms):
+        answer = await asker.get(f"t/partitions/0/seek?time={time_ms}")
+        assert (answer["offset"], "segment 1 is" in answer["time_steps"][0]) == (1, True)
+
+
 async def test_a_time_is_found(asker: Asker) -> None:
     compacted(asker.world)
     world = asker.world

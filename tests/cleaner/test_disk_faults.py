@@ -15,10 +15,12 @@ import pytest
 
 from cleaner.manager import RETENTION_INTERVAL_MS
 from cleaner.quarantine import FIRST_RETRY_MS, FULL_DISK_RETRY_MS
+from cleaner.states import Phase
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
 from storage.verify import verify_log
+from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.house import House
 from tests.storage.faults import FaultyDisk, UnsyncedDisk
 
@@ -153,3 +155,71 @@ def test_t178_the_retry_comes_by_itself(tmp_path: Path) -> None:
     assert house.grabbed() == T
     assert house.table("t") == TABLE
     house.end()
+
+
+def test_a_log_that_goes_offline_during_its_cleaning_was_not_cleaned(tmp_path: Path) -> None:
+    """Nothing was swapped: were it taken for cleaned, its tombstones would go some day, and the values that
+    they delete would be back.
+    """
+    house = House(tmp_path)
+    log = house.log("t", min_cleanable_dirty_ratio=0.0)
+    house.put("t", ("a", "1"), ("b", "1"))
+    house.put("t", ("a", None), ("c", "1"))
+    house.put("t", ("d", "1"))
+    log.flush()
+    before = house.records("t")
+    work = house.manager.grab()
+    assert work is not None
+
+    def fail(size: int) -> None:
+        log.take_offline("a flush failed")
+
+    assert house.manager.clean(house.manager.make_cleaner(fail), work) is None
+    assert house.checkpoints().get(T, 0) == 0
+    assert house.manager.history(T) == []
+    assert house.manager.state_of(T).phase is Phase.IDLE
+    log.abandon()
+    house.logs.take(house.logs.reopen(log))
+    assert house.records("t") == before
+    assert not list((tmp_path / str(T)).glob("*.cleaned"))
+    assert house.clean() is not None
+    for number in range(2):
+        house.now_ms += 2 * 24 * RETENTION_MS
+        house.put("t", ("e", str(number)))
+        house.manager.clean_now(T)
+    assert house.table("t") == {"b": "1", "c": "1", "d": "1", "e": "1"}
+    house.close()
+
+
+def test_a_cleaning_that_cannot_begin_a_segment_keeps_no_file_open(make_world: MakeWorld) -> None:
+    """It would never be closed: each try takes a descriptor more, and the room of a file that has no name."""
+
+    class NoIndex(UnsyncedDisk):
+        opened: set[int]
+        refuses = False
+
+        def open(self, path: Path, flags: int) -> int:
+            if self.refuses and path.name.endswith(".index.cleaned"):
+                raise OSError(errno.EMFILE, "too many open files", str(path))
+            descriptor = super().open(path, flags)
+            self.opened.add(descriptor)
+            return descriptor
+
+        def close(self, descriptor: int) -> None:
+            super().close(descriptor)
+            self.opened.discard(descriptor)
+
+    disk = NoIndex()
+    disk.opened = set()
+    world = make_world(disk=disk)
+    world.put_each("aab")
+    world.roll()
+    before = world.pairs()
+    opened = set(disk.opened)
+    disk.refuses = True
+    with pytest.raises(OSError, match="too many open files"):
+        world.clean()
+    assert (disk.opened - opened, world.files(".cleaned"), world.pairs()) == (set(), [], before)
+    disk.refuses = False
+    world.clean()
+    assert world.keys() == ["a", "b"]

@@ -238,3 +238,42 @@ def test_everything_can_fail_once(make_log: MakeLog) -> None:
         safe = log.log.high_watermark
         log.crash()
         assert log.offsets()[:safe] == list(range(safe))
+
+
+@pytest.mark.parametrize("is_rolled_before", [True, False])
+def test_a_segment_that_retention_took_during_its_flush_fails_no_flush(
+    make_log: MakeLog, is_rolled_before: bool
+) -> None:
+    """With `file.delete.delay.ms=0` its files are gone before the flush comes to them."""
+    builder = make_log(flush_messages=1000, retention_bytes=1, file_delete_delay_ms=0)
+    log = builder.log
+    builder.fill(3)
+    if is_rolled_before:
+        log.roll(builder.now_ms)
+        builder.append()
+    job = log.begin_flush()
+    assert job is not None
+    if not is_rolled_before:
+        log.roll(builder.now_ms)
+        builder.append()
+    expired = log.expire(builder.now_ms)
+    expired.run()
+    assert expired.removed_segments == 1
+    assert log._list._removals.run(builder.now_ms) == 1
+    job.run()
+    log.end_flush(job, None)
+    assert log.offline_reason is None
+    log.close()
+
+
+def test_a_file_that_is_missing_in_the_log_fails_the_flush(make_log: MakeLog) -> None:
+    builder = make_log(flush_messages=1000)
+    builder.append()
+    segment = builder.log.segments[0]
+    builder.log.roll(builder.now_ms)
+    segment.file.close()
+    path = segment.file.path
+    path.rename(path.with_suffix(".gone"))
+    with pytest.raises(FileNotFoundError):
+        segment.flush_closed()
+    path.with_suffix(".gone").rename(path)

@@ -115,7 +115,29 @@ def test_by_time_inside_a_batch_and_behind_the_log_start(log: LogBuilder) -> Non
     found = log.log.offset_for_timestamp(NOW_MS)
     assert found is not None
     assert found.offset == 3
-    assert log.log.max_timestamp_offset() is None or log.log.max_timestamp_offset()
+    newest = log.log.max_timestamp_offset()
+    assert newest is not None
+    assert (newest.offset, newest.timestamp) == (3, NOW_MS + 3)
+
+
+def test_the_newest_record_that_is_left(make_log: MakeLog) -> None:
+    """Apache Kafka names one that DeleteRecords took, as long as its segment is there."""
+    log = make_log(index_interval_bytes=1)
+    for time in (9, 8, 1, 2, 7):
+        log.append(timestamp=NOW_MS + time)
+        if time == 2:
+            log.log.roll(NOW_MS)
+    log.log.flush()
+    found = []
+    for start in range(6):
+        log.log.delete_records(start)
+        newest = log.log.max_timestamp_offset()
+        found.append(newest and newest.offset)
+    assert found == [0, 1, 4, 4, 4, None]
+    log.log.delete_records(5)
+    log.append(timestamp=-1)
+    log.log.flush()
+    assert log.log.max_timestamp_offset() is None
 
 
 def test_s44_any_offset_is_found(make_log: MakeLog) -> None:

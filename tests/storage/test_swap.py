@@ -7,6 +7,8 @@ after it. What opens then is the old log or the new one, whole, with no file lef
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import shutil
 import struct
 from collections.abc import Sequence
@@ -15,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from protocol.control import Marker, marker_batch
+from protocol.errors import KafkaError
 from storage import layout
 from storage.cleaned_segment import CleanedSegment
-from storage.file import SYSTEM_DISK, Disk
+from storage.file import POOL, SYSTEM_DISK, Disk
 from storage.roll import RollLimits
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.types import AbortedTransaction
@@ -342,3 +345,36 @@ def test_t117_deleted_files_go_at_the_start(make_log: MakeLog) -> None:
     assert leftovers(log.directory)
     log.crash()
     assert check(log) == NEW
+
+
+def test_a_segment_that_left_the_log_raises_no_alarm(make_log: MakeLog) -> None:
+    """Two that left within `file.delete.delay.ms` have one name: who still reads the first finds the other
+    one's bytes under it, once its file was closed.
+    """
+    log = make_log(cleanup_policy="compact", segment_bytes=100_000)
+    log.fill(10, b"v" * 20)
+    log.log.roll(NOW_MS)
+    log.log.flush()
+    log.recovery_point = log.log.recovery_point
+    log.restart()
+    held = log.log.read(0, 1 << 20, upper_offset=10)
+    for _ in range(2):
+        sources = log.log.segments[:1]
+        log.log.replace_segments(sources, clean(log, sources), NOW_MS).run()
+    POOL.shed()
+    with contextlib.suppress(KafkaError):
+        held.read()
+    assert log.log.health.damaged_places == 0
+
+
+def test_files_that_left_are_removed_though_their_directory_could_not_be_synced(make_log: MakeLog) -> None:
+    disk = FaultyDisk()
+    log = build(make_log, disk)
+    sources = log.log.segments[:3]
+    job = log.log.replace_segments(sources, clean(log, sources), NOW_MS)
+    disk.fail_on["fsync"] = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        job.run()
+    disk.fail_on.clear()
+    log.log._list._removals.run(NOW_MS + 10 * log.config.file_delete_delay_ms)
+    assert leftovers(log.directory) == []
