@@ -3,8 +3,9 @@
 A `.txnindex` has no checksum of its own. That of a closed segment stands in its statistics; where there are
 none, or where it differs, the batches say what the index may say (`storage/ended_transactions.py`). What of
 it is possible is believed: in a cleaned log nobody else knows any more where a transaction began. The rest is
-made anew. Done when the log is opened, for the event loop asks these indexes at each read_committed fetch and
-cannot wait for a check.
+made anew. A missing file is believed where no statistics speak against it: most segments never had one. Done
+when the log is opened, for the event loop asks these indexes at each read_committed fetch and cannot wait for
+a check.
 """
 
 from __future__ import annotations
