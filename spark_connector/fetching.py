@@ -15,12 +15,12 @@ from typing import Any
 import crc32c
 import numpy
 
-from protocol.batch import ATTRIBUTES_POSITION, CONTROL, MAGIC_POSITION, TRANSACTIONAL
-from protocol.control import ControlType, control_type
+from protocol.batch import ATTRIBUTES_POSITION, CONTROL, MAGIC_POSITION
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
-from protocol.records import as_array, decode_batch
+from protocol.records import as_array
 from spark_connector import kernels
+from spark_connector.aborted import AbortedTransactions
 from spark_connector.client import Cluster, refusal
 from spark_connector.connection import FETCH, Connection, Unavailable
 from spark_connector.errors import ConnectorError, DataLossError
@@ -185,6 +185,7 @@ class Fetcher:
 
     def _choose(self, data: Bytes, aborted: Sequence[Any]) -> list[Piece]:
         asked = self.next
+        judge = AbortedTransactions(data, aborted if self._settings.read_committed else ())
         pieces = []
         position = 0
         while self.next < self.end:
@@ -193,7 +194,7 @@ class Fetcher:
             batches = table[:count]
             if count:
                 self.next = max(self.next, int(batches[:, kernels.NEXT_OFFSET].max()))
-                pieces.append((data, self._choose_visible(data, batches, asked, aborted)))
+                pieces.append((data, self._choose_visible(data, batches, asked, judge)))
             if fault != kernels.SCANNED and self.next < self.end:
                 raise self.corrupt(self.next, _scan_fault(data, position, fault))
             if count < SCAN_ROWS:
@@ -212,14 +213,13 @@ class Fetcher:
             raise ConnectorError(f"{self.topic_partition}: the batch at offset {self.next} is too large")
         self._fetch_bytes = max(2 * self._fetch_bytes, 2 * data.size)
 
-    def _choose_visible(self, data: Bytes, batches: Longs, asked: int, aborted: Sequence[Any]) -> Longs:
+    def _choose_visible(self, data: Bytes, batches: Longs, asked: int, judge: AbortedTransactions) -> Longs:
         """Those of `batches` that overlap the range, intact, without control batches and aborted records."""
         overlaps = (batches[:, kernels.NEXT_OFFSET] > asked) & (batches[:, kernels.BASE_OFFSET] < self.end)
         if self._settings.check_crcs:
             self._check_crcs(data, batches[overlaps])
         is_wanted = overlaps & ((batches[:, kernels.ATTRIBUTES] & CONTROL) == 0)
-        if self._settings.read_committed and aborted:
-            is_wanted &= self._committed(data, batches, aborted)
+        is_wanted &= judge.committed(batches)
         chosen: Longs = batches[is_wanted]
         return chosen
 
@@ -229,24 +229,6 @@ class Fetcher:
         for position, size, crc, base_offset in fields:
             if crc32c.crc32c(view[position + ATTRIBUTES_POSITION : position + size]) != crc:
                 raise self.corrupt(base_offset, "its checksum does not fit its bytes")
-
-    def _committed(self, data: Bytes, batches: Longs, aborted: Sequence[Any]) -> numpy.ndarray[Any, Any]:
-        """False for what was aborted, found as a consumer does: by producer, until its marker."""
-        result = numpy.ones(len(batches), bool)
-        starts = sorted((transaction.first_offset, transaction.producer_id) for transaction in aborted)
-        open_producers: set[int] = set()
-        position = 0
-        for index, batch in enumerate(batches.tolist()):
-            while position < len(starts) and starts[position][0] < batch[kernels.NEXT_OFFSET]:
-                open_producers.add(starts[position][1])
-                position += 1
-            producer_id = batch[kernels.PRODUCER_ID]
-            if batch[kernels.ATTRIBUTES] & CONTROL:
-                if producer_id in open_producers and _is_abort_marker(data, batch[kernels.POSITION]):
-                    open_producers.discard(producer_id)
-            elif batch[kernels.ATTRIBUTES] & TRANSACTIONAL and producer_id in open_producers:
-                result[index] = False
-        return result
 
     def corrupt(self, offset: int, reason: str) -> ConnectorError:
         """What to raise for a batch that cannot be read."""
@@ -258,8 +240,3 @@ def _scan_fault(data: Bytes, position: int, fault: int) -> str:
         magic = int(data[position + MAGIC_POSITION])
         return f"its message format is {magic}, only format 2 (Kafka 0.11 and later) can be read"
     return "its length is less than that of a batch header"
-
-
-def _is_abort_marker(data: Bytes, position: int) -> bool:
-    records = decode_batch(data.data, position)
-    return bool(records) and control_type(records[0].key) == ControlType.ABORT
