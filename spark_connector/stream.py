@@ -85,6 +85,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._compare_topic_ids(cluster, found)
         start = locate(cluster, position, found, latest_if_none=not self._options.fail_on_missing_time)
         begin = resolve(cluster, start)
+        if self._fixed_end is not None:
+            begin = self._not_behind(self._fixed_end, begin, start, has_times=not position.offsets)
         self._initial = self._initial or begin
         return to_json_object(begin)
 
@@ -213,6 +215,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _changed(self, ids: dict[str, UUID]) -> list[str]:
         """The topics that had other ids when they were seen last."""
         return sorted(topic for topic in ids if ids[topic] != self._topic_ids.get(topic, ids[topic]))
+
+    @staticmethod
+    def _not_behind(fixed_end: Found, begin: Found, asked: Found, *, has_times: bool) -> Found:
+        """`begin` for a query whose end is fixed already: Spark asks where to begin after that.
+
+        What came between is for the next run: records behind a start at the latest offset, and whole
+        partitions. A start by time that only a later record fits moves the end up to it.
+        """
+        known = {partition: offset for partition, offset in begin.items() if partition in fixed_end}
+        for partition, offset in known.items():
+            if asked[partition] == LATEST:
+                known[partition] = min(offset, fixed_end[partition])
+            elif has_times and asked[partition] >= 0:
+                fixed_end[partition] = max(offset, fixed_end[partition])
+        return known
 
     def _verify_fixed_end(self, until: Found) -> None:
         """What Trigger.AvailableNow was to read must still be there, as in Spark's own source.

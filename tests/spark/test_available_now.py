@@ -99,6 +99,49 @@ def test_a_topic_deleted_and_made_anew(start_broker: Start, fail: str) -> None:
             reader.partitions(start, end)
 
 
+LATEST_STARTS = {
+    "by default": {},
+    "the word": {"startingOffsets": "latest"},
+    "its number": {"startingOffsets": '{"t":{"0":-1,"1":-2}}'},
+    "no record is that young": {
+        "startingTimestamp": "5000",
+        "startingOffsetsByTimestampStrategy": "latest",
+    },
+}
+
+
+@pytest.mark.parametrize("how", LATEST_STARTS)
+def test_records_that_come_before_the_start_is_looked_up(start_broker: Start, how: str) -> None:
+    """Spark fixes the end first: a start at the latest offset, looked up later, would lie behind it."""
+    broker = start_broker(logs_of([batch(0, 5)], [batch(0, 3)]))
+    reader = stream(broker, **LATEST_STARTS[how])
+    reader.prepareForTriggerAvailableNow()
+    broker.logs[T0].batches.append(batch(5, 2))
+    broker.logs[TopicPartition("t", 2)] = FakeLog([batch(0)])
+    if how == "its number":
+        del broker.logs[TopicPartition("t", 2)]  # it would have to be named
+    start = reader.initialOffset()
+    assert start["t"]["0"] == 5
+    assert start["t"]["1"] == (0 if how == "its number" else 3)
+    end = reader.latestOffset(start, ALL)
+    assert end == WHOLE
+    rows = read(reader, start, end)
+    assert rows == ([(1, 0), (1, 1), (1, 2)] if how == "its number" else [])
+
+
+def test_a_start_by_time_that_only_a_later_record_fits(start_broker: Start) -> None:
+    """Nothing is read before that record, and it is for the next run, as all that came later."""
+    broker = start_broker(logs_of([batch(0, 5)], [batch(0, 3)]))
+    reader = stream(broker, startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest")
+    reader.prepareForTriggerAvailableNow()
+    broker.logs[T0].batches.append(batch(5, 4))
+    broker.logs[T0].times = {5000: 7}
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert start == end == {"t": {"0": 7, "1": 3}}
+    assert read(reader, start, end) == []
+
+
 def test_a_leader_that_lags_for_a_moment_is_asked_again(start_broker: Start) -> None:
     broker = start_broker(logs_of([batch(0, 5)], [batch(0, 3)]))
     reader, start, end = prepared(broker)
