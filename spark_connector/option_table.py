@@ -23,7 +23,13 @@ class OptionRow:
 ROWS = (
     OptionRow("assign", "", BOTH, 'The partitions to read: `{"topic":[0,1]}`.'),
     OptionRow("subscribe", "", BOTH, "The topics to read, with commas."),
-    OptionRow("subscribePattern", "", BOTH, "A regular expression (Python's) of topic names."),
+    OptionRow(
+        "subscribePattern",
+        "",
+        BOTH,
+        "A regular expression (Python's) that is found anywhere in the topic's name: `orders` reads "
+        "`orders-eu` as well, `^orders$` does not.",
+    ),
     OptionRow(
         "startingOffsets",
         "earliest; latest in a stream",

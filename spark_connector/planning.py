@@ -35,7 +35,7 @@ def find_partitions(
         found = {
             topic: partitions
             for topic, partitions in cluster.describe(None).items()
-            if pattern.fullmatch(topic)
+            if pattern.search(topic)  # as Spark's own source does, which takes any part of a name
         }
     else:
         topics = subscription.topics or {partition.topic for partition in subscription.partitions}

@@ -60,8 +60,10 @@ def test_offsets_are_written_as_the_jvm_writes_them(spark: Any, peer: str) -> No
 def run(spark: Any, source: str, bootstrap: str, topics: str, directory: Path, **options: str) -> Any:
     """Everything there is into Parquet files, by one source or the other; the finished query."""
     reader = spark.readStream.format(source).option("kafka.bootstrap.servers", bootstrap)
-    reader = reader.option("subscribe", topics).options(startingOffsets="earliest", includeHeaders="true")
-    writer = reader.options(**options).load().writeStream.format("parquet")
+    if "subscribePattern" not in options:
+        reader = reader.option("subscribe", topics)
+    reader = reader.options(startingOffsets="earliest", includeHeaders="true", **options)
+    writer = reader.load().writeStream.format("parquet")
     writer = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True)
     query = writer.start(str(directory / "rows"))
     assert query.awaitTermination(120)
@@ -97,6 +99,23 @@ def test_a_checkpoint_moves_over(
             expected.append(compact_json(to_json_object(ends)))
         run(spark, source, bootstrap, ",".join(topics), tmp_path)
         assert logged(tmp_path) == expected, f"after run {number}, by {source}"
+    assert received(spark.read.parquet(str(tmp_path / "rows"))) == sorted(sent, key=place_of)
+
+
+@pytest.mark.spark
+def test_a_pattern_means_the_same_topics_to_both(
+    spark: Any, peer: str, kompakt_broker: Any, tmp_path: Path
+) -> None:
+    """A checkpoint with topics of which the pattern matches a part only: none of them is taken for lost."""
+    bootstrap = kompakt_broker.bootstrap
+    first = create_topic(bootstrap)
+    second = create_topic(bootstrap, name=f"{first}-eu")
+    sent = []
+    for number, source in enumerate((peer, "kompakt", peer)):
+        for topic in (first, second):
+            sent += produce(bootstrap, topic, 30, first=30 * number)
+        run(spark, source, bootstrap, "", tmp_path, subscribePattern=first[1:])
+    assert len(logged(tmp_path)) == 3
     assert received(spark.read.parquet(str(tmp_path / "rows"))) == sorted(sent, key=place_of)
 
 

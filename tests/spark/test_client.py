@@ -42,6 +42,8 @@ def test_subscriptions(start_broker: Start) -> None:
     assert found(broker, subscribe="u, t") == ["t-0", "t-1", "u-0", "u-1"]
     assert found(broker, assign='{"u":[1]}') == ["u-1"]
     assert found(broker, subscribePattern="u+") == ["u-0", "u-1", "uu-0", "uu-1"]
+    assert found(broker, subscribePattern="u$") == ["u-0", "u-1", "uu-0", "uu-1"]
+    assert found(broker, subscribePattern="^u$") == ["u-0", "u-1"]
     assert found(broker, subscribePattern=".*") == [
         f"{topic}-{n}" for topic in ("t", "u", "uu") for n in (0, 1)
     ]

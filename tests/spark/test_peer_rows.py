@@ -44,6 +44,8 @@ def cases(plain: str) -> dict[str, Options]:
     return {
         "assign": {"assign": json.dumps({plain: [0, 2]})},
         "pattern": {"subscribePattern": plain[:-1] + "."},
+        "pattern of a part of the name": {"subscribePattern": plain[1:-1]},
+        "pattern of the whole name": {"subscribePattern": f"^{plain}$"},
         "offsets": {"subscribe": plain, **places},
         "offsets and minPartitions": {"subscribe": plain, **places, "minPartitions": "8"},
         "maxRecordsPerPartition": {"subscribe": plain, "maxRecordsPerPartition": "7"},
