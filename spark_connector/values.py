@@ -129,7 +129,10 @@ class ValueDecoder:
         )
         if read.num_rows != count:
             raise pyarrow.ArrowInvalid(f"{read.num_rows} rows out of {count} lines")
-        return read.select(self._fields.names).cast(self._fields)
+        read = read.select(self._fields.names)
+        for column in read.columns:
+            _check_decimals(column)
+        return read.cast(self._fields)
 
 
 def _read_type(kind: pyarrow.DataType) -> pyarrow.DataType:
@@ -141,6 +144,22 @@ def _read_type(kind: pyarrow.DataType) -> pyarrow.DataType:
     if pyarrow.types.is_list(kind):
         return pyarrow.list_(kind.value_field.with_type(_read_type(kind.value_type)))
     return kind
+
+
+def _check_decimals(column: pyarrow.ChunkedArray) -> None:
+    """ArrowInvalid for a decimal with too many digits: the parser looks before it adds those of the scale.
+
+    Only decimals: the rest is as the parser made it, and looking costs time.
+    """
+    if pyarrow.types.is_decimal(column.type):
+        column.validate(full=True)
+    elif pyarrow.types.is_struct(column.type):
+        for field in column.flatten():
+            _check_decimals(field)
+    elif pyarrow.types.is_list(column.type):
+        _check_decimals(
+            pyarrow.chunked_array([chunk.flatten() for chunk in column.chunks], column.type.value_type)
+        )
 
 
 def _only_chunk(column: Any) -> pyarrow.Array:

@@ -152,6 +152,28 @@ def test_broken_json_is_a_row_of_its_own(start_broker: Start) -> None:
             assert row["_corrupt_record"] is None
 
 
+def test_decimals_with_too_many_digits_are_malformed(start_broker: Start) -> None:
+    """Wherever they are: the parser lets some through that Spark then fails on, and the whole job with it."""
+    good = (b"0", b"12.5", b"-999.99", b'"999.99"', b"null")
+    bad = (b"1000", b"-1000", b'"1000"', b"1000.1", b"99999", b"1000000", b"1.234")
+    places = {
+        b'{"p": %s}': "p decimal(5,2)",
+        b'{"p": {"d": %s, "s": {"e": 1}}}': "p struct<d: decimal(5,2), s: struct<e: decimal(3,1)>>",
+        b'{"p": {"s": {"e": %s}}}': "p struct<d: decimal(5,2), s: struct<e: decimal(5,2)>>",
+        b'{"p": [1, %s]}': "p array<decimal(5,2)>",
+        b'{"p": [{"d": [%s]}]}': "p array<struct<d: array<decimal(5,2)>>>",
+    }
+    for text, schema in places.items():
+        given = [text % number for number in (*good, *bad, *good)]
+        rows = read(values(start_broker, *given), f"{schema}, _corrupt_record binary", valueFormat="json")
+        found = [row["_corrupt_record"] for row in rows]
+        assert found == [None] * len(good) + given[len(good) : -len(good)] + [None] * len(good), schema
+        assert all(row["p"] is None for row in rows[len(good) : -len(good)])
+    broker = values(start_broker, b'{"p": 1.5}', b'{"p": "-7"}')
+    rows = read(broker, "p decimal(38,18)", valueFormat="json")
+    assert rows == [{"p": Decimal("1.5")}, {"p": Decimal(-7)}]
+
+
 def test_json_as_python_reads_it(start_broker: Start) -> None:
     chosen = random.Random(3)
     alphabet = ["{", "}", "[", "]", '"', "\\", ",", ":", " ", "\n", "1", "é", "name", "null", "\\u0041"]
