@@ -1,14 +1,19 @@
-"""What keys and values are made into: the options `valueFormat`, `keyFormat`, `avroSchema`, `valuePrefix`."""
+"""What keys and values are made into: the options `valueFormat`, `keyFormat`, `avroSchema`, `valuePrefix`,
+`timeZone`.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_connector.errors import ConnectorError
 
 FIELD_FORMATS = ("json", "avro")
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?")
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,7 @@ class Formats:
     value: str = "binary"
     avro_schema: str = ""
     prefix: str = "none"
+    time_zone: str = ""  # of times without one in JSON; empty for the session's
 
     @property
     def are_fields(self) -> bool:
@@ -45,7 +51,31 @@ def parse_formats(values: Mapping[str, str]) -> Formats:
             json.loads(schema)
         except ValueError as problem:
             raise ConnectorError(f"avroSchema is not JSON: {problem}") from None
-    return Formats(_one_of(values, "keyFormat", "binary", ("binary", "string")), value, schema, prefix)
+    zone = values.get("timezone", "").strip()
+    return Formats(
+        key=_one_of(values, "keyFormat", "binary", ("binary", "string")),
+        value=value,
+        avro_schema=schema,
+        prefix=prefix,
+        time_zone=parse_time_zone(zone, "timeZone") if zone else "",
+    )
+
+
+def parse_time_zone(text: str, name: str) -> str:
+    """A zone as Spark's options and settings write it, in the form that Arrow knows."""
+    if text in ("Z", "UT"):
+        return "UTC"
+    match = _OFFSET.fullmatch(text)
+    if match is not None:
+        return f"{match[1]}{int(match[2]):02}:{match[3] or '00'}"
+    try:
+        zoneinfo.ZoneInfo(text)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConnectorError(
+            f"{name} must be a region such as Europe/Berlin or an offset such as +01:00, not {text}; the "
+            f"option timeZone is for times without a zone in JSON"
+        ) from None
+    return text
 
 
 def _one_of(values: Mapping[str, str], name: str, default: str, known: tuple[str, ...]) -> str:

@@ -127,6 +127,13 @@ ROWS = (
         "`columns`). A row that does not parse has null fields, and its value in `_corrupt_record` if that "
         "is a column.",
     ),
+    OptionRow(
+        "timeZone",
+        "the session's, or UTC",
+        BOTH,
+        "For `valueFormat=json`: the zone of times that have none, `Europe/Berlin` or `+01:00`. The "
+        "session's is known here if `spark.sql.session.timeZone` was set, not if Spark took the machine's.",
+    ),
     OptionRow("keyFormat", "binary", BOTH, "`binary` or `string`."),
     OptionRow(
         "avroSchema", "", BOTH, "For `valueFormat=avro`: the schema the values were written with, as JSON."

@@ -19,6 +19,7 @@ from protocol.record_kernels import LOCATED_ROWS, VALUE_BYTES, VALUE_POSITION
 from spark_connector import kernels
 from spark_connector.kernels import Bytes, Longs
 from spark_connector.shape import MALFORMED, SCHEMA_ID, Shape
+from spark_connector.times import has_times, with_times, zone_of_task
 from spark_connector.value_kernels import (
     ALL_PREFIX,
     BAD,
@@ -59,6 +60,9 @@ class ValueDecoder:
 
             self._parse = AvroParser(shape.formats.avro_schema, self._fields).parse
         self._has_warned = False
+        self._zone = ""
+        if shape.formats.value == "json" and any(has_times(field.type) for field in self._fields):
+            self._zone = zone_of_task(shape.formats.time_zone)
 
     def decode(self, data: Bytes, rows: Longs) -> dict[str, pyarrow.Array]:
         """The columns that are made out of the values of `rows`."""
@@ -132,12 +136,16 @@ class ValueDecoder:
         read = read.select(self._fields.names)
         for column in read.columns:
             _check_decimals(column)
-        return read.cast(self._fields)
+        made = [
+            with_times(_only_chunk(column), field.type, self._zone)
+            for column, field in zip(read.columns, self._fields, strict=True)
+        ]
+        return pyarrow.Table.from_arrays(made, schema=self._fields)
 
 
 def _read_type(kind: pyarrow.DataType) -> pyarrow.DataType:
-    """What to have the parser make: it knows no dates as text, a cast does."""
-    if pyarrow.types.is_date(kind):
+    """What to have the parser make: it knows no dates as text, nor the zone of a time without one."""
+    if pyarrow.types.is_date(kind) or pyarrow.types.is_timestamp(kind):
         return pyarrow.string()
     if pyarrow.types.is_struct(kind):
         return pyarrow.struct([field.with_type(_read_type(field.type)) for field in kind])

@@ -1,14 +1,15 @@
 """Goal: values that became columns are what Spark takes them for, and text that is none fails no job.
 
 Method: a Spark session reads a topic of Avro data with a map, a decimal and an enum, some of it broken, and a
-topic of strings that are no UTF-8, in batch and as a stream; strings are held against Spark's own cast.
+topic of strings that are no UTF-8, in batch and as a stream; strings are held against Spark's own cast, times
+in JSON against its `from_json`.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import confluent_kafka
 import fastavro
 import pytest
+from pyspark.sql.functions import col, from_json
 
 from tests.spark.test_spark import create_topic, run_stream
 
@@ -117,3 +119,70 @@ def test_strings_that_are_no_utf_8(spark: Any, kompakt_broker: Any, tmp_path: Pa
     run_stream(spark, bootstrap, topic, tmp_path, valueFormat="string", keyFormat="string")
     written = spark.read.parquet(str(tmp_path / "rows")).orderBy("partition", "offset")
     assert written.selectExpr(*looked_at).collect() == expected
+
+
+TIMES = (
+    "2026-01-01 12:00:00",
+    "2026-07-01T12:00:00",
+    "2026-07-01T12:00:00Z",
+    "2026-01-01T12:00:00+02:00",
+    "2026-01-01T12:00:00.5-0530",
+    "2026-01-01T12:00",
+    "2026-01-01",
+    "2026-01-01T12:00:00.123456789",
+    "2026-01-01T12:00:00.9999999Z",
+    "2026-03-08T02:30:00",  # skipped in New York
+    "2026-11-01T01:30:00",  # there twice in New York
+    "1969-12-31T23:59:59.999",
+    "0001-01-02T00:00:00",
+    "9999-12-30T00:00:00",
+)
+TIME_FIELDS = "at timestamp, inner struct<at: timestamp, day: date>, list array<timestamp>"
+
+
+@pytest.fixture
+def session_zone(spark: Any) -> Iterator[Callable[[str], None]]:
+    """Sets the session's time zone for the test."""
+    name = "spark.sql.session.timeZone"
+    before = spark.conf.get(name)
+    yield lambda zone: spark.conf.set(name, zone)
+    spark.conf.set(name, before)
+
+
+@pytest.mark.parametrize("how", ["session", "option", "stream"])
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "+05:30", "GMT+1"])
+def test_times_are_those_of_from_json(
+    spark: Any,
+    kompakt_broker: Any,
+    tmp_path: Path,
+    session_zone: Callable[[str], None],
+    zone: str,
+    how: str,
+) -> None:
+    """A time without a zone is one of the session's, or of that in the option `timeZone`."""
+    bootstrap = kompakt_broker.bootstrap
+    given = [
+        {"at": text, "inner": {"at": text, "day": text[:10]} if number % 3 else None, "list": [None, text]}
+        for number, text in enumerate(TIMES)
+    ]
+    topic = send(bootstrap, [json.dumps(value).encode() for value in given])
+    options = {"timeZone": zone} if how == "option" else {}
+    session_zone("UTC" if how == "option" else zone)
+    reader = spark.readStream if how == "stream" else spark.read
+    source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    schema = f"{TIME_FIELDS}, partition int, offset bigint"
+    frame = reader.format("kompakt").options(**source, **options, valueFormat="json").schema(schema).load()
+    if how == "stream":
+        sink = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = sink.trigger(availableNow=True).start(str(tmp_path / "rows"))
+        assert query.awaitTermination(120)
+        frame = spark.read.parquet(str(tmp_path / "rows"))
+    binary = spark.read.format("kompakt").options(**source).load()
+    parsed = from_json(col("value").cast("string"), TIME_FIELDS, options).alias("parsed")
+    theirs = binary.select(parsed, "partition", "offset").select("parsed.*", "partition", "offset")
+    shown = [f"to_json(struct({name}))" for name in ("at", "inner", "list")]
+    ours, expected = (
+        each.orderBy("partition", "offset").selectExpr(*shown).collect() for each in (frame, theirs)
+    )
+    assert ours == expected
+    assert len(ours) == len(TIMES)

@@ -174,6 +174,47 @@ def test_decimals_with_too_many_digits_are_malformed(start_broker: Start) -> Non
     assert rows == [{"p": Decimal("1.5")}, {"p": Decimal(-7)}]
 
 
+TIME_CASES = [
+    ("2026-02-01T12:00:00.1234567891Z", "Europe/Berlin", "2026-02-01T12:00:00.123456"),
+    ("2026-02-01 12:00:00.9999999", "Europe/Berlin", "2026-02-01T11:00:00.999999"),
+    ("2026-02-01T12:00:00", "", "2026-02-01T12:00:00"),
+    ("2026-02-01", "UTC", "2026-02-01T00:00:00"),
+    ("2026-02-01T12:00", "+5", "2026-02-01T07:00:00"),
+    ("2026-02-01T12:00", "GMT-03:30", "2026-02-01T15:30:00"),
+    ("2026-03-29T02:30:00", "Europe/Berlin", "2026-03-29T01:30:00"),  # skipped; Java goes on by the gap
+    ("2026-10-25T02:30:00", "Europe/Berlin", "2026-10-25T00:30:00"),  # there twice; the first
+]
+
+
+@pytest.mark.parametrize(("text", "zone", "expected"), TIME_CASES)
+def test_times_in_json(start_broker: Start, text: str, zone: str, expected: str) -> None:
+    """Beside times of other forms, nulls and texts that are no times; also within arrays and structs."""
+    moment = datetime.datetime.fromisoformat(f"{expected}Z")
+    noon = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+    schema = (
+        "at timestamp, inner struct<at: timestamp, x: int>, list array<struct<at: timestamp>>, "
+        "_corrupt_record string"
+    )
+    given = [
+        {"at": text, "inner": {"at": text, "x": 1}, "list": [None, {"at": text}]},
+        {"at": "2026-01-01T12:00:00Z", "inner": None, "list": None},
+        {"at": None, "inner": {"at": None, "x": 2}, "list": []},
+        {"at": "soon"},
+        {"at": f"{text} or so"},
+    ]
+    broker = values(start_broker, *(json.dumps(value).encode() for value in given))
+    rows = read(broker, schema, valueFormat="json", **({"timeZone": zone} if zone else {}))
+    assert [row.pop("_corrupt_record") for row in rows] == [None] * 3 + [
+        json.dumps(value) for value in given[3:]
+    ]
+    assert rows[:3] == [
+        {"at": moment, "inner": {"at": moment, "x": 1}, "list": [None, {"at": moment}]},
+        {"at": noon, "inner": None, "list": None},
+        {"at": None, "inner": {"at": None, "x": 2}, "list": []},
+    ]
+    assert all(value is None for row in rows[3:] for value in row.values())
+
+
 def test_json_as_python_reads_it(start_broker: Start) -> None:
     chosen = random.Random(3)
     alphabet = ["{", "}", "[", "]", '"', "\\", ",", ":", " ", "\n", "1", "é", "name", "null", "\\u0041"]
@@ -311,6 +352,7 @@ def test_names_of_fields_and_of_columns(start_broker: Start) -> None:
         ("value binary", {"valueFormat": "string"}, "column value has type string, not binary"),
         ("id int", {"valueFormat": "protobuf"}, "valueFormat must be one of binary, string, json, avro"),
         ("id int", {"valueFormat": "avro"}, "valueFormat=avro and avroSchema need each other"),
+        ("id int", {"timeZone": "Berlin"}, "timeZone must be a region such as .*, not Berlin"),
         ("id int", {"avroSchema": "{}"}, "valueFormat=avro and avroSchema need each other"),
         ("id int", {"valueFormat": "avro", "avroSchema": "{"}, "avroSchema is not JSON"),
         (None, {"valueFormat": "avro", "avroSchema": '"int"'}, "must be the schema of a record"),
