@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 from spark_connector.client import Cluster
 from spark_connector.offsets import OffsetRange, TopicPartition
 from spark_connector.planning import resolve
-from spark_connector.reader import BatchReader
+from spark_connector.reader import BatchReader, Edges
 from spark_connector.tasks import Task
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -109,7 +109,8 @@ class FilteringReader(BatchReader):
             wanted.value, datetime
         ):
             low = -((EPOCH - wanted.value) // timedelta(milliseconds=1))
-        if low is not None:
+        # Records without a timestamp read as -1 ms, wherever they are, and no look-up finds them.
+        if low is not None and low > 0:
             self._first_ms = max(low, self._first_ms or 0)
 
     def _take_key(self, wanted: Any) -> bool:
@@ -142,8 +143,14 @@ class FilteringReader(BatchReader):
             if self._end_offset is not None:
                 end = min(end, self._end_offset)
             if start < end:
-                narrowed.append(replace(wanted, start=start, end=end))
+                narrowed.append(
+                    replace(wanted, start=start, end=wanted.end if self._end_offset is None else end)
+                )
         return narrowed
+
+    def _late_edges(self, known: Edges, words: Edges) -> Edges:
+        """An upper bound stays where the log ends just there: what comes later is beyond it."""
+        return words if self._end_offset is None else (words[0], known[1])
 
     def _is_wanted(self, place: TopicPartition) -> bool:
         values = {"topic": place.topic, "partition": place.partition}

@@ -72,7 +72,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         if wants_split:
             ranges = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
         if not is_of_one_moment:
-            ranges = _bound_late(ranges, (start, end), words)
+            known = start, end
+            ranges = _bound_late(ranges, known, self._late_edges(known, words))
         groups = pack(cluster, options, ranges, TopicSizes())
         settle()
         return [InputPartition(self._task(group)) for group in groups]
@@ -80,6 +81,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def _narrow(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """The ranges that are left when a filter has been pushed down."""
         return ranges
+
+    def _late_edges(self, known: Edges, words: Edges) -> Edges:
+        """What stands in the tasks for the edges that were `known` when the query was planned."""
+        return words
 
     def _task(self, ranges: tuple[OffsetRange, ...]) -> Task:
         return Task(ranges, self._options.is_view)

@@ -182,6 +182,48 @@ def test_less_is_read(start_broker: Start) -> None:
     assert reading(broker, GreaterThan(("timestamp",), moment(200)), **options)[0] == []
 
 
+@pytest.mark.parametrize("split", [{}, {"minPartitions": "3"}, {"maxRecordsPerPartition": "4"}])
+def test_what_comes_after_planning(start_broker: Start, split: dict[str, str]) -> None:
+    """An upper bound holds though the log ended just there; without one, what came is read as ever."""
+    entries = [(1000 + offset, b"k", b"v", ()) for offset in range(15)]
+    cases: list[tuple[list[Filter], range]] = [
+        ([], range(15)),
+        ([LessThanOrEqual(("offset",), 9)], range(10)),
+        ([LessThan(("offset",), 12)], range(10)),
+        ([LessThanOrEqual(("offset",), 4)], range(5)),
+        ([GreaterThanOrEqual(("offset",), 3)], range(3, 15)),
+        ([GreaterThanOrEqual(("offset",), 3), LessThanOrEqual(("offset",), 9)], range(3, 10)),
+        ([EqualTo(("offset",), 9)], range(9, 10)),
+    ]
+    for filters, expected in cases:
+        log = FakeLog([encode_batch(entries[:10])])
+        broker = start_broker({TopicPartition("t", 0): log})
+        parsed = parse_options(options_for(broker, pushdown="true", **split))
+        pushing = FilteringReader(parsed, shape_of(schema_of(SCHEMA), parsed))
+        assert list(pushing.pushFilters(filters)) == []
+        tasks = pushing.partitions()
+        log.batches.append(encode_batch(entries[10:], base_offset=10))
+        found = [row["offset"] for task in tasks for made in pushing.read(task) for row in made.to_pylist()]
+        assert found == list(expected), filters
+
+
+@pytest.mark.parametrize("low_ms", [-1_000_000, -1, 0])
+def test_records_without_a_timestamp_are_as_old_as_they_read(start_broker: Start, low_ms: int) -> None:
+    """They are at -1 ms; a look-up by time passes them over."""
+    stamps = [-1, 5, -1]
+    log = FakeLog([encode_batch([(stamp, b"k", b"v", ()) for stamp in stamps])], times={0: 1})
+    broker = start_broker({TopicPartition("t", 0): log})
+    parsed = parse_options(options_for(broker, pushdown="true"))
+    shape = shape_of(schema_of(SCHEMA), parsed)
+    for filter_type in (EqualTo, GreaterThan, GreaterThanOrEqual):
+        wanted = filter_type(("timestamp",), moment(low_ms))
+        pushing = FilteringReader(parsed, shape)
+        assert list(pushing.pushFilters([wanted])) == [wanted]
+        expected = [row for row in rows_of(BatchReader(parsed, shape)) if holds(wanted, row)]
+        assert [row for row in rows_of(pushing) if holds(wanted, row)] == expected
+        assert bool(expected) == (filter_type is not EqualTo or low_ms == -1)
+
+
 def test_nothing_is_pushed_unless_asked(start_broker: Start) -> None:
     """Spark fails every read of a reader with `pushFilters` while its switch is off."""
     broker = random_broker(start_broker, random.Random(2))
