@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 IDLE_CONNECTIONS = 8  # kept for each broker
 MISSING_TRIES = 4
+CREATING_TRIES = 8  # a broker that makes a topic says meanwhile that there is none
 
 TRANSIENT = frozenset(
     {
@@ -68,11 +69,13 @@ class Backoff:
         settings: ClientSettings,
         limit_ms: int | None = None,
         option: str = "kafka.default.api.timeout.ms",
+        missing_tries: int = MISSING_TRIES,
     ) -> None:
         self._settings = settings
         self._limit_s = (settings.api_timeout_ms if limit_ms is None else limit_ms) / 1000
         self._option = option
         self._missing = 0
+        self._missing_tries = missing_tries
         self.restart()
 
     def restart(self) -> None:
@@ -84,7 +87,7 @@ class Backoff:
         """Sleep before another try; ConnectorError when the time is over."""
         if isinstance(reason, TopicMissing):
             self._missing += 1
-            if self._missing == MISSING_TRIES:
+            if self._missing == self._missing_tries:
                 raise MissingTopicError(f"{what}: {reason}") from reason
         wait_s = self._wait_s * random.uniform(0.8, 1.2)
         if time.monotonic() + wait_s > self._deadline:
@@ -155,9 +158,9 @@ class Cluster:
             return
         raise Unavailable("; ".join(reasons))
 
-    def retrying(self, what: str, action: Callable[[], T]) -> T:
+    def retrying(self, what: str, action: Callable[[], T], missing_tries: int = MISSING_TRIES) -> T:
         """Run `action` until it is not `Unavailable`, or too much time has gone."""
-        backoff = Backoff(self.settings)
+        backoff = Backoff(self.settings, missing_tries=missing_tries)
         while True:
             try:
                 return action()
@@ -185,8 +188,14 @@ class Cluster:
         what = "looking up topics"
         return self._looking_up(what, lambda: self.retrying(what, lambda: self._describe(names)))
 
-    def _describe(self, names: list[str] | None) -> dict[str, list[int]]:
-        answer = self._metadata(names)
+    def describe_or_create(self, topic: str) -> list[int]:
+        """The partitions of `topic`, to which somebody is going to write: a broker may make it now."""
+        return self.retrying(
+            "looking up topics", lambda: self._describe([topic], may_create=True)[topic], CREATING_TRIES
+        )
+
+    def _describe(self, names: list[str] | None, *, may_create: bool = False) -> dict[str, list[int]]:
+        answer = self._metadata(names, may_create=may_create)
         found: dict[str, list[int]] = {}
         for topic in answer.topics:
             if names is None and topic.is_internal:
@@ -196,11 +205,11 @@ class Cluster:
             found[topic.name or ""] = sorted(partition.partition_index for partition in topic.partitions)
         return found
 
-    def _metadata(self, names: list[str] | None) -> MetadataResponse:
+    def _metadata(self, names: list[str] | None, *, may_create: bool = False) -> MetadataResponse:
         topics = (
             None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         )
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=may_create)
         with self.any_connection() as connection:
             answer = connection.call(request, METADATA, MetadataResponse)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}

@@ -262,6 +262,8 @@ class Encoder:
             try:
                 counts[name] = self._partitions_of(name)
             except ConnectorError as problem:
+                if self._options.topic is not None:
+                    raise ConnectorError(f"option topic: {problem}") from problem
                 raise self._row_error(row, "topic", str(problem)) from problem
         table = self._topic_table.tolist()
         for name, partitions in counts.items():

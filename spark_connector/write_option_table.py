@@ -9,7 +9,13 @@ from spark_connector.kafka_option_table import CONNECTION_ROWS
 from spark_connector.option_table import BOTH, OptionRow
 
 ROWS = (
-    OptionRow("topic", "", BOTH, "Where all rows go; beats the column `topic`."),
+    OptionRow(
+        "topic",
+        "",
+        BOTH,
+        "Where all rows go; beats the column `topic`. A topic that does not exist is made by the "
+        "broker if it has `auto.create.topics.enable`.",
+    ),
     OptionRow(
         "partitioner",
         "murmur2",

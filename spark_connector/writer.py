@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_connector.client import connect
-from spark_connector.errors import ConnectorError
+from spark_connector.errors import ConnectorError, MissingTopicError
 from spark_connector.offsets import TopicPartition, to_json_object
 from spark_connector.worker import settle
 from spark_connector.write_options import WriteOptions, check_columns, parse_write_options
@@ -43,7 +43,12 @@ def write_rows(options: WriteOptions, batches: Iterator[Any]) -> Written:
     cluster = connect(options.client)
 
     def partitions_of(topic: str) -> int:
-        return len(cluster.describe([topic])[topic])
+        try:
+            return len(cluster.describe_or_create(topic))
+        except MissingTopicError as problem:
+            raise MissingTopicError(
+                f"{problem}; create the topic, or let the broker do it (auto.create.topics.enable=true)"
+            ) from problem
 
     encoder = Encoder(options, partitions_of)
     producer = None

@@ -32,17 +32,21 @@ from protocol.batch import parse_header
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.kernel import Kernel
+from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
 from spark_connector import producer
+from spark_connector.client import MISSING_TRIES, connect
 from spark_connector.connection import Connection
 from spark_connector.encoder import Encoder
-from spark_connector.errors import ConnectorError
+from spark_connector.errors import ConnectorError, MissingTopicError
+from spark_connector.offsets import TopicPartition
 from spark_connector.refusals import Answer, refused_rows
 from spark_connector.stream_writer import StreamWriter
 from spark_connector.write_options import check_columns, parse_write_options
 from spark_connector.writer import BatchWriter, Written, summary, write_rows
 from tests.process import free_port
 from tests.spark.conftest import close_clusters
+from tests.spark.fake_broker import FakeLog
 from tests.spark.fake_leader import CLOSE_AFTER, CLOSE_BEFORE, FakeLeader
 from tests.waiting import wait_for
 
@@ -362,9 +366,49 @@ def test_nothing_to_write_asks_nobody() -> None:
     assert write_rows(options, iter([rows(3).slice(1, 0)])) == Written(0, 0, {})
 
 
-def test_a_missing_topic_names_a_row(leader: FakeLeader) -> None:
-    with pytest.raises(ConnectorError, match=r"row 0 of the task, column topic: .*absent"):
+def test_a_missing_topic_names_option_or_row(leader: FakeLeader) -> None:
+    advice = r"absent: UNKNOWN_TOPIC_OR_PARTITION; create the topic, or let the broker do it \(auto.create"
+    with pytest.raises(ConnectorError, match=f"^option topic: .*{advice}"):
         write(leader, rows(3), topic="absent")
+    batch = rows(3).append_column("topic", pyarrow.array(["t", "absent", "t"]))
+    given = {name: value for name, value in options_of(leader).items() if name != "topic"}
+    with pytest.raises(ConnectorError, match=f"^row 1 of the task, column topic: .*{advice}"):
+        write_rows(parse_write_options(given), iter([batch]))
+
+
+@pytest.mark.parametrize("answer", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE])
+@pytest.mark.parametrize("looks", [0, 1, 6])
+def test_a_missing_topic_is_made(leader: FakeLeader, answer: ErrorCode, looks: int) -> None:
+    """By the broker, which does so only where it is asked to, and is not done at once."""
+    plain = leader._metadata
+    left = looks
+
+    def metadata(request: MetadataRequest) -> Any:
+        nonlocal left
+        if TopicPartition("new", 0) not in leader.logs and request.allow_auto_topic_creation:
+            left -= 1
+            if left < 0:
+                leader.logs |= {TopicPartition("new", number): FakeLog() for number in range(2)}
+        answered = plain(request)
+        for topic in answered.topics:
+            topic.error_code = topic.error_code and answer
+        return answered
+
+    leader._metadata = metadata  # type: ignore[method-assign]
+    write(leader, rows(30), topic="new")
+    assert [len(leader.records(partition, "new")) for partition in range(2)] == [15, 15]
+
+
+def test_only_the_look_ups_of_writers_make_topics(leader: FakeLeader) -> None:
+    write(leader, rows(3))
+    cluster = connect(parse_write_options(options_of(leader)).client)
+    with pytest.raises(MissingTopicError):
+        cluster.describe(["absent"])
+    asked = [request for request in leader.requests if isinstance(request, MetadataRequest)]
+    assert [
+        (*(topic.name for topic in request.topics or ()), request.allow_auto_topic_creation)
+        for request in asked
+    ] == [("t", True), *[("absent", False)] * MISSING_TRIES]
 
 
 # --- planning

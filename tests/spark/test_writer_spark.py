@@ -155,13 +155,41 @@ def test_refusals_reach_the_user(spark: Any, bootstrap: str) -> None:
         ),
         (frame, {"kafka.compression.type": "rar"}, "kafka.compression.type must be none, gzip"),
         (frame, {}, "INVALID_RECORD.* row 3 of the task"),
-        (frame, {"topic": "absent-topic"}, "column topic: .*absent-topic: UNKNOWN_TOPIC_OR_PARTITION"),
     ]
     for rows, options, message in cases:
         with pytest.raises(Exception, match=message):
             writer(rows, bootstrap, **{"topic": compacted, **options}).save()
     with pytest.raises(Exception, match="cannot be overwritten"):
         writer(frame, bootstrap, topic=compacted).mode("overwrite").save()
+
+
+@pytest.mark.parametrize("source", ["kafka", "kompakt"])
+def test_a_topic_that_does_not_exist_is_made(spark: Any, peer: str, bootstrap: str, source: str) -> None:
+    """By the option and by the column, as by Spark's own sink."""
+    names = [f"new-{uuid.uuid4().hex}" for _ in range(2)]
+    frame = spark.range(9).selectExpr("CAST(id AS STRING) AS value")
+    for name, rows, options in (
+        (names[0], frame, {"topic": names[0]}),
+        (names[1], frame.selectExpr("value", f"'{names[1]}' AS topic"), {}),
+    ):
+        sink = rows.write.format(source).option("kafka.bootstrap.servers", bootstrap).mode("append")
+        sink.options(**options).save()
+        assert reader(spark, bootstrap, name).load().count() == 9
+
+
+def test_a_topic_that_is_not_made_is_told(spark: Any, tmp_path: Path) -> None:
+    frame = spark.range(5).selectExpr("'v' AS value", "'absent' AS topic").coalesce(1)
+    broker = BrokerProcess(tmp_path / "data", {"auto.create.topics.enable": "false"})
+    try:
+        broker.start()
+        for options, message in (
+            ({}, "row 0 of the task, column topic: .*absent: UNKNOWN_TOPIC_OR_PARTITION; create the topic"),
+            ({"topic": "absent-topic"}, "option topic: .*absent-topic: UNKNOWN_TOPIC_OR_PARTITION; create"),
+        ):
+            with pytest.raises(Exception, match=message):
+                writer(frame, broker.bootstrap, **options).save()
+    finally:
+        broker.close()
 
 
 class CuttingProxy:
