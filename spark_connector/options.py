@@ -56,6 +56,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 
 _SIZES = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LISTENER = re.compile(r"^[A-Za-z0-9_]+://")  # which Kafka's clients pass over before an address
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)")
 
 
@@ -313,12 +314,12 @@ def _with_look_ups(settings: ClientSettings, values: Mapping[str, str]) -> Clien
 
 
 def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
-    """`host:port,host:port`; an IPv6 address stands in brackets."""
+    """`host:port,host:port`; an IPv6 address stands in brackets, `PLAINTEXT://` may stand before any."""
     servers = []
     for server in (part.strip() for part in text.split(",")):
         if not server:
             continue
-        host, colon, port = server.rpartition(":")
+        host, colon, port = _LISTENER.sub("", server).rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ConnectorError(f"kafka.bootstrap.servers must be host:port,..., not {server}")
         servers.append((host.removeprefix("[").removesuffix("]"), int(port)))

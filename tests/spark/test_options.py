@@ -83,6 +83,10 @@ def test_times_beat_offsets() -> None:
 
 def test_servers() -> None:
     assert parse_servers("a:1, [::1]:2 ,") == (("a", 1), ("::1", 2))
+    assert parse_servers("PLAINTEXT://a:1, SASL_SSL://[::1]:2") == (("a", 1), ("::1", 2))
+    for wrong in ("PLAINTEXT://a", "PLAINTEXT://:1", "a:b://c"):
+        with pytest.raises(ConnectorError, match=f"must be host:port,..., not {wrong}"):
+            parse_servers(wrong)
 
 
 @pytest.mark.parametrize(
