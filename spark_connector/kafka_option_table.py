@@ -23,7 +23,7 @@ CONNECTION_ROWS = (
     ),
     OptionRow("kafka.retry.backoff.ms", "100", BOTH, "The pause before the second try; it doubles."),
     OptionRow("kafka.retry.backoff.max.ms", "1000", BOTH, "The longest pause between two tries."),
-    OptionRow("kafka.receive.buffer.bytes", "the system's", BOTH, "The socket's buffer."),
+    OptionRow("kafka.receive.buffer.bytes", "the system's", BOTH, "The socket's buffer; -1: the system's."),
     OptionRow(
         "kafka.security.protocol",
         "PLAINTEXT",

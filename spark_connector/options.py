@@ -288,7 +288,7 @@ def parse_client_settings(values: Mapping[str, str]) -> ClientSettings:
             f"kafka.isolation.level must be read_committed or read_uncommitted, not {isolation}"
         )
     defaults = ClientSettings(())
-    fetch_bytes = positive(values, "kafka.max.partition.fetch.bytes") or defaults.fetch_bytes
+    fetch_bytes = at_least_one(values, "kafka.max.partition.fetch.bytes", defaults.fetch_bytes)
     return ClientSettings(
         bootstrap_servers=parse_servers(values.get("kafka.bootstrap.servers", "")),
         client_id=values.get("kafka.client.id", values.get("kafka.group.id", defaults.client_id)),
@@ -296,12 +296,22 @@ def parse_client_settings(values: Mapping[str, str]) -> ClientSettings:
         check_crcs=boolean(values, "kafka.check.crcs", True),
         request_timeout_ms=positive(values, "kafka.request.timeout.ms") or defaults.request_timeout_ms,
         api_timeout_ms=positive(values, "kafka.default.api.timeout.ms") or defaults.api_timeout_ms,
-        retry_backoff_ms=positive(values, "kafka.retry.backoff.ms") or defaults.retry_backoff_ms,
-        retry_backoff_max_ms=positive(values, "kafka.retry.backoff.max.ms") or defaults.retry_backoff_max_ms,
-        fetch_bytes=min(fetch_bytes, positive(values, "kafka.fetch.max.bytes") or fetch_bytes),
-        receive_buffer_bytes=positive(values, "kafka.receive.buffer.bytes") or defaults.receive_buffer_bytes,
+        retry_backoff_ms=at_least_one(values, "kafka.retry.backoff.ms", defaults.retry_backoff_ms),
+        retry_backoff_max_ms=at_least_one(
+            values, "kafka.retry.backoff.max.ms", defaults.retry_backoff_max_ms
+        ),
+        fetch_bytes=min(fetch_bytes, at_least_one(values, "kafka.fetch.max.bytes", fetch_bytes)),
+        receive_buffer_bytes=_receive_buffer_bytes(values),
         security=parse_security(values),
     )
+
+
+def _receive_buffer_bytes(values: Mapping[str, str]) -> int:
+    """-1, as Kafka's clients have it, leaves the size to the system."""
+    name = "kafka.receive.buffer.bytes"
+    if values.get(name, "-1").strip() == "-1":
+        return -1
+    return positive(values, name) or -1
 
 
 def _with_look_ups(settings: ClientSettings, values: Mapping[str, str]) -> ClientSettings:
@@ -347,6 +357,11 @@ def _not_negative(values: Mapping[str, str], name: str) -> int:
     if not text.isdecimal():
         raise ConnectorError(f"{NAMES.get(name, name)} must be a number that is not negative, not {text}")
     return int(text)
+
+
+def at_least_one(values: Mapping[str, str], name: str, default: int) -> int:
+    """A setting that Kafka takes a 0 for: no pause, or one batch at a time; 1 does the same."""
+    return max(_not_negative(values, name), 1) if name in values else default
 
 
 def positive(values: Mapping[str, str], name: str) -> int | None:

@@ -80,7 +80,7 @@ def _write_options(values: Mapping[str, str]) -> WriteOptions:
     if acks not in ACKS:
         raise ConnectorError(f"kafka.acks must be all, 1 or 0, not {acks}")
     max_request_bytes = options.positive(values, "kafka.max.request.size") or defaults.max_request_bytes
-    batch_bytes = options.positive(values, "kafka.batch.size") or defaults.batch_bytes
+    batch_bytes = options.at_least_one(values, "kafka.batch.size", defaults.batch_bytes)
     return WriteOptions(
         client=defaults.client,
         topic=values.get("topic"),

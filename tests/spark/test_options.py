@@ -101,6 +101,24 @@ def test_fetch_sizes_follow_the_consumer_settings() -> None:
     assert parse_options({**BASE, **sizes}).client.fetch_bytes == 1000
 
 
+def test_values_that_kafka_takes_for_no_limit() -> None:
+    """0 is one batch at a time, and a pause that is none; -1 the system's buffer."""
+    names = ("retry.backoff.ms", "retry.backoff.max.ms", "fetch.max.bytes")
+    client = parse_options({**BASE, **{f"kafka.{name}": "0" for name in names}}).client
+    assert (client.retry_backoff_ms, client.retry_backoff_max_ms, client.fetch_bytes) == (1, 1, 1)
+    assert parse_options({**BASE, "kafka.max.partition.fetch.bytes": "0"}).client.fetch_bytes == 1
+    for text, expected in (("-1", -1), ("65536", 65536)):
+        client = parse_options({**BASE, "kafka.receive.buffer.bytes": text}).client
+        assert client.receive_buffer_bytes == expected
+    for name, text in (
+        ("receive.buffer.bytes", "0"),
+        ("receive.buffer.bytes", "-2"),
+        ("fetch.max.bytes", "-1"),
+    ):
+        with pytest.raises(ConnectorError, match=f"kafka.{name} must be"):
+            parse_options({**BASE, f"kafka.{name}": text})
+
+
 def test_schemas() -> None:
     def schema(**options: str) -> str:
         return KompaktDataSource({**BASE, **options}).schema()

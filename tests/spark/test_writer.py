@@ -359,6 +359,13 @@ def test_codecs(leader: FakeLeader, codec: str) -> None:
     assert {parse_header(batch).codec for batch in batches} == {Codec[codec.upper()]}
 
 
+def test_batches_of_one_record(leader: FakeLeader) -> None:
+    """kafka.batch.size=0 is how Kafka's producers are told to make none larger."""
+    write(leader, rows(40), kafka__batch__size="0", kafka__retry__backoff__ms="0")
+    check_written(leader, 40)
+    assert {len(log.batches) for log in leader.logs.values()} == {20}
+
+
 def test_nothing_to_write_asks_nobody() -> None:
     """Spark starts tasks for empty partitions; they need no broker."""
     options = parse_write_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
