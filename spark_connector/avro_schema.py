@@ -33,7 +33,7 @@ def ddl_of_record(text: str) -> list[str]:
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ConnectorError("avroSchema must be the schema of a record")
     named: dict[str, Any] = {}
-    _note_names(schema, named)
+    schema = _with_full_names(schema, "", named)
     return [f"`{field['name']}` {_ddl(field['type'], named)}" for field in schema["fields"]]
 
 
@@ -51,19 +51,41 @@ def readable(schema: Any) -> Any:
     return kept
 
 
-def _note_names(schema: Any, named: dict[str, Any]) -> None:
-    """Types may be used again by their names."""
+def _with_full_names(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
+    """The schema with each named type, and each use of one, by its full name; fills `named` with them.
+
+    A name without a dot is of the namespace given beside it, or else of the type it stands within.
+    """
     if isinstance(schema, list):
-        for branch in schema:
-            _note_names(branch, named)
-    elif isinstance(schema, dict):
-        if "name" in schema and schema.get("type") in ("record", "enum", "fixed"):
-            named[schema["name"]] = schema
-            named[f"{schema.get('namespace', '')}.{schema['name']}"] = schema
-        for part in ("type", "items", "values"):
-            _note_names(schema.get(part), named)
-        for field in schema.get("fields", ()):
-            _note_names(field["type"], named)
+        return [_with_full_names(branch, namespace, named) for branch in schema]
+    if isinstance(schema, str):
+        full = f"{namespace}.{schema}"
+        return full if full in named and schema not in _PLAIN else schema
+    made = dict(schema)
+    if schema["type"] in ("record", "enum", "fixed"):
+        name = schema["name"]
+        namespace = name.rpartition(".")[0] if "." in name else schema.get("namespace", namespace)
+        made["name"] = name if "." in name or not namespace else f"{namespace}.{name}"
+        named[made["name"]] = made  # before its fields, which may be of this type
+    for part in ("type", "items", "values"):
+        if part in schema:
+            made[part] = _with_full_names(schema[part], namespace, named)
+    if "fields" in schema:
+        made["fields"] = [
+            {**field, "type": _with_full_names(field["type"], namespace, named)} for field in schema["fields"]
+        ]
+    return made
+
+
+def _ddl_of_union(branches: list[Any], named: dict[str, Any], depth: int) -> str:
+    """Spark's own rules: null says only that a value may be missing, and numbers become the wider one."""
+    left = [branch for branch in branches if branch != "null"]
+    if len(left) == 1:
+        return _ddl(left[0], named, depth)
+    for narrow, wide in (("int", "long"), ("float", "double")):
+        if len(left) == 2 and all(branch in (narrow, wide) for branch in left):
+            return _PLAIN[wide]
+    raise ConnectorError(f"avroSchema: a union of {len(left)} types has no type in Spark")
 
 
 def _ddl(schema: Any, named: dict[str, Any], depth: int = 0) -> str:
@@ -71,10 +93,7 @@ def _ddl(schema: Any, named: dict[str, Any], depth: int = 0) -> str:
         raise ConnectorError("avroSchema nests too deep, or a type contains itself")
     deeper = depth + 1
     if isinstance(schema, list):
-        branches = [branch for branch in schema if branch != "null"]
-        if len(branches) != 1:
-            raise ConnectorError(f"avroSchema: a union of {len(branches)} types has no type in Spark")
-        return _ddl(branches[0], named, deeper)
+        return _ddl_of_union(schema, named, deeper)
     if isinstance(schema, str):
         if schema in named:
             return _ddl(named[schema], named, deeper)

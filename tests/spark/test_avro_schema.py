@@ -1,0 +1,122 @@
+"""Goal: an Avro schema has the columns that Spark's `from_avro` makes of it.
+
+Method: schemas in, DDL out; what names mean is held against fastavro, which reads the values, and what unions
+become against data that it wrote.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pytest
+
+from spark_connector.avro_schema import ddl_of_record, readable
+from spark_connector.errors import ConnectorError
+from tests.spark.test_value_formats import Start, read, values
+
+
+def record(*types: Any, name: str = "R", **more: Any) -> dict[str, Any]:
+    """A record whose fields are a, b, c."""
+    fields = [{"name": field, "type": kind} for field, kind in zip("abc", types, strict=False)]
+    return {"type": "record", "name": name, "fields": fields, **more}
+
+
+def kind(name: str = "Kind", **more: str) -> dict[str, Any]:
+    return {"type": "enum", "name": name, "symbols": ["A"], **more}
+
+
+NAMES = {
+    "a bare name": record(kind(), "Kind"),
+    "the full name of an inner type": record(kind(), "com.x.Kind", namespace="com.x"),
+    "the short name of an inner type": record(kind(), "Kind", namespace="com.x"),
+    "the short name of a dotted one": record(kind("com.x.Kind"), "Kind", name="com.x.R"),
+    "a dotted name beats a namespace": record(kind("com.x.Kind"), "com.x.Kind", namespace="com.y"),
+    "a namespace of its own": record(
+        {"type": "array", "items": kind(namespace="m")}, {"type": "map", "values": "m.Kind"}, namespace="n"
+    ),
+    "inherited over two records": record(
+        record(record(kind(), "Kind", name="Third"), "Kind", "m.Kind", name="m.Second"),
+        "m.Kind",
+        ["null", "m.Third"],
+        name="n.First",
+    ),
+    "the same name twice": record(
+        kind(),
+        record({"type": "fixed", "size": 2, "name": "Kind"}, "Kind", name="m.I"),
+        "Kind",
+        namespace="n",
+    ),
+}
+COLUMNS = {
+    "a namespace of its own": ["`a` array<string>", "`b` map<string, string>"],
+    "inherited over two records": [
+        "`a` struct<`a`: struct<`a`: string, `b`: string>, `b`: string, `c`: string>",
+        "`b` string",
+        "`c` struct<`a`: string, `b`: string>",
+    ],
+    "the same name twice": ["`a` string", "`b` struct<`a`: binary, `b`: binary>", "`c` string"],
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_names_are_found(case: str) -> None:
+    schema = NAMES[case]
+    fastavro.parse_schema(readable(schema))
+    assert ddl_of_record(json.dumps(schema)) == COLUMNS.get(case, ["`a` string", "`b` string"])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        record(kind(), "Kind2"),
+        record(kind(namespace="m"), "Kind", namespace="n"),
+        record(record(kind(), name="m.I"), "Kind"),
+    ],
+)
+def test_names_that_mean_nothing_are_refused(schema: Any) -> None:
+    """As by fastavro, so that no query is planned that its tasks would refuse."""
+    with pytest.raises(fastavro.schema.UnknownType):
+        fastavro.parse_schema(readable(schema))
+    with pytest.raises(ConnectorError, match=r"avroSchema: Kind2? is no type that Spark has"):
+        ddl_of_record(json.dumps(schema))
+
+
+def test_a_type_within_itself_is_refused() -> None:
+    with pytest.raises(ConnectorError, match="a type contains itself"):
+        ddl_of_record(json.dumps(record("int", ["null", "n.R"], namespace="n")))
+
+
+UNIONS: list[tuple[list[str], str, list[Any]]] = [
+    (["null", "int", "long"], "bigint", [None, 1, 2**40]),
+    (["long", "int"], "bigint", [2**40, 1, -1]),
+    (["null", "float", "double"], "double", [None, 0.5, 1e300]),
+    (["double", "null", "float"], "double", [0.25, None, 3.0]),
+    (["string", "null"], "string", ["x", None, ""]),
+]
+
+
+@pytest.mark.parametrize(("union", "expected", "given"), UNIONS)
+def test_unions_of_numbers_are_the_wider_one(
+    start_broker: Start, union: list[str], expected: str, given: list[Any]
+) -> None:
+    schema = record(union)
+    assert ddl_of_record(json.dumps(schema)) == [f"`a` {expected}"]
+    texts = []
+    for value in given:
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), {"a": value})
+        texts.append(stream.getvalue())
+    options = {"valueFormat": "avro", "avroSchema": json.dumps(schema), "valuePrefix": "none"}
+    rows = read(values(start_broker, *texts), None, **options)
+    assert [row["a"] for row in rows] == given
+
+
+@pytest.mark.parametrize(
+    "union", [["int", "string"], ["null", "int", "double"], ["int", "long", "float"], ["null"]]
+)
+def test_other_unions_have_no_type(union: list[str]) -> None:
+    with pytest.raises(ConnectorError, match=r"a union of \d types has no type in Spark"):
+        ddl_of_record(json.dumps(record(union)))
