@@ -19,6 +19,7 @@ from spark_connector.pipelines.log_state import LogState, look_up, offsets_of, o
 
 IS_DELETED = "_is_deleted"
 IS_MALFORMED = "_is_malformed"
+FIRST_BAD = "_first_bad"
 Say = Callable[[str], None]
 
 
@@ -138,7 +139,8 @@ def _apply(
 def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buckets: int) -> Any:
     """The last record of each key: by offset within a partition, by time between partitions.
 
-    A key is in one partition unless the topic grew.
+    A key is in one partition unless the topic grew. FIRST_BAD is the place of a malformed record of the key,
+    which a later one may have followed.
     """
     from pyspark.sql import functions
 
@@ -146,14 +148,18 @@ def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buc
         "startingOffsets": json.dumps(offsets_text(starts)),
         "endingOffsets": json.dumps(offsets_text(log.ends)),
     }
-    row = functions.struct(*feed.columns[1:], IS_DELETED, IS_MALFORMED)
+    row = functions.struct(*feed.columns[1:], IS_DELETED)
+    bad = functions.when(functions.col(IS_MALFORMED), functions.struct("partition", "offset"))
     by_partition = (
-        feed.read(positions).groupBy("key", "partition").agg(functions.max_by(row, "offset").alias("r"))
+        feed.read(positions)
+        .groupBy("key", "partition")
+        .agg(functions.max_by(row, "offset").alias("r"), functions.min(bad).alias(FIRST_BAD))
     )
     by_key = by_partition.groupBy("key").agg(
-        functions.max_by("r", functions.struct("r.timestamp", "r.offset")).alias("r")
+        functions.max_by("r", functions.struct("r.timestamp", "r.offset")).alias("r"),
+        functions.min(FIRST_BAD).alias(FIRST_BAD),
     )
-    return by_key.select("key", "r.*").withColumn(BUCKET, _bucket_of(buckets))
+    return by_key.select("key", "r.*", FIRST_BAD).withColumn(BUCKET, _bucket_of(buckets))
 
 
 def _bucket_of(buckets: int) -> Any:
@@ -163,8 +169,11 @@ def _bucket_of(buckets: int) -> Any:
 
 
 def _refuse_bad(newest: Any) -> None:
-    for condition, words in ((IS_MALFORMED, "does not parse"), ("key IS NULL", "has no key")):
-        bad = newest.where(condition).select("partition", "offset").head(1)
+    for condition, columns, words in (
+        (f"{FIRST_BAD} IS NOT NULL", (f"{FIRST_BAD}.partition", f"{FIRST_BAD}.offset"), "does not parse"),
+        ("key IS NULL", ("partition", "offset"), "has no key"),
+    ):
+        bad = newest.where(condition).select(*columns).head(1)
         if bad:
             place = f"offset {bad[0]['offset']} of partition {bad[0]['partition']}"
             raise ConnectorError(f"the record at {place} {words}; the table is as it was")

@@ -241,6 +241,14 @@ def test_changes_are_applied_to_a_table(spark: Any, servers: str, tmp_path: Path
     change("e", {"id": 5, "name": "Edda"})
     refresh(skip_malformed=True)
     assert table() == {"a": (1, "Anne"), "e": (5, "Edda")}
+    change("e", b"{broken too")
+    change("e", {"id": 5, "name": "Edna"})
+    for is_full in (False, True):  # a later change of the same key hides no earlier one that was lost
+        with pytest.raises(ConnectorError, match=r"at offset . of partition . does not parse"):
+            refresh(is_full=is_full)
+    assert table() == {"a": (1, "Anne"), "e": (5, "Edda")}
+    refresh(skip_malformed=True)
+    assert table() == {"a": (1, "Anne"), "e": (5, "Edna")}
     with pytest.raises(ConnectorError, match="a field offset"):
         apply_changes(spark, topic, source(servers), tmp_path, "offset long")
 
