@@ -137,6 +137,27 @@ def test_a_topic_made_anew_with_more_records_than_the_stream_had_read(bootstrap:
     assert patient.latestOffset(end, ALL) == end
 
 
+@pytest.mark.parametrize("limit", [{}, {"maxOffsetsPerTrigger": "3"}])
+def test_a_topic_made_anew_with_as_many_records(bootstrap: str, limit: dict[str, str]) -> None:
+    """Spark compares offsets and would see no news: one record waits for another batch, none is lost."""
+    topic = create_topic(bootstrap)
+    produce(bootstrap, topic, 12)
+    patient = stream(bootstrap, topic, failOnDataLoss="false", **limit)
+    patient.initialOffset()
+    start = {topic: dict.fromkeys("012", 4)}
+    delete(bootstrap, topic)
+    create(bootstrap, topic)
+    produce(bootstrap, topic, 12)
+    found = []
+    for _ in range(2):
+        end = patient.latestOffset(start, patient.getDefaultReadLimit())
+        assert end != start
+        found += read(patient, patient.partitions(start, end))
+        start = end
+    assert start == patient.latestOffset(start, ALL) == {topic: dict.fromkeys("012", 4)}
+    assert sorted(found) == [(partition, offset) for partition in range(3) for offset in range(4)]
+
+
 def test_offsets_that_are_gone_when_a_task_runs(bootstrap: str) -> None:
     """Planned, then deleted: an error that names them, or the rest of the plan, never what lies before it."""
     topic = create_topic(bootstrap)
