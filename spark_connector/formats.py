@@ -52,6 +52,8 @@ def parse_formats(values: Mapping[str, str]) -> Formats:
         except ValueError as problem:
             raise ConnectorError(f"avroSchema is not JSON: {problem}") from None
     zone = values.get("timezone", "").strip()
+    if zone and value != "json":
+        raise ConnectorError("timeZone is for valueFormat=json: no other times come without a zone")
     return Formats(
         key=_one_of(values, "keyFormat", "binary", ("binary", "string")),
         value=value,

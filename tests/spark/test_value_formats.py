@@ -352,7 +352,12 @@ def test_names_of_fields_and_of_columns(start_broker: Start) -> None:
         ("value binary", {"valueFormat": "string"}, "column value has type string, not binary"),
         ("id int", {"valueFormat": "protobuf"}, "valueFormat must be one of binary, string, json, avro"),
         ("id int", {"valueFormat": "avro"}, "valueFormat=avro and avroSchema need each other"),
-        ("id int", {"timeZone": "Berlin"}, "timeZone must be a region such as .*, not Berlin"),
+        ("value binary", {"timeZone": "Europe/Berlin"}, "timeZone is for valueFormat=json"),
+        (
+            "id int",
+            {"valueFormat": "json", "timeZone": "Berlin"},
+            "timeZone must be a region such as .*, not Berlin",
+        ),
         ("id int", {"avroSchema": "{}"}, "valueFormat=avro and avroSchema need each other"),
         ("id int", {"valueFormat": "avro", "avroSchema": "{"}, "avroSchema is not JSON"),
         (None, {"valueFormat": "avro", "avroSchema": '"int"'}, "must be the schema of a record"),
