@@ -35,6 +35,7 @@ class IndexEntry:
 class ScannedBatch:
     """A batch met by the scan: where it lies and which offsets it spans."""
 
+    log_file: Path
     position: int
     base_offset: int
     last_offset: int
@@ -42,7 +43,9 @@ class ScannedBatch:
 
 @dataclass(frozen=True)
 class ReadExplanation:
-    """The five steps of a seek; `found` is the first batch that ends at or after the target."""
+    """The five steps of a seek; `found` is the first batch that ends at or after the target, in a later file
+    where compaction has emptied the end of the first.
+    """
 
     target: int
     base_offsets: tuple[int, ...]
@@ -62,7 +65,7 @@ class ReadExplanation:
         return self.floor_entry.position if self.floor_entry else 0
 
     def steps(self) -> list[str]:
-        """Five sentences, one a step."""
+        """Five sentences, one a step; a sixth where the walk goes on into a later segment."""
         names = ", ".join(str(base) for base in self.base_offsets)
         later = [base for base in self.base_offsets if base > self.target]
         bound = f" < {later[0]}" if later else " (the last segment)"
@@ -75,19 +78,34 @@ class ReadExplanation:
         else:
             index = f"{entry.relative_offset} → {entry.position} is the floor of {self.relative_offset}"
             index += f"; the next is {after.relative_offset} → {after.position}" if after else ""
-        scanned = [str(batch.base_offset) for batch in self.scanned]
-        if len(scanned) > MAX_SCANNED_SHOWN:
-            scanned = [*scanned[: MAX_SCANNED_SHOWN - 1], "…", scanned[-1]]
-        base, found = self.base_offset, self.found
-        hole = "" if found.base_offset <= self.target else f" ({self.target} itself was compacted away)"
+        base = self.base_offset
         return [
             f"file names give the base offsets: {names}",
             f"segment {base}, because {base} ≤ {self.target}{bound}: {self.log_file.name}",
             f"relative offset {self.target} − {base} = {self.relative_offset}",
             f"{self.index_file.name}, {self.index_entry_count} entries: {index}",
-            f"scan from byte {self.start_position}: {', '.join(scanned)}: the batch at byte {found.position} "
-            f"holds {found.base_offset} to {found.last_offset}{hole}",
+            *self._scan_steps(),
         ]
+
+    def _scan_steps(self) -> list[str]:
+        """The scan: one step, and one for the file in which it ends, if that is a later one."""
+        found, target = self.found, self.target
+        hole = "" if found.base_offset <= target else f" ({target} itself was compacted away)"
+        end = f"the batch at byte {found.position} holds {found.base_offset} to {found.last_offset}{hole}"
+        scan = f"scan from byte {self.start_position}: {self._met(self.log_file)}"
+        if found.log_file == self.log_file:
+            return [f"{scan}: {end}"]
+        return [
+            f"{scan}: the segment ends below {target}, the scan goes on in the next that has batches",
+            f"{found.log_file.name}, from byte 0: {self._met(found.log_file)}: {end}",
+        ]
+
+    def _met(self, log_file: Path) -> str:
+        """The base offsets of the batches that the scan met in a file; few of many."""
+        met = [str(batch.base_offset) for batch in self.scanned if batch.log_file == log_file]
+        if len(met) > MAX_SCANNED_SHOWN:
+            met = [*met[: MAX_SCANNED_SHOWN - 1], "…", met[-1]]
+        return ", ".join(met) or "no batch"
 
 
 def read_index(path: Path) -> list[IndexEntry]:
@@ -127,7 +145,7 @@ def _scan(log_file: Path, position: int, target: int) -> list[ScannedBatch]:
             header: BatchHeader = parse_header(log.read(HEADER_BYTES))
             if header.batch_length <= 0:
                 break
-            scanned.append(ScannedBatch(position, header.base_offset, header.last_offset))
+            scanned.append(ScannedBatch(log_file, position, header.base_offset, header.last_offset))
             if header.last_offset >= target:
                 break
             position += header.size_bytes

@@ -59,6 +59,7 @@ def _answer(log: Log, found: ReadExplanation) -> dict[str, Any]:
         "start_position": found.start_position,
         "batches_scanned": len(found.scanned),
         "found": {
+            "log_file": found.found.log_file.name,
             "position": found.found.position,
             "base_offset": found.found.base_offset,
             "last_offset": found.found.last_offset,

@@ -323,6 +323,7 @@ async def test_an_offset_is_found_in_five_steps(asker: Asker) -> None:
     answer = await asker.get("t/partitions/0/seek?offset=1")
     assert len(answer["steps"]) == 5
     assert answer["found"]["base_offset"] == 1
+    assert answer["found"]["log_file"] == answer["log_file"]
     assert answer["notes"] == []
     assert "active segment" in (await asker.get("t/partitions/0/seek?offset=2"))["notes"][0]
     assert "ends at 3" in (await asker.get("t/partitions/0/seek?offset=9", 404))["error"]

@@ -77,6 +77,26 @@ def test_s12_a_removed_offset_is_explained_as_the_next_that_survives(partition: 
     assert "2100 itself was compacted away" in found.steps()[4]
 
 
+def test_a_walk_into_a_later_segment_names_the_file_that_holds_the_batch(partition: Path) -> None:
+    """A compaction has emptied the end of a segment, and the whole of the one behind it."""
+    write_segment(partition, 1000, [1000, 1001], [])
+    write_segment(partition, 1500, [], [])
+    found = explain_read(partition, 1200)
+    assert found.log_file.name == segment_file_name(1000, LOG_SUFFIX)
+    assert found.found.log_file.name == segment_file_name(2000, LOG_SUFFIX)
+    steps = found.steps()
+    assert len(steps) == 6
+    assert steps[4] == (
+        "scan from byte 0: 1000, 1001: the segment ends below 1200, "
+        "the scan goes on in the next that has batches"
+    )
+    assert steps[5] == (
+        f"{segment_file_name(2000, LOG_SUFFIX)}, from byte 0: 2000: the batch at byte 0 holds 2000 to 2000 "
+        "(1200 itself was compacted away)"
+    )
+    assert explain_read(partition, 1600).steps()[4].startswith("scan from byte 0: no batch: the segment ends")
+
+
 def test_an_offset_outside_the_log_says_where_the_log_is(partition: Path) -> None:
     with pytest.raises(OffsetNotThere, match="ends at 2501"):
         explain_read(partition, 2501)
