@@ -12,8 +12,15 @@ from struct import pack
 import pytest
 
 from protocol.records import encode_batch
+from storage.checkpoint import encode_offsets
 from storage.explain import IndexEntry, OffsetNotThere, explain_read, floor_entry, read_index
-from storage.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file_name
+from storage.layout import (
+    INDEX_SUFFIX,
+    LOG_START_CHECKPOINT,
+    LOG_SUFFIX,
+    TopicPartition,
+    segment_file_name,
+)
 
 EXAMPLE = [(0, 0), (200, 8123), (400, 16200), (600, 24100)]
 
@@ -103,6 +110,20 @@ def test_an_offset_outside_the_log_says_where_the_log_is(partition: Path) -> Non
     (partition / "empty").mkdir()
     with pytest.raises(OffsetNotThere, match="holds no segment"):
         explain_read(partition / "empty", 0)
+
+
+def test_an_offset_below_the_log_start_is_gone_and_not_compacted_away(tmp_path: Path) -> None:
+    """DeleteRecords leaves the batch in its file; only the checkpoint beside the partition tells."""
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    write_segment(partition, 0, list(range(100)), [])
+    checkpoint = tmp_path / LOG_START_CHECKPOINT
+    checkpoint.write_bytes(encode_offsets({TopicPartition("orders", 0): 40, TopicPartition("other", 0): 70}))
+    with pytest.raises(OffsetNotThere, match="offset 39 is gone: the log starts at 40"):
+        explain_read(partition, 39)
+    assert explain_read(partition, 40).found.base_offset == 40
+    checkpoint.write_bytes(b"damaged")
+    assert explain_read(partition, 39).found.base_offset == 39
 
 
 def test_preallocated_zeros_of_an_active_index_are_no_entries(tmp_path: Path) -> None:
