@@ -165,7 +165,8 @@ class Cleaner:
             now_ms,
             wrote=not is_dry,
         )
-        reader = ChunkReader(self._read_bytes, self._account)
+        ends = _ends_within(snapshot.segments, wanted.end) if is_dry else {}
+        reader = ChunkReader(self._read_bytes, self._account, ends)
         try:
             known, keyless = self._map_dirty_part(snapshot, wanted, reader, result)
             if is_dry and result.end_offset < wanted.end:
@@ -320,6 +321,18 @@ def segments_between(segments: Sequence[Segment], start: int, end: int) -> Seque
     while len(found) > 1 and found[1].base_offset <= start:
         found.pop(0)
     return found
+
+
+def _ends_within(segments: Sequence[Segment], end: int) -> dict[Segment, int]:
+    """Where the segment is to end that goes on beyond `end`: a dry run may count the active one as closed
+    there, while others append to it. Never for a cleaning: it would lose what lies behind.
+    """
+    ends = {}
+    for index, segment in enumerate(segments):
+        goes_on = index + 1 == len(segments) or segments[index + 1].base_offset > end
+        if segment.base_offset < end and goes_on:
+            ends[segment] = segment.position_behind(end)
+    return ends
 
 
 def aborted_from(segments: Sequence[Segment], start: int) -> list[AbortedTransaction]:

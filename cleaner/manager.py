@@ -81,21 +81,23 @@ def cause_of(assessment: Assessment) -> str:
 BY_HAND = "asked for"
 
 
-def view_of(log: Log) -> LogView:
-    """A log as selection sees it; any thread. The active segment is the last."""
+def view_of(log: Log, rolled_at: int | None = None) -> LogView:
+    """A log as selection sees it; any thread. The active segment is the last, and counts as closed there if
+    `rolled_at` says at which offset.
+    """
     segments = log.segments
     active = segments[-1]
-    closed = [
-        SegmentView(one.base_offset, one.size_bytes, one.first_batch_timestamp, one.largest_timestamp)
-        for one in segments[:-1]
-    ]
+    closed = segments[:-1] if rolled_at is None else [one for one in segments if one.base_offset < rolled_at]
     return LogView(
         log.log_start_offset,
         log.log_end_offset,
         log.last_stable_offset,
-        active.base_offset,
-        active.size_bytes,
-        closed,
+        active.base_offset if rolled_at is None else rolled_at,
+        active.size_bytes if rolled_at is None else 0,
+        [
+            SegmentView(one.base_offset, one.size_bytes, one.first_batch_timestamp, one.largest_timestamp)
+            for one in closed
+        ],
     )
 
 
@@ -208,14 +210,15 @@ class CleanerManager:
 
     # Choosing
 
-    def assess(self, log: Log, config: TopicConfig | None = None) -> Assessment:
+    def assess(self, log: Log, config: TopicConfig | None = None, rolled_at: int | None = None) -> Assessment:
         """Weigh one log now: what would be cleaned, or why nothing is. `config` stands in for its own."""
         now_ms = self.now_ms()
         checkpoint = self.checkpoints.offset_of(log.directory.parent, log.topic_partition)
         rules = rules_of(config or log.config)
         totals = self._totals.get(log.topic_partition)
         expire_ms = totals.newest_horizon_ms if totals and totals.tombstones_kept else None
-        return assess(view_of(log), rules, checkpoint, now_ms, self._held(log, now_ms), expire_ms)
+        view = view_of(log, rolled_at)
+        return assess(view, rules, checkpoint, now_ms, self._held(log, now_ms), expire_ms)
 
     def _held(self, log: Log, now_ms: int) -> Reason | None:
         if log.offline_reason is not None:
@@ -283,22 +286,24 @@ class CleanerManager:
         *,
         is_dry: bool = False,
         config: TopicConfig | None = None,
+        rolled_at: int | None = None,
         account: Callable[[int], None] = lambda size: None,
     ) -> CleanResult:
         """Clean everything cleanable of one log, whatever the ratio; or only count, in a dry run, for which
-        `config` may stand in for the topic's own. `account` is told of all bytes read and written.
+        `config` may stand in for the topic's own, and the active segment count as closed at `rolled_at`.
+        `account` is told of all bytes read and written.
 
         For a thread that may wait; uses a map of its own. A partition that was set aside is tried.
         CleaningRefused, or the error that ended the cleaning.
         """
-        assert is_dry or config is None, "only a dry run may go by other settings"
+        assert is_dry or (config is None and rolled_at is None), "only a dry run may go by what is not"
         log = next((one for one in self._logs() if one.topic_partition == topic_partition), None)
         if log is None or not (config or log.config).is_compacted:
             raise CleaningRefused(f"{topic_partition} is no compacted partition of this broker")
         with self._changed:
             if not is_dry:
                 self._quarantine.release(topic_partition)
-            assessment = self.assess(log, config)
+            assessment = self.assess(log, config, rolled_at)
             if assessment.reason in (Reason.IN_PROGRESS, Reason.PAUSED, Reason.OFFLINE):
                 raise CleaningRefused(f"{topic_partition}: {assessment.reason.value}")
             self._move(topic_partition, Move.BEGIN)

@@ -6,7 +6,7 @@ claims to be longer than the file, is damage (T62, T63) and never grows anything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy
@@ -50,19 +50,22 @@ class Chunk:
 
 class ChunkReader:
     """Owned by: one cleaner thread. `account` is told of all bytes read, and may hold the reader up or
-    raise.
+    raise. `ends` are positions that count as the end of a segment which is still written.
     """
 
-    def __init__(self, read_bytes: int, account: Callable[[int], None]) -> None:
+    def __init__(
+        self, read_bytes: int, account: Callable[[int], None], ends: Mapping[Segment, int] | None = None
+    ) -> None:
         self.read_bytes = max(read_bytes, HEADER_BYTES)
         self._account = account
+        self._ends = ends or {}
         self._batches = numpy.empty((TABLE_ROWS, self.read_bytes // HEADER_BYTES + 1), numpy.int64)
 
     def chunks(self, segment: Segment, position: int = 0) -> Iterator[Chunk]:
         """All batches from `position`, which is where one begins. A chunk is valid until the next is asked
         for.
         """
-        end = segment.size_bytes
+        end = self._ends.get(segment, segment.size_bytes)
         segment.check(position, end)  # what is rewritten gets a new file, in which no flip could be told
         if segment.damages:
             first = segment.damages[0]

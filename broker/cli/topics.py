@@ -59,7 +59,11 @@ def explain(topic: str, partition: int | None, dry_run: bool, http: str, as_json
 @topics.command()
 @with_topic
 @with_partition
-@click.option("--roll", is_flag=True, help="Close the active segment first, so that all is cleaned.")
+@click.option(
+    "--roll",
+    is_flag=True,
+    help="Close the active segment first, so that all is cleaned; a dry run counts as if it were closed.",
+)
 @click.option("--dry-run", is_flag=True, help="Only count what would go, and why; write nothing.")
 @click.option(
     "--set",

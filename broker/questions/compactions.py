@@ -119,9 +119,10 @@ class Compactions:
                 return {"error": "the broker stops"}
             self._running = topic_partition
             try:
-                if wish.roll and not wish.is_dry:
-                    await self._roll(topic_partition)
-                return await self._broker.run_blocking(self._clean, topic_partition, wish, progress)
+                rolled_at = await self._roll(topic_partition, wish.is_dry) if wish.roll else None
+                return await self._broker.run_blocking(
+                    self._clean, topic_partition, wish, rolled_at if wish.is_dry else None, progress
+                )
             except CleaningAborted:
                 return {"error": "the cleaning was aborted"}
             except CleaningRefused as error:
@@ -132,18 +133,25 @@ class Compactions:
             finally:
                 self._running = None
 
-    async def _roll(self, topic_partition: TopicPartition) -> None:
-        """Close the active segment; what is in it may be cleaned once it is flushed."""
+    async def _roll(self, topic_partition: TopicPartition, is_dry: bool) -> int:
+        """Close the active segment, in a dry run only in thought; what is in it may be cleaned once it is
+        flushed. The offset behind it.
+        """
         partition = self._broker.partitions.get(topic_partition)
         if partition is None:
             raise CleaningRefused(f"{topic_partition} is not served")
-        partition.log.roll(self._broker.clock.now_ms())
+        if not is_dry:
+            partition.log.roll(self._broker.clock.now_ms())
         partition.flush()
-        waited = partition.when_flushed(partition.log.log_end_offset)
+        end_offset = partition.log.log_end_offset
+        waited = partition.when_flushed(end_offset)
         if waited is not None:
             await asyncio.shield(waited)
+        return end_offset
 
-    def _clean(self, topic_partition: TopicPartition, wish: Wish, progress: Progress) -> dict[str, Any]:
+    def _clean(
+        self, topic_partition: TopicPartition, wish: Wish, rolled_at: int | None, progress: Progress
+    ) -> dict[str, Any]:
         """On an I/O thread: round after round, until everything cleanable is."""
         manager = self._broker.cleaner
         partition = self._broker.partitions.get(topic_partition)
@@ -151,11 +159,15 @@ class Compactions:
             raise CleaningRefused(f"{topic_partition} is not served")
         log, rounds = partition.log, Rounds()
         log_bytes = log.size_bytes
-        goal = manager.assess(log, wish.config)
+        goal = manager.assess(log, wish.config, rolled_at)
         progress.bytes_at_most = 2 * goal.total_bytes + goal.cleanable_bytes
         while True:
             result = manager.clean_now(
-                topic_partition, is_dry=wish.is_dry, config=wish.config, account=progress.account
+                topic_partition,
+                is_dry=wish.is_dry,
+                config=wish.config,
+                rolled_at=rolled_at,
+                account=progress.account,
             )
             rounds.results.append(result)
             has_moved = result.end_offset > result.first_dirty_offset

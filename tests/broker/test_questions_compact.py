@@ -84,6 +84,61 @@ async def test_w3_a_dry_run_tells_the_same_and_writes_nothing(asker: Asker) -> N
     assert dry["is_dry"]
 
 
+async def test_w3_a_dry_run_with_roll_counts_the_active_segment(asker: Asker) -> None:
+    """As the compaction with a roll does, of which it writes nothing: closed segments, the active one, an
+    empty active one.
+    """
+    compacted(asker.world)
+    world = asker.world
+    await put(world, *((f"k{index % 7}", "v" * index) for index in range(20)), roll=True)
+    for count in (20, 0):
+        await put(world, *((f"k{index % 7}", "v" * index) for index in range(count)))
+        before = files(world)
+        dry = await asker.compact(dry_run=True, roll=True)
+        assert files(world) == before
+        assert (dry["held_back_by"] is None, dry["is_complete"]) == (bool(count), True)
+        real = await asker.compact(roll=True)
+        for name in ("records_before", "records_after", "bytes_before", "bytes_after", "keys", "removed"):
+            assert dry[name] == real[name]
+        assert dry["end_offset"] == real["end_offset"] == 40
+        assert dry["records_after"] == 7
+
+
+async def test_w3_a_dry_run_with_roll_goes_by_the_settings_that_are_tried(asker: Asker) -> None:
+    compacted(asker.world)
+    await put(asker.world, ("a", "1"), ("a", "2"))
+    tried = {"min.compaction.lag.ms": str(HOUR_MS)}
+    answer = await asker.compact(dry_run=True, roll=True, set=tried)
+    assert (answer["records_before"], "min.compaction.lag.ms" in answer["held_back_by"]) == (0, True)
+
+
+async def test_what_is_written_during_a_dry_run_with_roll_is_not_counted(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also not where one map is too small and the log is read class by class of keys."""
+    asker = Asker(
+        await make_world(
+            http_port="0",
+            log_cleaner_dedupe_buffer_size="1048576",
+            log_cleaner_io_buffer_load_factor="0.0002",
+        )
+    )
+    world, loop, chunks = asker.world, asyncio.get_running_loop(), 0
+    compacted(world)
+    await put(world, *((f"k{index % 30}", "v") for index in range(60)))
+
+    def write(size: int, check: Any) -> None:
+        nonlocal chunks
+        chunks += 1
+        pairs = [(f"k{index}", "later") for index in range(20)]
+        asyncio.run_coroutine_threadsafe(put(world, *pairs), loop).result(60)
+
+    monkeypatch.setattr(world.broker.cleaner.throttle, "take", write)
+    answer = await asker.compact(dry_run=True, roll=True)
+    assert chunks > 2
+    assert (answer["records_before"], answer["records_after"], answer["end_offset"]) == (60, 30, 60)
+
+
 async def test_w3_what_if_other_settings_held(asker: Asker) -> None:
     compacted(asker.world, min_compaction_lag_ms=str(HOUR_MS))
     world = asker.world
