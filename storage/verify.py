@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from protocol.errors import KafkaError
 from protocol.records import OFFSET_DELTA, locate, payload
 from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
-from storage.checkpoint import CheckpointWitness, judged
+from storage.checkpoint import CheckpointWitness, judged, read_properties
 from storage.file import SYSTEM_DISK, DataFile, read_whole
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
 from storage.producer_state import decode_snapshot
@@ -60,6 +61,24 @@ def size_to_verify(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.rglob(f"*{layout.LOG_SUFFIX}"))
 
 
+def is_log_directory(directory: Path) -> bool:
+    """Whether this is the directory of one partition."""
+    names = [path.name for path in directory.iterdir()]
+    return layout.PARTITION_METADATA in names or any(map(layout.parse_segment_file, names))
+
+
+def is_data_directory(directory: Path) -> bool:
+    """Whether a broker may have made this, or may begin in it: it says whose it is, holds a partition, or is
+    empty.
+    """
+    entries = list(directory.iterdir())
+    return not entries or any(
+        path.name == layout.META_PROPERTIES
+        or (layout.parse_partition_directory(path.name) and path.is_dir() and is_log_directory(path))
+        for path in entries
+    )
+
+
 def verify_data_directory(directory: Path, account: Account = _nobody) -> list[str]:
     """All partitions and checkpoints of a data directory; `account` is told of all bytes of batches read."""
     violations: list[str] = []
@@ -74,7 +93,20 @@ def verify_data_directory(directory: Path, account: Account = _nobody) -> list[s
         violations += (f"{name}: {problem}" for problem in _checkpoint_problems(directory / name, ends))
     for name in layout.WITNESS_OF:
         violations += _witness_problems(directory / name)
-    return violations
+    return violations + list(_mark_problems(directory))
+
+
+def _mark_problems(directory: Path) -> Iterator[str]:
+    """What a start reads before anything else: whose the directory is, and whether it was left in order."""
+    properties = read_properties(SYSTEM_DISK, directory / layout.META_PROPERTIES)
+    if properties is not None and not properties.get("cluster.id"):
+        yield f"{layout.META_PROPERTIES}: is damaged, it has no cluster.id"
+    mark = directory / layout.CLEAN_SHUTDOWN
+    try:
+        if mark.exists():
+            json.loads(mark.read_bytes() or b"{}")  # old Kafkas leave it empty
+    except ValueError:
+        yield f"{mark.name}: is damaged, it is no JSON"
 
 
 def _witness_problems(checkpoint: Path) -> Iterator[str]:
@@ -343,11 +375,15 @@ def _verify_epochs(directory: Path, end_offset: int, complain: Complain) -> None
     path = directory / layout.LEADER_EPOCH_CHECKPOINT
     if not path.exists():
         return
-    lines = path.read_text().splitlines()
+    lines = path.read_text(errors="replace").splitlines()
     if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
         complain(f"{path.name} is damaged")
         return
-    entries = [tuple(int(field) for field in line.split(" ")) for line in lines[2:]]
+    try:
+        entries = [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines[2:])]
+    except ValueError:
+        complain(f"{path.name} has a line that is no epoch and offset")
+        return
     for before, after in itertools.pairwise(entries):
         if before[0] >= after[0] or before[1] >= after[1]:
             complain(f"{path.name} is not ascending: {before}, {after}")
@@ -359,5 +395,5 @@ def _verify_epochs(directory: Path, end_offset: int, complain: Complain) -> None
 
 def _verify_metadata(directory: Path, complain: Complain) -> None:
     path = directory / layout.PARTITION_METADATA
-    if path.exists() and not path.read_text().startswith("version: 0\ntopic_id: "):
+    if path.exists() and not path.read_text(errors="replace").startswith("version: 0\ntopic_id: "):
         complain(f"{path.name} is damaged")

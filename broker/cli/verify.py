@@ -13,7 +13,6 @@ import click
 from click.exceptions import Exit
 
 from broker.cli.asking import BAD_USAGE, fail
-from storage.layout import parse_segment_file
 
 
 @click.command()
@@ -22,12 +21,20 @@ from storage.layout import parse_segment_file
 )
 def verify(directory: Path) -> None:
     """Check the files of a stopped broker; every violation is one line, and exit status 1."""
-    from storage.verify import size_to_verify, verify_data_directory, verify_log
+    from storage.verify import (
+        is_data_directory,
+        is_log_directory,
+        size_to_verify,
+        verify_data_directory,
+        verify_log,
+    )
 
     if not directory.is_dir():
         raise fail(f"{directory} is no directory", BAD_USAGE)
     try:
-        is_log = any(parse_segment_file(path.name) for path in directory.iterdir())
+        is_log = is_log_directory(directory)
+        if not is_log and not is_data_directory(directory):
+            raise fail(f"{directory} is no data directory: no meta.properties, no partition", BAD_USAGE)
         with _progress(size_to_verify(directory)) as account:
             violations = (verify_log if is_log else verify_data_directory)(directory, account)
     except OSError as error:

@@ -73,8 +73,12 @@ def test_bad_flags_are_status_2() -> None:
     assert invoke("serve", "--nonsense")[0] == 2
 
 
-def test_verify_refuses_what_is_no_directory(tmp_path: Path) -> None:
+def test_verify_refuses_what_is_no_data_directory(tmp_path: Path) -> None:
     assert invoke("verify", str(tmp_path / "none"))[0] == 2
+    assert invoke("verify", str(tmp_path)) == (0, f"{tmp_path} is in order\n", "")
+    (tmp_path / "notes.txt").write_text("something else")
+    words = f"kompakt: {tmp_path} is no data directory: no meta.properties, no partition\n"
+    assert invoke("verify", str(tmp_path)) == (2, "", words)
 
 
 def start(directory: Path, *more: str) -> subprocess.Popen[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from storage import layout
 from storage.checkpoint import CheckpointWitness, OffsetCheckpoint
-from storage.verify import size_to_verify, verify_data_directory, verify_log
+from storage.verify import is_data_directory, size_to_verify, verify_data_directory, verify_log
 from tests.storage.builders import LogBuilder, batch
 from tests.storage.conftest import MakeLog
 
@@ -59,7 +59,11 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "transaction index": lambda d: (d / name(0, ".txnindex")).write_bytes(b"x" * 34),
     "epochs": lambda d: (d / "leader-epoch-checkpoint").write_text("0\n2\n1 5\n0 7\n"),
     "epochs cut": lambda d: (d / "leader-epoch-checkpoint").write_text("0\n2\n1 5\n"),
+    "epochs cut within a line": lambda d: (d / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1"),
+    "epochs that are no numbers": lambda d: (d / "leader-epoch-checkpoint").write_text("0\n1\n0 x\n"),
+    "epochs that are no text": lambda d: (d / "leader-epoch-checkpoint").write_bytes(b"0\n1\n\xff 0\n"),
     "metadata": lambda d: (d / "partition.metadata").write_text("version: 7\n"),
+    "metadata that is no text": lambda d: (d / "partition.metadata").write_bytes(b"version: \xff\n"),
 }
 
 
@@ -105,6 +109,40 @@ def test_a_checkpoint_and_its_witness(log: LogBuilder, name: str) -> None:
     witness.path.write_text(witness.path.read_text().replace("5", "4"))
     assert verify_data_directory(root) == [f"{witness.path.name}: is damaged"]
     witness.path.unlink()
+
+
+def test_the_marks_that_a_start_reads_first(log: LogBuilder) -> None:
+    log.fill(3)
+    log.log.flush()
+    root = log.directory.parent
+    properties, mark = root / layout.META_PROPERTIES, root / layout.CLEAN_SHUTDOWN
+    properties.write_text("#\nversion=1\ncluster.id=abc\nnode.id=1\n")
+    for content in (b"", b'{"version":0,"brokerEpoch":-1}'):
+        mark.write_bytes(content)
+        assert verify_data_directory(root) == []
+    for content in (b"garbage", b"\xff\xfe"):
+        mark.write_bytes(content)
+        assert verify_data_directory(root) == [f"{mark.name}: is damaged, it is no JSON"]
+    mark.unlink()
+    for content in (b"", b"garbage", b"\xff\xfe=1\n", b"cluster.id=\n"):
+        properties.write_bytes(content)
+        assert verify_data_directory(root) == [f"{properties.name}: is damaged, it has no cluster.id"]
+    properties.unlink()
+    assert verify_data_directory(root) == []
+
+
+def test_what_is_a_data_directory(tmp_path: Path) -> None:
+    assert is_data_directory(tmp_path), "a broker may begin in an empty one"
+    (tmp_path / "notes.txt").write_text("something else")
+    (tmp_path / "session-7").mkdir()
+    (tmp_path / "session-7" / "file").write_text("a directory with the name of a partition")
+    assert not is_data_directory(tmp_path)
+    (tmp_path / "orders-2").mkdir()
+    (tmp_path / "orders-2" / name(0, ".log")).write_bytes(b"")
+    assert is_data_directory(tmp_path)
+    (tmp_path / "fresh").mkdir()
+    (tmp_path / "fresh" / layout.META_PROPERTIES).write_text("")
+    assert is_data_directory(tmp_path / "fresh")
 
 
 def test_a_log_in_use_is_right(make_log: MakeLog) -> None:
