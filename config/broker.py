@@ -51,6 +51,11 @@ class BrokerConfig:
     controller_listener_names: tuple[str, ...] = key(
         Type.LIST, (), "Listeners of this name are Kafka's own quorum traffic: they are not opened here"
     )
+    listener_security_protocol_map: tuple[str, ...] = key(
+        Type.LIST, (),
+        "What each listener speaks, as NAME:PROTOCOL; names are free. Only PLAINTEXT can be served: one "
+        "that is mapped to SSL, SASL_SSL or SASL_PLAINTEXT, or has their name and is not mapped, is refused",
+    )  # fmt: skip
     http_host: str = key(Type.STRING, "127.0.0.1", "The address that /metrics, /healthz and /api listen on")
     http_port: int = key(
         Type.INT,
@@ -305,7 +310,12 @@ class BrokerConfig:
     @property
     def endpoints(self) -> list[Endpoint]:
         """Where to listen, and what to advertise there."""
-        return endpoints(self.listeners, self.advertised_listeners, self.controller_listener_names)
+        return endpoints(
+            self.listeners,
+            self.advertised_listeners,
+            self.controller_listener_names,
+            self.listener_security_protocol_map,
+        )
 
     @staticmethod
     def parse(

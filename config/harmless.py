@@ -13,7 +13,6 @@ HARMLESS: dict[str, str] = {
     "inter.broker.listener.name": "there is no other broker",
     "inter.broker.protocol.version": "there is no other broker",
     "log.message.format.version": "the format is version 2 always",
-    "listener.security.protocol.map": "every listener is plain; names are free",
     "zookeeper.connect": "there is none",
     "zookeeper.connection.timeout.ms": "there is none",
     "num.network.threads": "one event loop serves the network",

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from config.definition import ConfigError
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]+\]|[^:\[\]/\s]*):(\d{1,5})")
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
+PLAINTEXT = "PLAINTEXT"
+SECURED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOL_MAP = "listener.security.protocol.map"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +40,39 @@ def parse_address(text: str, key: str) -> tuple[str, str, int]:
     return match[1].upper(), match[2].strip("[]"), int(match[3])
 
 
+def parse_protocols(texts: Sequence[str]) -> dict[str, str]:
+    """What each listener name speaks, in upper case."""
+    found = {}
+    for text in texts:
+        name, separator, protocol = text.partition(":")
+        if not separator or protocol.strip().upper() not in (PLAINTEXT, *SECURED):
+            raise ConfigError(
+                f"Invalid value {text} for configuration {PROTOCOL_MAP}: "
+                f"Not NAME:PROTOCOL, with a PROTOCOL of {', '.join((PLAINTEXT, *SECURED))}"
+            )
+        found[name.strip().upper()] = protocol.strip().upper()
+    return found
+
+
+def _check_protocol(address: str, name: str, protocols: Mapping[str, str]) -> None:
+    """Whoever asks for encryption or passwords must not get a plain listener without a word."""
+    protocol = protocols.get(name, name if name in SECURED else PLAINTEXT)
+    if protocol != PLAINTEXT:
+        raise ConfigError(
+            f"Invalid value {address} for configuration listeners: It asks for {protocol}, and kompakt has "
+            "neither TLS nor SASL; name it PLAINTEXT, or map it to that, in a network that you trust"
+        )
+
+
 def endpoints(
-    listeners: Sequence[str], advertised: Sequence[str] | None, controller_names: Sequence[str]
+    listeners: Sequence[str],
+    advertised: Sequence[str] | None,
+    controller_names: Sequence[str],
+    protocols: Sequence[str] = (),
 ) -> list[Endpoint]:
     """Every listener to open; those of Kafka's controller quorum are left out."""
     skipped = {name.upper() for name in controller_names}
+    spoken = parse_protocols(protocols)
     told: dict[str, tuple[str, int]] = {}
     for text in advertised or ():
         name, host, port = parse_address(text, "advertised.listeners")
@@ -56,6 +87,7 @@ def endpoints(
         name, host, port = parse_address(text, "listeners")
         if name in skipped:
             continue
+        _check_protocol(text, name, spoken)
         if name in found:
             raise ConfigError(
                 f"Invalid value {text} for configuration listeners: Each listener needs its own name"

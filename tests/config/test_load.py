@@ -152,6 +152,49 @@ def test_g33_a_compose_file_for_kafka_starts_kompakt() -> None:
     assert config.num_partitions == 3
 
 
+KAFKAS_OWN_MAP = (
+    "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+)
+
+
+def test_kafkas_own_server_properties_are_taken(tmp_path: Path) -> None:
+    """Its map names protocols that no listener of it speaks."""
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.bootstrap.servers=localhost:9093\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ninter.broker.listener.name=PLAINTEXT\n"
+        "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093\n"
+        f"controller.listener.names=CONTROLLER\nlistener.security.protocol.map={KAFKAS_OWN_MAP}\n"
+    )
+    assert load(file=file).endpoints == [Endpoint("PLAINTEXT", "", 9092, "localhost", 9092)]
+
+
+@pytest.mark.parametrize(
+    ("listeners", "protocols", "refused"),
+    [
+        ("SSL://:9093", "", "SSL"),
+        ("PLAINTEXT://:1,SASL_SSL://:2", "", "SASL_SSL"),
+        ("sasl_plaintext://:9093", "", "SASL_PLAINTEXT"),
+        ("A://:9093", "A:SSL", "SSL"),
+        ("A://:9093", "b:PLAINTEXT, a:sasl_ssl", "SASL_SSL"),
+        ("PLAINTEXT://:9093", "PLAINTEXT:SSL", "SSL"),
+        ("SSL://:9093", KAFKAS_OWN_MAP, "SSL"),
+        ("SSL://:9093", "SSL:PLAINTEXT", None),
+        ("A://:9093", "B:SSL", None),
+        ("A://:9093", KAFKAS_OWN_MAP, None),
+    ],
+)
+def test_a_listener_is_never_plain_where_security_was_asked_for(
+    listeners: str, protocols: str, refused: str | None
+) -> None:
+    settings = {"listeners": listeners, "listener.security.protocol.map": protocols}
+    if refused is None:
+        assert load(settings=settings).endpoints
+        return
+    with pytest.raises(ConfigError, match=f"It asks for {refused}, and kompakt has neither TLS nor SASL"):
+        load(settings=settings)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -162,6 +205,8 @@ def test_g33_a_compose_file_for_kafka_starts_kompakt() -> None:
         ({"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"}, "No listener"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "can reach"),
         ({"advertised.listeners": "OTHER://h:1"}, "no such listener"),
+        ({"listener.security.protocol.map": "PLAINTEXT"}, "Not NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "A:TLS"}, "Not NAME:PROTOCOL"),
         (
             {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
             "must not be below",
