@@ -246,9 +246,10 @@ class HttpApi:
         wish = self._wish(topic, body)
         if self._compactions.waiting >= MOST_WAITING:
             raise Refused(429, f"{MOST_WAITING} compactions wait already")
-        if not (wish.config or topic.config).is_compacted:
-            policy = ",".join(sorted(topic.config.cleanup_policy)) or "none"
-            raise Refused(409, f"{topic.name} is not compacted: cleanup.policy is {policy}")
+        config, verb = (topic.config, "is") if wish.config is None else (wish.config, "would be")
+        if not config.is_compacted:
+            policy = ",".join(sorted(config.cleanup_policy)) or "none"
+            raise Refused(409, f"{topic.name} is not compacted: cleanup.policy {verb} {policy}")
         if request.headers.get("Accept") != LINES:
             return await self._respond(topic, [await self._compact(topic, index, wish) for index in indexes])
         response = web.StreamResponse(headers={"Content-Type": LINES})

@@ -27,7 +27,8 @@ class CleanResult:
     """One run of the cleaner over one log; `end_offset` is the next first dirty offset.
 
     Records and bytes count what was read and written in the rewriting, the whole log up to `end_offset`.
-    `wrote` is false for a dry run; `cause` says what brought it about.
+    `wrote` is false for a dry run; `cause` says what brought it about. `reached_below_start` is true when
+    records below the log start lay in the first segment: they are not mapped, so a key may be there often.
     """
 
     topic_partition: TopicPartition
@@ -51,6 +52,12 @@ class CleanResult:
     tombstones_kept: int = 0
     newest_horizon_ms: int = -1
     cause: str = ""
+    reached_below_start: bool = False
+
+    @property
+    def keys(self) -> int | None:
+        """How many keys have a value in what was kept; None when it is not known."""
+        return None if self.reached_below_start else max(0, self.records_kept - self.tombstones_kept)
 
     @property
     def seconds(self) -> float:

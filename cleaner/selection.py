@@ -22,7 +22,7 @@ class Reason(Enum):
     PAUSED = "its cleaning is paused"
     UNCLEANABLE = "it cannot be cleaned"
     OFFLINE = "the log is offline"
-    EMPTY = "nothing is written yet"
+    EMPTY = "the log holds no record"
     ACTIVE_SEGMENT = "all that is dirty is in the active segment"
     LAST_STABLE_OFFSET = "an undecided transaction holds the last stable offset back"
     COMPACTION_LAG = "all that is dirty is younger than min.compaction.lag.ms"

@@ -30,7 +30,7 @@ class Remembered(NamedTuple):
     """What of a cleaning still holds after a restart."""
 
     finished_ms: int
-    live_keys: int
+    live_keys: int | None
     tombstones_kept: int
     newest_horizon_ms: int
 
@@ -49,7 +49,7 @@ class PartitionTotals:
     bytes_reclaimed: int = 0
     bytes_recopied: int = 0
     last_clean_ms: int = 0
-    live_keys: int = 0
+    live_keys: int | None = 0
     tombstones_kept: int = 0
     newest_horizon_ms: int = -1
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
@@ -73,7 +73,7 @@ class PartitionTotals:
         self.bytes_reclaimed += result.bytes_reclaimed
         self.bytes_recopied += result.bytes_written
         self.last_clean_ms = finished_ms
-        self.live_keys = max(0, result.records_kept - result.tombstones_kept)
+        self.live_keys = result.keys
         self.tombstones_kept = result.tombstones_kept
         self.newest_horizon_ms = result.newest_horizon_ms
         for reason, count in result.removed.items():
@@ -84,7 +84,7 @@ class PartitionTotals:
 @dataclass(frozen=True, slots=True)
 class PartitionCleanStats:
     """One compacted partition now. Times are ms since the epoch, 0 or None for never; `why_not` is None
-    when it may be cleaned now.
+    when it may be cleaned now, `live_keys` when nobody knows.
     """
 
     clean_bytes: int
@@ -101,7 +101,7 @@ class PartitionCleanStats:
     bytes_reclaimed: int
     recopied_bytes: int
     tombstones: Mapping[str, int]
-    live_keys: int
+    live_keys: int | None
     runs: int
     seconds: Distribution
     bytes_read: Distribution

@@ -15,6 +15,8 @@ from cleaner.quarantine import Uncleanable
 from cleaner.selection import Assessment, Reason, Trigger
 from cleaner.statistics import LEFT_OUT_NAMES
 
+COUNTED = (None, Reason.RATIO, Reason.NOTHING_DIRTY)
+"""where a dry run has looked at what is to be cleaned; elsewhere something holds that back, it saw nothing"""
 ELIGIBLE = "eligible"
 NOTHING_TO_GAIN = "nothing_to_gain"
 CLEANER_OFF = "The cleaner is off (log.cleaner.enable=false): only `kompakt topics compact` cleans."
@@ -99,8 +101,8 @@ def _verdict(facts: Facts) -> str:
     if found is None:
         return f"The log is offline: {facts.problem}."
     words = _of_reason(facts, found)
-    if facts.gain == 0:
-        words = f"Nothing to gain: a cleaning would remove no record, each key is there once. {words}"
+    if facts.gain == 0 and found.reason in COUNTED:
+        words = f"Nothing to gain: a cleaning now would remove no record. {words}"
     elif facts.last_gain == 0 and found.reason in (None, Reason.RATIO):
         words += " The last cleaning removed nothing."
     is_compacted = found.reason is not Reason.NOT_COMPACTED
@@ -125,7 +127,7 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
         case Reason.OFFLINE:
             return f"The log is offline: {facts.problem}."
         case Reason.EMPTY:
-            return "Nothing is written yet."
+            return _empty(facts.log_end_offset)
         case Reason.ACTIVE_SEGMENT:
             return f"All that is dirty is in the active segment, which is still written. {_roll(facts)}"
         case Reason.LAST_STABLE_OFFSET:
@@ -143,6 +145,14 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
         case _:
             words = f"Nothing was written since the last cleaning, which reached offset {found.end}."
             return words + _tombstones(found)
+
+
+def _empty(end_offset: int) -> str:
+    if end_offset == 0:
+        return "Nothing is written yet."
+    return (
+        f"No record is left: all below its end, offset {end_offset}, were deleted (retention, DeleteRecords)."
+    )
 
 
 def _eligible(found: Assessment, settings: Settings) -> str:

@@ -48,7 +48,7 @@ def run_of(result: CleanResult) -> Run:
         "bytes_after": result.bytes_written,
         "segments_before": result.segments_read,
         "segments_after": result.segments_written,
-        "keys": max(0, result.records_kept - result.tombstones_kept),
+        "keys": result.keys,
         "tombstones": result.tombstones_kept,
         "newest_horizon_ms": result.newest_horizon_ms,
         "removed": dict(result.removed),

@@ -113,6 +113,15 @@ async def test_nothing_is_written(asker: Asker) -> None:
     await asker.why("empty", "Nothing is written", "log.cleaner.enable=false")
 
 
+async def test_all_that_was_written_is_deleted(asker: Asker) -> None:
+    asker.world.topic("t", cleanup_policy="compact,delete")
+    await put(asker.world, ("a", "1"), ("a", "2"))
+    log_of(asker.world).delete_records(2)
+    answer = await asker.why("empty", "No record is left: all below its end, offset 2, were deleted")
+    assert "Nothing is written" not in answer["sentence"]
+    assert (await asker.compact(dry_run=True))["held_back_by"] == "the log holds no record"
+
+
 async def test_only_the_active_segment(asker: Asker) -> None:
     """W1: the commonest reason; the answer says when the segment is closed."""
     compacted(asker.world, segment_ms=str(HOUR_MS))
@@ -257,11 +266,22 @@ async def test_nothing_to_gain(asker: Asker) -> None:
     await asker.why("eligible")
     answer = (await asker.post("t/explain", {}))["partitions"][0]
     assert answer["reason"] == "nothing_to_gain"
+    assert answer["sentence"].startswith("Nothing to gain: a cleaning now would remove no record. ")
     assert answer["dry_run"]["records_after"] == answer["dry_run"]["records_before"] == 2
     assert log_of(asker.world).segments[0].base_offset == 0
     await asker.compact()
     await put(asker.world, ("c", "3" * 500), roll=True)
     await asker.why("eligible", "The last cleaning removed nothing")
+
+
+async def test_a_dry_run_that_may_not_look_tells_of_no_gain(asker: Asker) -> None:
+    """A hundred values of one key in the active segment: nobody may say that there is nothing to gain."""
+    compacted(asker.world)
+    await put(asker.world, *(("a", str(number)) for number in range(100)))
+    answer = (await asker.post("t/explain", {}))["partitions"][0]
+    assert (answer["reason"], answer["dry_run"]["records_before"]) == ("active_segment", 0)
+    assert answer["sentence"].startswith("All that is dirty is in the active segment")
+    assert "remove no record" not in answer["sentence"]
 
 
 async def test_every_partition_or_one(asker: Asker) -> None:

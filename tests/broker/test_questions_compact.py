@@ -154,6 +154,27 @@ async def test_w3_what_if_other_settings_held(asker: Asker) -> None:
     assert answer["partitions"][0]["records_before"] == 0
 
 
+async def test_w3_a_refusal_names_the_policy_that_was_tried(asker: Asker) -> None:
+    compacted(asker.world)
+    answer = await asker.post("t/compact", {"dry_run": True, "set": {"cleanup.policy": "delete"}}, 409)
+    assert answer["error"] == "t is not compacted: cleanup.policy would be delete"
+    asker.world.topic("plain")
+    answer = await asker.post("plain/compact", {"dry_run": True}, 409)
+    assert answer["error"] == "plain is not compacted: cleanup.policy is delete"
+
+
+async def test_records_below_the_log_start_are_no_keys(asker: Asker) -> None:
+    """They lie in the first segment still and are not mapped, so that each version of a key is kept."""
+    world = asker.world
+    world.topic("t", cleanup_policy="compact,delete")
+    await put(world, *((f"k{index % 3}", "v") for index in range(30)), ("new", "v"), roll=True)
+    log_of(world).delete_records(30)
+    for dry_run in (True, False):
+        answer = await asker.compact(dry_run=dry_run)
+        assert (answer["records_after"], answer["keys"]) == (31, None)
+    assert (await asker.get("t/history"))["partitions"][0]["runs"][-1]["keys"] is None
+
+
 async def test_a_dry_run_leaves_what_is_set_aside(asker: Asker) -> None:
     compacted(asker.world)
     world = asker.world
