@@ -6,6 +6,7 @@ What goes wrong is one line and an exit status: 2 when no broker can be asked, 1
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ REFUSED = 1
 LINES = "application/x-ndjson"
 DEFAULT_HTTP = "127.0.0.1:9644"
 
+TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 FROM_ZERO = click.IntRange(min=0)
 
 with_topic = click.argument("topic", help="The topic.")
@@ -44,6 +46,8 @@ def fail(message: str, status: int) -> Exit:
 
 def topic_path(topic: str, rest: str, **query: object) -> str:
     """The path of a question about `topic`; parameters that are None are left out."""
+    if not TOPIC_NAME.fullmatch(topic):
+        raise fail(f"{topic!a} is no name of a topic", BAD_USAGE)
     given = {name: value for name, value in query.items() if value is not None}
     suffix = f"?{urlencode(given)}" if given else ""
     return f"/api/topics/{quote(topic, safe='')}/{rest}{suffix}"

@@ -141,6 +141,24 @@ def test_refusals_are_one_line(served: BrokerProcess) -> None:
         assert errors.startswith("kompakt: ")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("get", "t", b"\x80"), "the key is no UTF-8: write it in hex digits, with --hex"),
+        (("topics", "explain", b"\x80"), r"'\udc80' is no name of a topic"),
+        (("topics", "explain", ""), "'' is no name of a topic"),
+        (("topics", "history", ".."), "'..' is no name of a topic"),
+        (("get", "a b", "k"), "'a b' is no name of a topic"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line_and_status_2(
+    arguments: tuple[str | bytes, ...], words: str
+) -> None:
+    command = [os.fsencode(Path(sys.executable).with_name("kompakt")), *map(os.fsencode, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONUTF8": "1"})
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"kompakt: {words}\n")
+
+
 def test_no_broker_is_status_2() -> None:
     for where in (f"127.0.0.1:{free_port()}", "not a place"):
         result = runner.invoke(app, ["topics", "explain", "t", "--http", where])
