@@ -1,6 +1,7 @@
 """What the commands have in common: how they fail, and how they ask a running broker over HTTP.
 
-What goes wrong is one line and an exit status: 2 when no broker can be asked, 1 when it refuses.
+What goes wrong is one line and an exit status: 2 when no broker can be asked, or not in this way, 1 when it
+refuses.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 BAD_USAGE = 2
 REFUSED = 1
+NOT_UNDERSTOOD = 400
 LINES = "application/x-ndjson"
 DEFAULT_HTTP = "127.0.0.1:9644"
 
@@ -58,8 +60,12 @@ def ask(
     path: str,
     body: Mapping[str, Any] | None = None,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
+    refused: int = REFUSED,
 ) -> dict[str, Any]:
-    """GET, or POST `body`; the answer. With `on_progress` it comes as lines, of which the last counts."""
+    """GET, or POST `body`; the answer. With `on_progress` it comes as lines, of which the last counts.
+
+    `refused` is the exit status when the broker understands the question and refuses it.
+    """
     import http.client  # here, because they are long to load, and `serve` has no use for them
     import urllib.error
     import urllib.request
@@ -78,7 +84,7 @@ def ask(
                 if on_progress is not None and "bytes_done" in last:
                     on_progress(last)
     except urllib.error.HTTPError as error:
-        raise fail(_reason(error), REFUSED) from None
+        raise fail(_reason(error), BAD_USAGE if error.code == NOT_UNDERSTOOD else refused) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else error
         raise fail(f"no broker answers at {where}: {why}", BAD_USAGE) from None

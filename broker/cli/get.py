@@ -1,7 +1,7 @@
 """`kompakt get TOPIC KEY`: the latest value of a key, or all versions that survive, from a running broker.
 
 The value alone goes to standard output, byte for byte, so that it can be piped; where it was found goes to
-standard error. Exit status 1 when the key was never seen or is gone altogether.
+standard error. Exit status 1 when the key was never seen or is gone altogether, and only then.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def get(
     path = topic_path(
         topic, "get", key=key, encoding=encoding, partitioner=partitioner, history=1 if history else None
     )
-    answer = ask(http, path)
+    answer = ask(http, path, refused=BAD_USAGE)
     for one in answer["partitions"]:
         for problem in one["problems"]:
             print(f"kompakt: {topic}-{one['partition']} could not be read whole: {problem}", file=sys.stderr)

@@ -305,8 +305,9 @@ def test_the_history_and_its_json(served: tuple[BrokerProcess, Told]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("none", "k"), 1, "there is no topic none"),
-        (("t", "zz", "--hex"), 1, "no hex"),
+        (("none", "k"), 2, "there is no topic none"),
+        (("t", "zz", "--hex"), 2, "no hex"),
+        (("t", "***", "--base64"), 2, "no base64"),
         (("t", "k", "--partitioner", "md5"), 2, "no partitioner"),
         (("t", "k", "--hex", "--base64"), 2, "either"),
     ],
