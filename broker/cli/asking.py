@@ -70,6 +70,9 @@ def ask(
     import urllib.error
     import urllib.request
 
+    where = where.removeprefix("http://").rstrip("/")
+    if "/" in where:
+        raise fail(f"--http takes HOST:PORT, not {where}", BAD_USAGE)
     headers = {"Accept": LINES if on_progress is not None else "application/json"}
     data = None
     if body is not None:

@@ -166,6 +166,15 @@ def test_no_broker_is_status_2() -> None:
         assert result.stderr.startswith("kompakt: no broker answers at ")
 
 
+def test_the_place_of_the_broker_may_be_written_as_a_url(served: BrokerProcess) -> None:
+    for where in (f"http://127.0.0.1:{served.http_port}/", f"http://127.0.0.1:{served.http_port}"):
+        assert runner.invoke(app, ["topics", "explain", "t", "--http", where]).exit_code == 0
+    for where in ("https://127.0.0.1:1", "http://127.0.0.1:1/api"):
+        result = runner.invoke(app, ["topics", "explain", "t", "--http", where])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith("kompakt: --http takes HOST:PORT, not ")
+
+
 def test_words() -> None:
     assert [size(n) for n in (0, 999, 1500, 2_500_000)] == ["0 bytes", "999 bytes", "1.5 kB", "2.5 MB"]
     assert [duration(n) for n in (5, 90_000, 7_200_000)] == ["5 ms", "90 s", "2 h"]
