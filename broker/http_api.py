@@ -16,6 +16,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, unquote_to_bytes
 
 from aiohttp import web
 
@@ -221,10 +222,8 @@ class HttpApi:
         encoding = _one_of(query.get("encoding", "text"), "encoding", ENCODINGS)
         partitioner = _one_of(query.get("partitioner", "all"), "partitioner", PARTITIONERS)
         history = _one_of(query.get("history", "0"), "history", ("0", "1")) == "1"
-        if "key" not in query:
-            raise Refused(400, "ask for one: ?key=KEY")
         try:
-            key = decode_key(query["key"], encoding)
+            key = decode_key(_raw(request, "key"), encoding)
         except BadKey as error:
             raise Refused(400, str(error)) from error
         indexes = partitions_for(key, partitioner, topic.partition_count)
@@ -307,6 +306,15 @@ class HttpApi:
         after = await self._explained(topic, [index], {})
         now = {name: after[0][name] for name in ("reason", "sentence")} if after else {}
         return {"partition": index, **answer, "now": now}
+
+
+def _raw(request: web.Request, name: str) -> bytes:
+    """The bytes of a parameter: where they are no UTF-8, `request.query` would leave the escapes as text."""
+    for pair in request.rel_url.raw_query_string.replace("+", " ").split("&"):
+        found, _, value = pair.partition("=")
+        if unquote(found) == name:
+            return unquote_to_bytes(value.encode(errors="surrogateescape"))
+    raise Refused(400, f"ask for one: ?{name}={name.upper()}")
 
 
 def _one_of(value: str, name: str, choices: Sequence[str]) -> str:

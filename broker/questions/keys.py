@@ -26,14 +26,13 @@ class BadKey(ValueError):
     """The key is not written as it is said to be."""
 
 
-def decode_key(text: str, encoding: str) -> bytes:
-    """The bytes of a key that was written as text, hex or base64; BadKey."""
+def decode_key(written: bytes, encoding: str) -> bytes:
+    """The bytes of a key that was written as it is, in hex or in base64; BadKey."""
+    if encoding == "text":
+        return written
+    text = written.decode(errors="backslashreplace")
     try:
-        if encoding == "hex":
-            return bytes.fromhex(text)
-        if encoding == "base64":
-            return base64.b64decode(text, validate=True)
-        return text.encode()
+        return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise BadKey(f"{text!r} is no {encoding}: {error}") from error
 

@@ -8,8 +8,10 @@ every key and compared with what a reader collects.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ from protocol.compression import Codec
 from protocol.records import encode_batch
 from storage import layout, sidecar, statistics
 from storage.key_search import find_key
+from storage.layout import TopicPartition
+from tests.broker.test_questions import Asker, MakeWorld
 from tests.process import BrokerProcess
 from tests.storage.builders import NOW_MS, LogBuilder
 from tests.waiting import wait_for
@@ -62,12 +66,36 @@ def test_fnv1a_is_the_published_one() -> None:
 
 
 def test_how_keys_may_be_written() -> None:
-    assert decode_key("käse", "text") == "käse".encode()
-    assert decode_key("00ff", "hex") == b"\x00\xff"
-    assert decode_key("AP8=", "base64") == b"\x00\xff"
-    for text, encoding in (("0g", "hex"), ("AP8", "base64"), ("A P 8 =", "base64")):
+    assert decode_key("käse".encode(), "text") == "käse".encode()
+    assert decode_key(b"\x00\xff", "text") == b"\x00\xff"
+    assert decode_key(b"00ff", "hex") == b"\x00\xff"
+    assert decode_key(b"AP8=", "base64") == b"\x00\xff"
+    for text, encoding in (
+        (b"0g", "hex"), (b"\xff", "hex"), (b"AP8", "base64"), (b"A P 8 =", "base64"), (b"\xff", "base64")
+    ):  # fmt: skip
         with pytest.raises(BadKey):
             decode_key(text, encoding)
+
+
+async def test_a_key_in_a_url_is_the_bytes_that_it_stands_for(make_world: MakeWorld) -> None:
+    """Also where they are no UTF-8; `+` is a blank, as forms write it, and everything may be escaped."""
+    asker = Asker(await make_world(http_port="0"))
+    asker.world.topic("t")
+    keys = (b"\x00\xff\x80bin", "käse".encode(), b"a b+c&d=e%41", b"")
+    partition = asker.world.broker.partitions[TopicPartition("t", 0)]
+    for number, key in enumerate(keys):
+        partition.append(asker.world.batch((key, b"%d" % number)), asker.world.clock.now_ms())
+    waited = partition.when_flushed(len(keys))
+    if waited is not None:
+        await waited
+    for number, written in enumerate(
+        ("key=%00%FF%80bin", "key=k%C3%A4se", "key=a+b%2Bc%26d%3De%2541", "history=0&%6bey=")
+    ):
+        url = f"http://127.0.0.1:{asker.world.broker.http.port}/api/topics/t/get?{written}"
+        with await asyncio.to_thread(urllib.request.urlopen, url) as answer:  # which sends it as it is
+            (version,) = json.loads(answer.read())["partitions"][0]["versions"]
+        assert version["value"] == f"{number}"
+    assert "?key=KEY" in (await asker.get("t/get", 400))["error"]
 
 
 # The engine
