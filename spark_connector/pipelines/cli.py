@@ -233,7 +233,7 @@ def _spark(master: str) -> Iterator[Any]:
 
 def _first_reason(problem: Exception) -> str:
     """The connector's own words out of an error that went through Spark."""
-    lines = [line.strip() for line in str(problem).splitlines()]
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]  # Spark's begin with none
     ours = [line for line in lines if line.startswith("spark_connector.errors.")]
     return ours[-1].partition(": ")[2] if ours else (lines or [type(problem).__name__])[0]
 

@@ -214,6 +214,19 @@ def table_of(spark: Any, path: Path) -> dict[str, tuple[int, str]]:
     return table
 
 
+def test_a_schema_that_spark_does_not_know_is_told_in_its_words(
+    spark: Any, servers: str, tmp_path: Path, start: Start
+) -> None:
+    """Spark's message begins with an empty line, which says nothing."""
+    topic = create_topic(servers)
+    produce(servers, topic, 3)
+    process = start("apply", topic, str(tmp_path / "table"), "--schema", "id lon")
+    output, errors = process.communicate(timeout=240)
+    assert (process.returncode, output) == (1, "")
+    assert 'kompakt: [UNSUPPORTED_DATATYPE] Unsupported data type "LON".' in errors
+    assert "Traceback" not in errors
+
+
 def test_changes_that_are_killed_while_they_are_applied(
     spark: Any, servers: str, tmp_path: Path, start: Start
 ) -> None:
