@@ -142,6 +142,45 @@ def test_s51_explain_read(tmp_path: Path) -> None:
     assert "holds 15 to 15" in lines[4]
 
 
+def test_a_terminal_that_knows_only_ascii_gets_question_marks(tmp_path: Path) -> None:
+    partition_with_records(tmp_path)
+    command = [Path(sys.executable).with_name("kompakt"), "explain-read", "t", "0", "15", "--data", tmp_path]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "because 0 ? 15" in done.stdout
+
+
+INTERRUPTING = """
+import importlib.abc, sys
+
+class Interrupting(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["kompakt", *{arguments!r}]
+from broker.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("broker.cli.get", ["version"]),
+        ("broker.run", ["serve", "--port", "0"]),
+        ("storage.dump", ["dump", "x"]),
+    ],
+)
+def test_ctrl_c_while_modules_are_loaded_ends_a_command_with_130(module: str, arguments: list[str]) -> None:
+    """A real signal would come at another moment each time: the import itself raises what it would."""
+    script = INTERRUPTING.format(module=module, arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_explain_read_of_what_is_not_there(tmp_path: Path) -> None:
     partition_with_records(tmp_path)
     status, _, errors = invoke("explain-read", "t", "0", "99", "--data", str(tmp_path))
