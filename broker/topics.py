@@ -42,7 +42,9 @@ METADATA_OVERRIDES = {
     "max.message.bytes": str(16 << 20),
     "segment.bytes": str(16 << 20),
 }
-KAFKAS_OWN = frozenset(("__cluster_metadata", METADATA_TOPIC))
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+"""Kafka's quorum log, whose directory no start opens as a topic's: there can be no topic of this name"""
+KAFKAS_OWN = frozenset((CLUSTER_METADATA_TOPIC, METADATA_TOPIC))
 """directories of these names are no topic to adopt"""
 KEEP_EVERYTHING = {"retention.bytes": "-1", "retention.ms": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}
@@ -132,6 +134,14 @@ class TopicRegistry:
         self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))
         for (kind, name), value in state.items():
             if kind != TOPIC:
+                continue
+            if name == CLUSTER_METADATA_TOPIC:  # made before this was refused; `reconcile` ends it
+                logger.error(
+                    "there can be no topic %s, the name is that of Kafka's quorum log: it is dropped, its "
+                    "directories stay; under another name they are adopted by the next start",
+                    name,
+                )
+                self._deleting[name] = 0
                 continue
             if value.get("deleting"):
                 self._deleting[name] = value["partitions"]
@@ -238,6 +248,8 @@ class TopicRegistry:
         problem = topic_name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name == CLUSTER_METADATA_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         if name in self._topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if name in self._growing:

@@ -18,6 +18,7 @@ from uuid import UUID
 from broker.api import Answer, handles
 from broker.context import RequestContext
 from broker.partition import INTERNAL_TOPICS
+from broker.topics import CLUSTER_METADATA_TOPIC
 from config.topic import topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
@@ -112,7 +113,7 @@ class Creation:
         problem = topic_name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if not self._is_allowed or name in INTERNAL_TOPICS:
+        if not self._is_allowed or name in INTERNAL_TOPICS or name == CLUSTER_METADATA_TOPIC:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.made == MOST_MADE_AT_ONCE:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)  # the client asks again

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from broker.topics import METADATA_TOPIC
+from broker.topics import CLUSTER_METADATA_TOPIC, METADATA_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
     DescribeClusterRequest,
@@ -96,6 +96,8 @@ async def test_topics_are_not_made_unasked(world: World, make_world: MakeWorld) 
     answer = await client.ask(by_name("__consumer_offsets"), 4)
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert answer.topics[0].is_internal
+    answer = await client.ask(by_name(CLUSTER_METADATA_TOPIC), 4)
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_the_broker_may_forbid_it(make_world: MakeWorld) -> None:

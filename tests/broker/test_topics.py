@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker.metadata_log import read_state
-from broker.topics import KEEP_EVERYTHING, METADATA_PARTITION, METADATA_TOPIC, TOPIC
+from broker.topics import CLUSTER_METADATA_TOPIC, KEEP_EVERYTHING, METADATA_PARTITION, METADATA_TOPIC, TOPIC
 from cleaner.cleaner import CleaningAborted
 from cleaner.states import Phase
 from protocol.errors import ErrorCode, KafkaError
@@ -362,6 +362,46 @@ async def test_directories_nobody_knows_are_adopted_and_kept(world: World) -> No
     assert adopted.overrides == KEEP_EVERYTHING
     client = await world.connect()
     assert await world.values(client, "kafkas", 1) == [b"v"]
+
+
+async def test_no_topic_takes_the_name_of_kafkas_quorum_log(world: World) -> None:
+    client = await world.connect()
+    for validate_only in (True, False):
+        (result,) = await create(client, new(CLUSTER_METADATA_TOPIC), validate_only=validate_only)
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+        assert result.error_message == "Creation of internal topic __cluster_metadata is prohibited."
+    assert not list(world.directory.glob("__cluster_metadata-*"))
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+async def test_a_topic_of_that_name_from_before_does_not_stop_the_start(
+    world: World, caplog: pytest.LogCaptureFixture, partitions: int
+) -> None:
+    """Its records stay where they are, and are a topic again once the directories have another name."""
+    world.topic("before", partitions)
+    client = await world.connect()
+    await world.produce(client, world.batch((b"k", b"v")), topic="before")
+    registry = world.broker.topics
+    state = read_state(world.broker.logs.logs[METADATA_PARTITION])[TOPIC, "before"]
+    registry._append(TOPIC, CLUSTER_METADATA_TOPIC, state)
+    registry._append(TOPIC, "before", None)
+    await world.stop()
+
+    def rename(old: str, new: str) -> None:
+        for index in range(partitions):
+            (world.directory / f"{old}-{index}").rename(world.directory / f"{new}-{index}")
+
+    rename("before", CLUSTER_METADATA_TOPIC)
+    await world.start()
+    assert world.broker.topics.get(CLUSTER_METADATA_TOPIC) is None
+    assert "there can be no topic __cluster_metadata" in caplog.text
+    caplog.clear()
+    await world.restart()
+    assert "there can be no topic" not in caplog.text
+    await world.stop()
+    rename(CLUSTER_METADATA_TOPIC, "after")
+    await world.start()
+    assert await world.values(await world.connect(), "after") == [b"v"]
 
 
 async def test_a_full_disk_leaves_no_half_topic(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
