@@ -3,7 +3,8 @@
 All connections of a loop share one receive buffer, so that an idle connection costs no buffer memory and
 requests that came in one read are handled without a copy of the rest; only a frame that is larger than half
 of it gets a buffer of its own, which grows with the bytes that really arrive, never with the length that
-was announced (G27). Requests run strictly in order (G26); an answer that has to wait takes a slot in the
+was announced (G27). What one read brought is handled for `TURN_NS` at a time, so that others have their turn
+between. Requests run strictly in order (G26); an answer that has to wait takes a slot in the
 queue of answers, later ones wait behind it (G25). Too many slots, or too many bytes that the client does
 not read, pause the reading; a fetch that waits counts with all that it may be answered. Mirrors Kafka's
 `Selector`/`SocketServer`.
@@ -38,6 +39,9 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES = 256 * 1024
 LARGE_BYTES = RECEIVE_BYTES // 2
 MIN_FRAME_BYTES = 8
+TURN_NS = 2_000_000
+"""for so long one connection's requests are handled in one turn of the loop, and for the one that is at hand
+then: a read may bring thousands that take a millisecond each, and every other client waits"""
 PRODUCE = 0
 FETCH = 1
 API_VERSIONS = 18
@@ -64,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         "_head",
         "_is_closing",
         "_is_reading",
+        "_is_turn_due",
         "_is_write_due",
         "_is_write_paused",
         "_large",
@@ -71,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         "_large_filled",
         "_limits",
         "_out",
+        "_out_bytes",
         "_queued_bytes",
         "_receive_view",
         "_sender",
@@ -96,8 +102,10 @@ class Connection(asyncio.BufferedProtocol):
         self._large_filled = 0
         self._slots: deque[Slot] = deque()
         self._out: list[Buffer | Region] = []
+        self._out_bytes = 0  # of it what is no answer to a Produce, those are small
         self._queued_bytes = 0
         self._is_reading = True
+        self._is_turn_due = False
         self._is_write_due = False
         self._is_write_paused = False
         self._is_closing = False
@@ -181,6 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the whole frames in `data[:end]` and keep the rest."""
         position = 0
         self._head = b""
+        turn_ends_ns = perf_counter_ns() + TURN_NS
         while end - position >= 4:
             size = _integer(data, position)[0]
             if not MIN_FRAME_BYTES <= size <= self._limits.frame_bytes_without_records:
@@ -202,6 +211,9 @@ class Connection(asyncio.BufferedProtocol):
             if self._is_closing:
                 return None
             position = frame_end
+            if position < end and perf_counter_ns() > turn_ends_ns:
+                self._end_turn()
+                break
         if position < end:
             self._head = data[position:end].tobytes()
         self._pause_when_full()
@@ -241,9 +253,20 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self.transport.pause_reading()
 
+    def _end_turn(self) -> None:
+        """Others come first: go on with what was read when they had their turn."""
+        self._is_turn_due = True
+        self._is_reading = False
+        self.transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_turn_due = False
+        self._read_on()
+
     def _read_on(self) -> None:
         """Something left the queue: take up the frames that had to wait, then the reading."""
-        if self._is_reading or self._is_closing or self._is_full():
+        if self._is_reading or self._is_closing or self._is_turn_due or self._is_full():
             return
         self._is_reading = True
         head = self._head
@@ -346,8 +369,10 @@ class Connection(asyncio.BufferedProtocol):
             self._slots.append(Slot(self, api, context, request, self._kept(api, parts)))
             return
         self._out += parts
-        if api.key != PRODUCE and sum(map(len, parts)) > JOINED_BYTES:
-            self._write()  # so that the next request is taken only if the client reads
+        if api.key != PRODUCE:
+            self._out_bytes += sum(map(len, parts))
+            if self._out_bytes > JOINED_BYTES:
+                self._write()  # so that the next request is taken only if the client reads
 
     def complete(self, slot: Slot, response: Any) -> None:
         """A slot has its answer: send it when nothing before it is missing."""
@@ -380,6 +405,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self) -> None:
         self._is_write_due = False
+        self._out_bytes = 0
         out, self._out = self._out, []
         if self._is_closing or not out:
             return

@@ -211,6 +211,99 @@ async def test_a_client_that_does_not_read_is_not_read_from(world: World) -> Non
     assert handled == 200
 
 
+@pytest.fixture
+def slow_beats(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the heartbeats that were handled; each takes 0.3 ms of a clock of the test's own."""
+    now_ns = 0
+    handled: list[int] = []
+
+    def handler(broker: Any, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        nonlocal now_ns
+        now_ns += 300_000
+        handled.append(request.generation_id)
+        return HeartbeatResponse(throttle_time_ms=request.generation_id)
+
+    monkeypatch.setattr(connection, "perf_counter_ns", lambda: now_ns)
+    world.handle(HeartbeatRequest, handler)
+    return handled
+
+
+async def test_requests_that_came_together_are_handled_a_little_at_a_time(
+    world: World, slow_beats: list[int]
+) -> None:
+    """Else a client that sends thousands at once keeps all others waiting for seconds."""
+    world.handle(ApiVersionsRequest, lambda broker, context, request: ApiVersionsResponse())
+    client, other = await world.connect(), await world.connect()
+    await other.ask(beat(0), 4)
+    slow_beats.clear()
+    count = 1000
+    client.send_bytes(b"".join(frame(beat(number), 4, number) for number in range(count)))
+    await until(lambda: slow_beats)
+    a_turn = connection.TURN_NS // 300_000 + 1
+    assert len(slow_beats) <= a_turn
+    asked = 0
+    while len(slow_beats) < count:
+        before = len(slow_beats)
+        await other.ask(ApiVersionsRequest(), 3)
+        asked += 1
+        assert len(slow_beats) - before <= 20 * a_turn
+    assert asked >= count / (20 * a_turn)
+    for number in range(count):
+        assert (await client.receive(HeartbeatResponse, 4))[1].throttle_time_ms == number
+    assert slow_beats == list(range(count))
+
+
+async def test_a_connection_may_end_between_two_turns(world: World, slow_beats: list[int]) -> None:
+    client = await world.connect()
+    client.send_bytes(b"".join(frame(beat(number), 4, number) for number in range(1000)))
+    await until(lambda: slow_beats)
+    (served,) = world.server.connections
+    served.expire()
+    await until(lambda: not world.server.connections)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(slow_beats) < 1000
+
+
+async def test_a_drain_ends_the_turns(world: World, slow_beats: list[int]) -> None:
+    client = await world.connect()
+    client.send_bytes(b"".join(frame(beat(number), 4, number) for number in range(1000)))
+    await until(lambda: slow_beats)
+    world.server.stop_listening()
+    taken = len(slow_beats)
+    await world.server.drain()
+    assert len(slow_beats) == taken
+    for number in range(taken):
+        assert (await client.receive(HeartbeatResponse, 4))[1].throttle_time_ms == number
+
+
+async def test_answers_of_one_turn_do_not_pile_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small answers are as large as one large: the next is made only if the client reads."""
+    monkeypatch.setattr(connection, "TURN_NS", 1 << 60)
+    handled = 0
+
+    def list_groups(broker: Any, context: RequestContext, request: Any) -> Any:
+        nonlocal handled
+        handled += 1
+        response = registry[16].response()
+        response.groups = [type(response).ListedGroup(group_id="x" * 10_000)]
+        return response
+
+    world.handle(ListGroupsRequest, list_groups)
+    client = await world.connect()
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    count = 3000
+    client.send_bytes(frame(ListGroupsRequest(), 4) * count)
+    await until(lambda: handled)
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert handled < count
+    client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    for _ in range(count):
+        await client.receive_frame()
+    assert handled == count
+
+
 async def test_an_answer_of_very_many_small_parts(world: World) -> None:
     """A cluster may have a hundred thousand partitions, and an answer a million parts."""
     count = 500_000
