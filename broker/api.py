@@ -39,14 +39,20 @@ class Later:
     """An answer that waits for futures; `finish` then makes the response, on the event loop.
 
     Cheaper than a task: a produce with acks=all is one of these. `finish` looks at the futures' errors
-    itself. Owned by: event loop.
+    itself. `drop`, if any, is called instead when the client is gone. Owned by: event loop.
     """
 
-    __slots__ = ("finish", "waits")
+    __slots__ = ("drop", "finish", "waits")
 
-    def __init__(self, waits: Sequence[asyncio.Future[Any]], finish: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        waits: Sequence[asyncio.Future[Any]],
+        finish: Callable[[], Any],
+        drop: Callable[[], object] | None = None,
+    ) -> None:
         self.waits = waits
         self.finish = finish
+        self.drop = drop
 
 
 Answer = Any | Later | Awaitable[Any] | None

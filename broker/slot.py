@@ -86,6 +86,8 @@ class Slot:
 
     def drop(self) -> None:
         """The connection is gone: nobody wants the answer."""
-        self.later = None
+        later, self.later = self.later, None
+        if later is not None and later.drop is not None:
+            later.drop()
         if self.task is not None:
             self.task.cancel()

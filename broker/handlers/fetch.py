@@ -94,7 +94,8 @@ class Fetch:
         delayed = self._broker.purgatory.delay(
             tuple(waiting_for), lambda moved: self._is_satisfied(moved, waiting_for[moved]), self._max_wait_ms
         )
-        return Later((delayed.done,), self._resume)
+        # Who is gone waits no longer: every append would look at this fetch until its time is up.
+        return Later((delayed.done,), self._resume, delayed.complete)
 
     def _flush_for_poll(self) -> None:
         """A reader that polls without waiting waits all the same: what it came for shall not linger."""

@@ -149,6 +149,27 @@ async def test_a_long_poll_wakes_for_its_partition_only(world: World) -> None:
     assert not world.broker.partitions[TopicPartition("a", 0)].high_watermark_waiters
 
 
+async def test_a_waiting_fetch_ends_with_its_connection(world: World) -> None:
+    """Else every append pays for it until its time is up, which may be weeks."""
+    world.topic("t", 2)
+    clients = [await world.connect() for _ in range(5)]
+    for client in clients:
+        client.send(fetch_request([("t", 0, 0), ("t", 1, 0)], max_wait_ms=2**31 - 1), 12)
+        await client.writer.drain()
+    purgatory = world.broker.purgatory
+    await until(lambda: len(purgatory) == 5)
+    timers: list[Any] = [waiting._timer for waiting in purgatory.fetches]
+    for client in clients[1:]:
+        await client.close()
+    await until(lambda: len(purgatory) == 1)
+    for index in range(2):
+        assert len(world.broker.partitions[TopicPartition("t", index)].high_watermark_waiters) == 1
+    assert sum(timer.is_cancelled for timer in timers) == 4
+    await world.produce(await world.connect(), world.batch(ONE))
+    answer = (await clients[0].receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert len(list(decode_all(answer.records or b""))) == 1
+
+
 @pytest.mark.parametrize("flush_messages", ["1", "1000"])
 async def test_a_long_poll_at_the_end_is_answered_without_a_search(
     world: World, monkeypatch: pytest.MonkeyPatch, flush_messages: str
