@@ -68,7 +68,9 @@ class Fetch:
         "_max_wait_ms",
         "_min_bytes",
         "_partitions",
+        "_sizes_bytes",
         "_version",
+        "_waiting_bytes",
     )
 
     def __init__(
@@ -91,6 +93,8 @@ class Fetch:
                 self._flush_for_poll()
             return self._read(answers, reads)
         waiting_for = dict(zip(filter(None, self._partitions), self._fetched.partitions, strict=True))
+        if self._min_bytes > 1:
+            self._remember(answers, reads)
         delayed = self._broker.purgatory.delay(
             tuple(waiting_for), lambda moved: self._is_satisfied(moved, waiting_for[moved]), self._max_wait_ms
         )
@@ -114,8 +118,29 @@ class Fetch:
             return True
         if self._min_bytes <= 1:
             return self._upper_offset(log) > wanted.fetch_offset
-        _, _, size = self._locate()
-        return size >= self._min_bytes or self._has_errors
+        return self._has_enough(moved, wanted)
+
+    def _remember(self, answers: list[PartitionAnswer], reads: list[Read]) -> None:
+        """What each partition has when the wait begins: a move of one shall not cost a look at them all."""
+        found = {id(answer): slice_.size_bytes for answer, slice_ in reads}
+        self._sizes_bytes: dict[Partition, int] = {
+            partition: found.get(id(answer), 0)
+            for partition, answer in zip(self._partitions, answers, strict=True)
+            if partition is not None
+        }
+        self._waiting_bytes = sum(self._sizes_bytes.values())
+
+    def _has_enough(self, moved: Partition, wanted: FetchedPartition) -> bool:
+        """Whether `min_bytes` are there now, by what was found before and what `moved` has."""
+        others = self._waiting_bytes - self._sizes_bytes[moved]
+        answer = PartitionAnswer(partition_index=wanted.partition)
+        try:
+            found = self._locate_one(moved.log, wanted, answer, self._max_bytes, at_least_one=not others)
+        except (KafkaError, OSError):
+            return True  # the answer says it
+        self._sizes_bytes[moved] = size = found.size_bytes if found is not None else 0
+        self._waiting_bytes = others + size
+        return self._waiting_bytes >= self._min_bytes or self._has_errors
 
     def _upper_offset(self, log: Log) -> int:
         return log.last_stable_offset if self._is_committed_only else log.high_watermark

@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from broker.fetch_session import FetchedPartition
+from broker.handlers.fetch import Fetch
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from protocol.records import decode_all
 from storage.layout import TopicPartition
+from storage.log import Log
 from storage.segment import Segment
 from storage.slice import Slice
 from tests.broker.client import Client, until
@@ -147,6 +150,55 @@ async def test_a_long_poll_wakes_for_its_partition_only(world: World) -> None:
     assert len(list(decode_all(answer.records or b""))) == 1
     assert len(world.broker.purgatory) == 0
     assert not world.broker.partitions[TopicPartition("a", 0)].high_watermark_waiters
+
+
+async def test_a_wait_for_many_bytes_looks_only_at_what_moved(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append must not pay for all partitions of all who wait; what it adds is counted all the same."""
+    count = 50
+    world.topic("t", count)
+    client, producer = await world.connect(), await world.connect()
+    await world.produce(producer, world.batch(ONE), partition=0)
+    wanted = [("t", index, 0) for index in range(count)]
+    one = len(world.batch((b"k", b"v" * 100)))
+    min_bytes = len(world.batch(ONE)) + 10 * one
+    client.send(fetch_request(wanted, max_wait_ms=60_000, min_bytes=min_bytes), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    looked: list[FetchedPartition] = []
+    locate = Fetch._locate_one
+
+    def locate_one(self: Fetch, log: Log, wanted: FetchedPartition, *rest: Any, **more: Any) -> Any:
+        looked.append(wanted)
+        return locate(self, log, wanted, *rest, **more)
+
+    monkeypatch.setattr(Fetch, "_locate_one", locate_one)
+    for number in range(9):
+        await world.produce(producer, world.batch((b"k", b"v" * 100)), partition=1 + number % 3)
+    assert len(world.broker.purgatory) == 1
+    assert {one.partition for one in looked} == {1, 2, 3}
+    assert len(looked) == 9
+    await world.produce(producer, world.batch((b"k", b"v" * 100)), partition=4)
+    response = (await client.receive(FetchResponse, 12))[1]
+    sizes = [len(answer.records or b"") for answer in response.responses[0].partitions]
+    assert sizes[:5] == [len(world.batch(ONE)), 3 * one, 3 * one, 3 * one, one]
+    assert len(looked) == 10 + count
+
+
+async def test_a_wait_for_many_bytes_counts_no_more_than_a_partition_may_give(world: World) -> None:
+    world.topic("t", 2)
+    client, producer = await world.connect(), await world.connect()
+    one = len(world.batch((b"k", b"v" * 100)))
+    wanted = [("t", 0, 0), ("t", 1, 0)]
+    client.send(fetch_request(wanted, max_wait_ms=60_000, min_bytes=4 * one, partition_max_bytes=2 * one), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    for _ in range(5):
+        await world.produce(producer, world.batch((b"k", b"v" * 100)))
+    await world.produce(producer, world.batch((b"k", b"v" * 100)), partition=1)
+    assert len(world.broker.purgatory) == 1
+    await world.produce(producer, world.batch((b"k", b"v" * 100)), partition=1)
+    response = (await client.receive(FetchResponse, 12))[1]
+    assert [len(answer.records or b"") for answer in response.responses[0].partitions] == [2 * one] * 2
 
 
 async def test_a_waiting_fetch_ends_with_its_connection(world: World) -> None:
