@@ -23,6 +23,7 @@ from broker import sending
 from broker.api import Api, api_name, apis
 from broker.context import RequestContext
 from broker.failures import failure_response, unsupported_api_versions
+from broker.receiving import LARGE_BYTES, LargeFrame
 from broker.sending import JOINED_BYTES, Parts, Sender
 from broker.slot import Slot
 from protocol.codegen import decode
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RECEIVE_BYTES = 256 * 1024
-LARGE_BYTES = RECEIVE_BYTES // 2
 MIN_FRAME_BYTES = 8
 TURN_NS = 2_000_000
 """for so long one connection's requests are handled in one turn of the loop, and for the one that is at hand
@@ -48,13 +47,6 @@ API_VERSIONS = 18
 _integer = Struct(">i").unpack_from
 _key = Struct(">h")
 _key_and_version = Struct(">hh").unpack_from
-
-
-class ReceiveBuffer:
-    """The buffer into which every connection of the loop reads. Owned by: event loop."""
-
-    def __init__(self) -> None:
-        self.view = memoryview(bytearray(RECEIVE_BYTES))
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -72,8 +64,6 @@ class Connection(asyncio.BufferedProtocol):
         "_is_write_due",
         "_is_write_paused",
         "_large",
-        "_large_bytes",
-        "_large_filled",
         "_limits",
         "_out",
         "_out_bytes",
@@ -97,9 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._busy_poll = server.broker.busy_poll
         self._receive_view = server.receive_buffer.view
         self._head = b""
-        self._large: bytearray | None = None
-        self._large_bytes = 0
-        self._large_filled = 0
+        self._large: LargeFrame | None = None
         self._slots: deque[Slot] = deque()
         self._out: list[Buffer | Region] = []
         self._out_bytes = 0  # of it what is no answer to a Produce, those are small
@@ -147,11 +135,8 @@ class Connection(asyncio.BufferedProtocol):
         self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        large = self._large
-        if large is not None:
-            if self._large_filled == len(large):
-                large = self._grow_large(large)
-            return memoryview(large)[self._large_filled :]
+        if self._large is not None:
+            return self._large.room()
         return self._receive_view[len(self._head) :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -159,11 +144,12 @@ class Connection(asyncio.BufferedProtocol):
         self._busy_poll.received(nbytes)
         if self._is_closing:
             return
-        if self._large is not None:
-            self._large_filled += nbytes
-            if self._large_filled == self._large_bytes:
-                frame, self._large = self._large, None
-                self._request(frame)
+        large = self._large
+        if large is not None:
+            large.add(nbytes)
+            if large.is_whole:
+                self._large = None
+                self._request(large.data)
                 self._pause_when_full()
         else:
             head = self._head
@@ -205,7 +191,8 @@ class Connection(asyncio.BufferedProtocol):
             frame_end = position + 4 + size
             if frame_end > end:
                 if size >= LARGE_BYTES:
-                    return self._begin_large(data[position + 4 : end], size)
+                    self._large = LargeFrame(data[position + 4 : end], size)
+                    return None
                 break
             self._request(data[position + 4 : frame_end].tobytes())
             if self._is_closing:
@@ -225,19 +212,6 @@ class Connection(asyncio.BufferedProtocol):
         key = _key.unpack_from(data, position)[0] if is_known else PRODUCE
         self._api = apis.get(key) if is_known else None
         return self._limits.frame_bytes if key == PRODUCE else self._limits.frame_bytes_without_records
-
-    def _begin_large(self, received: memoryview, size: int) -> None:
-        """A frame that the shared buffer cannot hold: a buffer for it alone, sized by what has come of it."""
-        self._large = bytearray(min(size, max(RECEIVE_BYTES, 4 * len(received))))
-        self._large[: len(received)] = received
-        self._large_filled = len(received)
-        self._large_bytes = size
-
-    def _grow_large(self, large: bytearray) -> bytearray:
-        grown = bytearray(min(self._large_bytes, 2 * len(large)))
-        grown[: len(large)] = large
-        self._large = grown
-        return grown
 
     def _is_full(self) -> bool:
         return (
@@ -465,7 +439,7 @@ class Connection(asyncio.BufferedProtocol):
         """One line when the connection ends within a frame."""
         if not self._is_reading or (self._large is None and not self._head):
             return
-        start: Buffer = self._head[4:] if self._large is None else self._large[: self._large_filled]
+        start: Buffer = self._head[4:] if self._large is None else self._large.received
         self._api = apis.get(_key.unpack_from(start)[0]) if len(start) >= _key.size else None
         self._log_end(reason)
 

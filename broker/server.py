@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.connection import Connection, ReceiveBuffer
+from broker.connection import Connection
 from broker.context import Listener
+from broker.receiving import ReceiveBuffer
 from config.definition import INT_MAX
 
 if TYPE_CHECKING:

@@ -9,94 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from types import SimpleNamespace
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from broker import api, connection
-from broker.api import Later, apis
-from broker.busy_poll import BusyPoll
+from broker import connection
+from broker.api import Later
 from broker.clock import ManualClock
-from broker.context import Listener, RequestContext
-from broker.counters import Counters
-from broker.server import Limits, Server
+from broker.context import RequestContext
+from broker.receiving import RECEIVE_BYTES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.framing import encode_request
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.schema import registry, schema_of
-from tests.broker.client import Client, until
-
-IN_FLIGHT = 4
-FRAME_BYTES = 2_000_000
-OTHER_FRAME_BYTES = 500_000
-ELEMENTS = 1000
-
-
-class World:
-    """A server whose handlers the test sets."""
-
-    def __init__(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.server = server
-        self.clients: list[Client] = []
-        self._monkeypatch = monkeypatch
-
-    @property
-    def counters(self) -> Counters:
-        return self.server.broker.metrics_state
-
-    def handle(self, request: type[Any], handler: Callable[..., Any]) -> None:
-        spec = registry[schema_of(request).key]
-        self._monkeypatch.setitem(apis, spec.key, api.Api(*spec, handler))
-
-    async def connect(self) -> Client:
-        client = await Client.connect("127.0.0.1", self.server.listener.port)
-        self.clients.append(client)
-        return client
+from protocol.schema import registry
+from tests.broker.client import until
+from tests.broker.handlers_world import (
+    ELEMENTS,
+    FRAME_BYTES,
+    IN_FLIGHT,
+    OTHER_FRAME_BYTES,
+    World,
+    beat,
+    frame,
+    serving,
+)
 
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    broker: Any = SimpleNamespace(
-        clock=ManualClock(), metrics_state=Counters(), config=None, busy_poll=BusyPoll(100)
-    )
-    limits = Limits(
-        frame_bytes=FRAME_BYTES,
-        frame_bytes_without_records=OTHER_FRAME_BYTES,
-        elements=ELEMENTS,
-        in_flight_requests=IN_FLIGHT,
-        queued_bytes=1 << 20,
-        fetch_bytes=1 << 19,
-        connections=3,
-        connections_per_host=3,
-        idle_ms=10_000,
-    )
-    monkeypatch.setattr(Limits, "of", staticmethod(lambda config: limits))
-    server = Server(broker, Listener("PLAINTEXT", "127.0.0.1", 0, "127.0.0.1", 0))
-    await server.bind()
-    await server.start()
-    made = World(server, monkeypatch)
-    made.handle(
-        HeartbeatRequest,
-        lambda broker, context, request: HeartbeatResponse(throttle_time_ms=request.generation_id),
-    )
-    yield made
-    for client in made.clients:
-        await client.close()
-    server.stop_listening()
-    await server.close()
-
-
-def beat(number: int) -> HeartbeatRequest:
-    return HeartbeatRequest(group_id="g", generation_id=number, member_id="m")
-
-
-def frame(request: Any, version: int, correlation_id: int = 1) -> bytes:
-    return b"".join(encode_request(request, version, correlation_id, "test"))
+    async with serving(monkeypatch) as made:
+        yield made
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 7, 64])
@@ -403,7 +349,7 @@ async def test_an_announced_size_is_not_allocated(world: World) -> None:
     client.send_bytes((FRAME_BYTES).to_bytes(4, "big") + b"\0\0\0\x09\0\0\0\1\xff\xff")
     await until(lambda: world.counters.bytes_received)
     (served,) = world.server.connections
-    assert len(served._large or b"") <= connection.RECEIVE_BYTES
+    assert served._large is None or len(served._large.data) <= RECEIVE_BYTES
 
 
 async def test_api_versions_answers_an_unknown_version_in_version_0(world: World) -> None:

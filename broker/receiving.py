@@ -1,0 +1,48 @@
+"""Where the bytes of clients go: one buffer for all connections, and one for each frame that is too large."""
+
+from __future__ import annotations
+
+RECEIVE_BYTES = 256 * 1024
+LARGE_BYTES = RECEIVE_BYTES // 2
+
+
+class ReceiveBuffer:
+    """The buffer into which every connection of the loop reads. Owned by: event loop."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(RECEIVE_BYTES))
+
+
+class LargeFrame:
+    """A frame that the shared buffer cannot hold, in a buffer sized by what has come of it. Owned by: event
+    loop.
+    """
+
+    __slots__ = ("_filled", "_size_bytes", "data")
+
+    def __init__(self, received: memoryview, size_bytes: int) -> None:
+        """It will be `size_bytes` long; `received` is its begin."""
+        self._size_bytes = size_bytes
+        self._filled = len(received)
+        self.data = bytearray(min(size_bytes, max(RECEIVE_BYTES, 4 * len(received))))
+        self.data[: len(received)] = received
+
+    @property
+    def is_whole(self) -> bool:
+        return self._filled == self._size_bytes
+
+    @property
+    def received(self) -> bytearray:
+        return self.data[: self._filled]
+
+    def room(self) -> memoryview:
+        """Where to put what comes next."""
+        if self._filled == len(self.data):
+            grown = bytearray(min(self._size_bytes, 2 * len(self.data)))
+            grown[: self._filled] = self.data
+            self.data = grown
+        return memoryview(self.data)[self._filled :]
+
+    def add(self, size_bytes: int) -> None:
+        """So many bytes were put into the room."""
+        self._filled += size_bytes

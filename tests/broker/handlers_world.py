@@ -1,0 +1,90 @@
+"""A server behind a real socket whose handlers are the test's own, with small limits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker import api
+from broker.api import apis
+from broker.busy_poll import BusyPoll
+from broker.clock import ManualClock
+from broker.context import Listener
+from broker.counters import Counters
+from broker.server import Limits, Server
+from protocol.framing import encode_request
+from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from protocol.schema import registry, schema_of
+from tests.broker.client import Client
+
+IN_FLIGHT = 4
+FRAME_BYTES = 2_000_000
+OTHER_FRAME_BYTES = 500_000
+ELEMENTS = 1000
+
+
+class World:
+    """A server whose handlers the test sets."""
+
+    def __init__(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.server = server
+        self.clients: list[Client] = []
+        self._monkeypatch = monkeypatch
+
+    @property
+    def counters(self) -> Counters:
+        return self.server.broker.metrics_state
+
+    def handle(self, request: type[Any], handler: Callable[..., Any]) -> None:
+        spec = registry[schema_of(request).key]
+        self._monkeypatch.setitem(apis, spec.key, api.Api(*spec, handler))
+
+    async def connect(self) -> Client:
+        client = await Client.connect("127.0.0.1", self.server.listener.port)
+        self.clients.append(client)
+        return client
+
+
+@contextlib.asynccontextmanager
+async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """A world that answers heartbeats with their generation as the throttle time."""
+    broker: Any = SimpleNamespace(
+        clock=ManualClock(), metrics_state=Counters(), config=None, busy_poll=BusyPoll(100)
+    )
+    limits = Limits(
+        frame_bytes=FRAME_BYTES,
+        frame_bytes_without_records=OTHER_FRAME_BYTES,
+        elements=ELEMENTS,
+        in_flight_requests=IN_FLIGHT,
+        queued_bytes=1 << 20,
+        fetch_bytes=1 << 19,
+        connections=3,
+        connections_per_host=3,
+        idle_ms=10_000,
+    )
+    monkeypatch.setattr(Limits, "of", staticmethod(lambda config: limits))
+    server = Server(broker, Listener("PLAINTEXT", "127.0.0.1", 0, "127.0.0.1", 0))
+    await server.bind()
+    await server.start()
+    made = World(server, monkeypatch)
+    made.handle(
+        HeartbeatRequest,
+        lambda broker, context, request: HeartbeatResponse(throttle_time_ms=request.generation_id),
+    )
+    yield made
+    for client in made.clients:
+        await client.close()
+    server.stop_listening()
+    await server.close()
+
+
+def beat(number: int) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id="g", generation_id=number, member_id="m")
+
+
+def frame(request: Any, version: int, correlation_id: int = 1) -> bytes:
+    return b"".join(encode_request(request, version, correlation_id, "test"))
