@@ -72,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         "_sender",
         "_server",
         "_slots",
+        "_unsent_bytes",
         "activity",
         "client_host",
         "client_id",
@@ -98,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         self._is_closing = False
         self._api: Api | None = None
+        self._unsent_bytes = 0
         self.activity = server.sweep
         self.client_id: str | None = None
         self.client_host = ""
@@ -429,9 +431,23 @@ class Connection(asyncio.BufferedProtocol):
         self._log_end(reason)
         self.close()
 
+    def is_silent_since(self, sweep: int) -> bool:
+        """Whether neither a request was completed nor an answer left since then, as seen at every sweep,
+        however busily single bytes arrive; nor is an answer being made.
+        """
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if self._sender.is_busy or unsent_bytes < self._unsent_bytes:
+            self.activity = self._server.sweep
+        self._unsent_bytes = unsent_bytes
+        return self.activity < sweep and not self.has_answers_to_come
+
     def expire(self) -> None:
-        """No request was completed for `connections.max.idle.ms`, however busily single bytes arrive."""
-        self._log_unfinished(f"no whole frame for {self._limits.idle_ms} ms")
+        """Cut it off: it was silent for `connections.max.idle.ms`, or the broker stops without its client."""
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if unsent_bytes:
+            self._log_end(f"{unsent_bytes} bytes of answers were left unread")
+        else:
+            self._log_unfinished(f"no whole frame for {self._limits.idle_ms} ms")
         self._is_closing = True
         self.transport.abort()
 

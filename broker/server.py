@@ -200,8 +200,7 @@ class Server:
             await self.broker.clock.sleep(max(1, self.limits.idle_ms // SWEEPS_PER_IDLE_LIMIT))
             self.sweep += 1
             for connection in tuple(self.connections):
-                silent = self.sweep - connection.activity > SWEEPS_PER_IDLE_LIMIT
-                if silent and not connection.has_answers_to_come:
+                if connection.is_silent_since(self.sweep - SWEEPS_PER_IDLE_LIMIT):
                     connection.expire()
 
     def stop_listening(self) -> None:
