@@ -117,7 +117,12 @@ class Creation:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.made == MOST_MADE_AT_ONCE:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)  # the client asks again
-        topic = self._broker.topics.create(name, self._broker.config.num_partitions, {})
+        try:
+            topic = self._broker.topics.create(name, self._broker.config.num_partitions, {})
+        except KafkaError as error:
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # it is being made, or deleted: not for long
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE) from error
+            raise
         self.made += 1
         return topic
 

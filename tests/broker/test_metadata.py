@@ -18,7 +18,14 @@ from protocol.messages.metadata import (
     DescribeTopicPartitionsRequest,
     MetadataRequest,
 )
+from protocol.messages.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from storage.layout import TopicPartition
+from tests.broker.client import until
 from tests.broker.conftest import World
 
 Asked = MetadataRequest.MetadataRequestTopic
@@ -87,6 +94,25 @@ async def test_g19_collisions_are_told(world: World) -> None:
     client = await world.connect()
     answer = await client.ask(by_name("a_b"), 4)
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_g19_a_topic_that_is_being_made_or_deleted_is_asked_for_again(world: World) -> None:
+    """No client takes TOPIC_ALREADY_EXISTS for an answer that passes."""
+    client, admin = await world.connect(), await world.connect()
+    creatable = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=200, replication_factor=1)
+    admin.send(CreateTopicsRequest(topics=[creatable]), 7)
+    await until(lambda: TopicPartition("t", 0) in world.broker.partitions)
+    assert world.broker.topics.get("t") is None
+    answer = await client.ask(by_name("t"), 12)
+    assert answer.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    await admin.receive(CreateTopicsResponse, 7)
+    assert (await client.ask(by_name("t"), 12)).topics[0].error_code == 0
+    admin.send(DeleteTopicsRequest(topic_names=["t"]), 5)
+    await until(lambda: world.broker.topics.get("t") is None)
+    answer = await client.ask(by_name("t"), 12)
+    assert answer.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    await admin.receive(DeleteTopicsResponse, 5)
+    assert (await client.ask(by_name("t"), 12)).topics[0].error_code == 0
 
 
 async def test_topics_are_not_made_unasked(world: World, make_world: MakeWorld) -> None:
