@@ -72,9 +72,7 @@ class Broker:
         self.flusher = Flusher(self.metrics_state, open_ring() if config.flush_io_uring_enable else None)
         self.busy_poll = BusyPoll(config.busy_poll_us)
         self.purgatory = Purgatory(self.clock, self.metrics_state)
-        self.fetch_sessions = FetchSessions(
-            config.max_incremental_fetch_session_cache_slots, self.metrics_state
-        )
+        self.fetch_sessions = FetchSessions(config, self.metrics_state)
         self.cluster_id = self.logs.cluster_id
         self.topics = TopicRegistry(self)
         self.groups = GroupCoordinator(self)

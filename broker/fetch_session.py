@@ -5,8 +5,10 @@ A fetch names a session and its epoch. Epoch -1 or session-less: the request is 
 remembered. Epoch 0: complete, and a session is made when the cache has room or its eldest may go. Any other
 epoch: the request changes the remembered partitions (new, altered, forgotten ones), the answer leaves out
 partitions without news, and partitions that gave data go to the end of the line, so that none starves (G8).
-Mirrors Kafka's `FetchSession`,
-`FetchSessionCache`, `FullFetchContext` and `IncrementalFetchContext`.
+A session has no more partitions than a request may name, all sessions together a number of their own: a
+fetch beyond it is answered without a session, an increment as if its session were gone, so that the client
+asks in full. Mirrors Kafka's `FetchSession`, `FetchSessionCache`, `FullFetchContext` and
+`IncrementalFetchContext`.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from broker.counters import Counters
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from config.broker import BrokerConfig
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -138,19 +143,18 @@ def _wanted(request: FetchRequest, uses_topic_ids: bool) -> Iterable[tuple[str |
 
 
 class FetchSessions:
-    """The sessions of all clients, bounded in number. Owned by: event loop."""
+    """The sessions of all clients, bounded in number and in partitions. Owned by: event loop."""
 
-    def __init__(self, max_sessions: int, counters: Counters) -> None:
-        self._max_sessions = max_sessions
+    def __init__(self, config: BrokerConfig, counters: Counters) -> None:
+        self._max_sessions = config.max_incremental_fetch_session_cache_slots
+        self._max_partitions = config.max_incremental_fetch_session_partitions
+        self._max_partitions_each = config.max_request_elements
         self._counters = counters
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the one unused for longest first
+        self.partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partition_count(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def open(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
         """The context of `request`; KafkaError when its session or epoch is not what the client believes."""
@@ -158,7 +162,7 @@ class FetchSessions:
         session_id = request.session_id
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id:
-                self._sessions.pop(session_id, None)
+                self._drop(session_id)
             partitions = [
                 FetchedPartition(topic, wanted) for topic, wanted in _wanted(request, uses_topic_ids)
             ]
@@ -173,33 +177,57 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        if request.topics or request.forgotten_topics_data:
-            session.apply(
-                _wanted(request, uses_topic_ids),
-                (
-                    (topic.topic_id if uses_topic_ids else topic.topic, partition)
-                    for topic in request.forgotten_topics_data
-                    for partition in topic.partitions
-                ),
-            )
-        if not session.partitions:
-            del self._sessions[session_id]
-            return FetchContext([], None, False)
-        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
+        if request.topics or request.forgotten_topics_data:
+            self._change(session, request, now_ms)
+        if not session.partitions:
+            self._drop(session_id)
+            return FetchContext([], None, False)
+        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         return FetchContext(list(session.partitions.values()), session, True)
+
+    def _change(self, session: FetchSession, request: FetchRequest, now_ms: int) -> None:
+        """Apply an increment; KafkaError, and the session is gone, when it has become too large."""
+        before = len(session.partitions)
+        session.apply(
+            _wanted(request, session.uses_topic_ids),
+            (
+                (topic.topic_id if session.uses_topic_ids else topic.topic, partition)
+                for topic in request.forgotten_topics_data
+                for partition in topic.partitions
+            ),
+        )
+        after = len(session.partitions)
+        self.partition_count += after - before
+        if after > before and (after > self._max_partitions_each or not self._make_room(0, 0, now_ms)):
+            self._drop(session.id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.partitions)
+
+    def _make_room(self, sessions: int, partitions: int, now_ms: int) -> bool:
+        """Whether so many more fit now, those gone that nobody has used for long."""
+        while (
+            len(self._sessions) + sessions > self._max_sessions
+            or self.partition_count + partitions > self._max_partitions
+        ):
+            eldest = next(iter(self._sessions.values()), None)
+            if eldest is None or now_ms - eldest.last_used_ms <= EVICTION_MS:
+                return False
+            self._drop(eldest.id)
+            self._counters.fetch_sessions_evicted += 1
+        return True
 
     def _make(
         self, partitions: list[FetchedPartition], uses_topic_ids: bool, now_ms: int
     ) -> FetchSession | None:
         """A new session, or None when the cache is full of sessions that are in use."""
-        if len(self._sessions) >= self._max_sessions:
-            eldest = next(iter(self._sessions.values()), None)
-            if eldest is None or now_ms - eldest.last_used_ms <= EVICTION_MS:
-                return None
-            del self._sessions[eldest.id]
-            self._counters.fetch_sessions_evicted += 1
+        if not self._make_room(1, len(partitions), now_ms):
+            return None
         session_id = random.randint(1, 2**31 - 1)
         while session_id in self._sessions:
             session_id = random.randint(1, 2**31 - 1)
@@ -207,4 +235,5 @@ class FetchSessions:
         for partition in partitions:
             session.partitions[partition.topic, partition.partition] = partition
         self._sessions[session_id] = session
+        self.partition_count += len(session.partitions)
         return session

@@ -134,6 +134,12 @@ class BrokerConfig:
     max_incremental_fetch_session_cache_slots: int = key(
         Type.INT, 1000, "How many fetch sessions are remembered", at_least=0
     )
+    max_incremental_fetch_session_partitions: int = key(
+        Type.INT, 500_000,
+        "How many partitions all fetch sessions remember together, 0.3 KiB each; one session at most "
+        "max.request.elements (Kafka: no limit)",
+        at_least=0,
+    )  # fmt: skip
     fetch_max_bytes: int = key(
         Type.INT, 55 * MIB, "The most that one fetch answers, whatever it asks for", at_least=1024
     )

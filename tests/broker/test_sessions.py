@@ -161,3 +161,52 @@ async def test_a_full_cache_makes_no_more_sessions_until_the_eldest_is_idle(
     assert (await sessions[1].fetch()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert (await sessions[0].fetch()).error_code == 0
     assert world.broker.metrics_state.fetch_sessions_evicted == 1
+
+
+async def test_a_session_grows_no_larger_than_a_request_may_be(
+    make_world: Callable[..., Awaitable[World]],
+) -> None:
+    """Each small request would cost as much as all partitions that were ever named."""
+    world = await make_world(max_request_elements="1000")
+    world.topic("t")
+    client = await world.connect()
+    session = Session(client)
+    for first in range(0, 900, 300):
+        response = await session.fetch(*(("t", index, 0) for index in range(first, first + 300)))
+        assert response.error_code == 0
+    sessions = world.broker.fetch_sessions
+    assert (len(sessions), sessions.partition_count) == (1, 900)
+    assert (await session.fetch(*(("t", index, 0) for index in range(1000)[900:]))).error_code == 0
+    response = await session.fetch(("t", 1000, 0))
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(sessions), sessions.partition_count) == (0, 0)
+    again = Session(client)
+    assert told(await again.fetch(("t", 0, 0))) == [("t", 0, 0)]
+    assert again.id > 0
+
+
+async def test_the_partitions_of_all_sessions_are_bounded(
+    make_world: Callable[..., Awaitable[World]],
+) -> None:
+    world = await make_world(max_incremental_fetch_session_partitions="5")
+    world.topic("t", 6)
+    client = await world.connect()
+    one, two, late = (Session(client) for _ in range(3))
+    sessions = world.broker.fetch_sessions
+    await one.fetch(("t", 0, 0), ("t", 1, 0))
+    await two.fetch(("t", 0, 0), ("t", 1, 0), ("t", 2, 0))
+    assert told(await late.fetch(("t", 0, 0))) == [("t", 0, 0)]
+    assert (late.id, sessions.partition_count) == (0, 5)
+    assert (await two.fetch(forget=("t", [2]))).error_code == 0
+    assert (await one.fetch(("t", 3, 0))).error_code == 0
+    assert sessions.partition_count == 5
+    assert (await one.fetch(("t", 1, 0), ("t", 3, 0))).error_code == 0  # known already
+    assert (await one.fetch(("t", 4, 0))).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(sessions), sessions.partition_count) == (1, 2)
+    world.clock.advance(120_001)
+    new = Session(client)
+    await new.fetch(*(("t", index, 0) for index in range(5)))  # the other one is idle, and goes
+    assert new.id > 0
+    assert (len(sessions), sessions.partition_count) == (1, 5)
+    await client.ask(fetch_request([], session_id=new.id, session_epoch=-1), 12)
+    assert (len(sessions), sessions.partition_count) == (0, 0)
