@@ -17,6 +17,7 @@ from broker.groups.offsets import Commit
 from broker.groups.rebalance import GroupStatistics, Rebalancer
 from broker.groups.state import COMMIT_ANSWERS, GroupState
 from broker.groups.store import KeyValue, OffsetsStore
+from config.definition import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition
 
@@ -118,7 +119,7 @@ class Commits:
                 errors[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 errors[topic_partition] = ErrorCode.NONE
-                expiry_ms = now_ms + request.retention_ms if request.retention_ms >= 0 else -1
+                expiry_ms = min(now_ms + request.retention_ms, LONG_MAX) if request.retention_ms >= 0 else -1
                 commits[topic_partition] = Commit(
                     position.offset, position.leader_epoch, position.metadata, now_ms, expiry_ms
                 )

@@ -193,6 +193,13 @@ async def test_t196_a_commit_may_name_its_own_retention() -> None:
     assert world.expire(world.clock.now_ms() + MINUTE_MS) == 1
 
 
+async def test_t196_a_commit_may_be_kept_for_ever() -> None:
+    world = World()
+    world.commit({ROWS_0: 1}, version=4, retention_ms=2**63 - 1)
+    await world.restart()
+    assert world.committed() == {ROWS_0: 1}
+
+
 async def test_t196_a_commit_under_way_holds_its_offset() -> None:
     world = World()
     world.commit({ROWS_0: 1})
