@@ -14,15 +14,17 @@ to other rooms (`producer_ids.py`, `questions/history.py`). Mirrors Kafka's `Rep
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from broker.metadata_log import append_state, read_state
 from broker.partition import INTERNAL_TOPICS
 from broker.policy_lint import warn
+from broker.topic import Topic, adopted_overrides
 from config.definition import ConfigError
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
@@ -46,29 +48,14 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """Kafka's quorum log, whose directory no start opens as a topic's: there can be no topic of this name"""
 KAFKAS_OWN = frozenset((CLUSTER_METADATA_TOPIC, METADATA_TOPIC))
 """directories of these names are no topic to adopt"""
-KEEP_EVERYTHING = {"retention.bytes": "-1", "retention.ms": "-1"}
-COMPACTED = {"cleanup.policy": "compact"}
 TOPIC = "topic"
 BROKER = "broker"
+GROWTH_LIMIT_SECONDS = 25.0
+"""a change to a topic waits for so long until it has its partitions: clients wait 30 s for an answer"""
 
 
 class MetadataError(Exception):
     """What the topics are cannot be read; the message says where and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """One topic as it is now; a change replaces it. Owned by: any thread (immutable)."""
-
-    name: str
-    topic_id: uuid.UUID
-    partition_count: int
-    overrides: Mapping[str, str]
-    config: TopicConfig
-    is_internal: bool
-
-    def partitions(self) -> Iterable[TopicPartition]:
-        return (TopicPartition(self.name, index) for index in range(self.partition_count))
 
 
 class TopicRegistry:
@@ -86,8 +73,8 @@ class TopicRegistry:
         self._forms: dict[str, str] = {}
         self._deleting: dict[str, int] = {}
         """topics on their way out, by name: how many partitions they have"""
-        self._growing: dict[str, str] = {}
-        """topics whose partitions are being made, by name: their collision form"""
+        self._growing: dict[str, asyncio.Future[None]] = {}
+        """topics whose partitions are being made, by name: the end of it"""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._reconfiguring = asyncio.Lock()
@@ -257,7 +244,7 @@ class TopicRegistry:
         if name in self._deleting:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is still being deleted.")
         form = collision_form(name)
-        making = (growing for growing, of in self._growing.items() if of == form)
+        making = (growing for growing in self._growing if collision_form(growing) == form)
         other = self._forms.get(form) or next(making, None)
         if other is not None:
             raise KafkaError(
@@ -267,7 +254,7 @@ class TopicRegistry:
     def create(self, name: str, partitions: int, overrides: Mapping[str, str] | None = None) -> Topic:
         """Make a topic of few partitions at once; it is durable when `flushed()` returns."""
         topic = self._new(name, partitions, overrides or {})
-        self._append(TOPIC, name, _value_of(topic))
+        self._append(TOPIC, name, topic.stored())
         try:
             for topic_partition in topic.partitions():
                 self._make_log(topic, topic_partition)
@@ -280,7 +267,7 @@ class TopicRegistry:
     async def create_durably(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
         """Make a topic of any size, others being served meanwhile; it is there when this returns."""
         topic = self._new(name, partitions, overrides)
-        self._growing[name] = collision_form(name)
+        self._growing[name] = asyncio.get_running_loop().create_future()
         await self._to_the_end(f"create {name}", self._grow(topic, None))
         return topic
 
@@ -288,14 +275,14 @@ class TopicRegistry:
         """Grow a topic to `partition_count` partitions, others being served meanwhile."""
         topic = self._existing(name)
         grown = replace(topic, partition_count=partition_count)
-        self._growing[name] = collision_form(name)
+        self._growing[name] = asyncio.get_running_loop().create_future()
         await self._to_the_end(f"grow {name}", self._grow(grown, topic))
         return grown
 
     async def _grow(self, topic: Topic, before: Topic | None) -> None:
         """Make the partitions that `topic` has more than `before`, or none of them."""
         try:
-            self._append(TOPIC, topic.name, _value_of(topic))
+            self._append(TOPIC, topic.name, topic.stored())
             for topic_partition in topic.partitions():
                 if self._is_stopping:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")
@@ -307,11 +294,22 @@ class TopicRegistry:
             self._unmake(topic, before)
             raise
         finally:
-            del self._growing[topic.name]
+            self._growing.pop(topic.name).set_result(None)
         # The broker's settings, which are the topic's defaults, may have changed meanwhile.
         grown = replace(topic, config=self._resolve(topic.name, topic.overrides))
         self._put(grown)
         self._configure_logs(grown)
+
+    def is_growing(self, name: str) -> bool:
+        """Whether partitions of a topic are being made."""
+        return name in self._growing
+
+    async def settled(self, name: str) -> None:
+        """Return when a topic is not growing any more, or after a while; then changes to it are refused."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GROWTH_LIMIT_SECONDS):
+                while (growing := self._growing.get(name)) is not None:
+                    await asyncio.wait({growing})
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Who asked for it may be gone; then nobody else looks at how it ended."""
@@ -366,7 +364,7 @@ class TopicRegistry:
     async def delete(self, name: str) -> None:
         """Remove a topic: it is gone for clients at once, and for good when this returns."""
         topic = self._existing(name)
-        self._append(TOPIC, name, {**_value_of(topic), "deleting": True})
+        self._append(TOPIC, name, {**topic.stored(), "deleting": True})
         self._deleting[name] = topic.partition_count
         self._remove(topic)
         self._broker.groups.on_topics_deleted([name])
@@ -420,7 +418,7 @@ class TopicRegistry:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         if name in self._growing:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{name}' is still growing; try again.")
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"Topic '{name}' is still growing; try again.")
         return topic
 
     def _new(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
@@ -449,7 +447,7 @@ class TopicRegistry:
                 self._broker.forget(topic_partition)
                 if topic_partition in self._broker.logs.logs:
                     self._broker.logs.delete(topic_partition)
-        self._append(TOPIC, topic.name, None if before is None else _value_of(before))
+        self._append(TOPIC, topic.name, None if before is None else before.stored())
 
     def _configure_logs(self, topic: Topic) -> None:
         for topic_partition in topic.partitions():
@@ -458,7 +456,7 @@ class TopicRegistry:
                 partition.update_config(topic.config)
 
     def _store(self, topic: Topic) -> None:
-        self._append(TOPIC, topic.name, _value_of(topic))
+        self._append(TOPIC, topic.name, topic.stored())
         self._put(topic)
 
     def _put(self, topic: Topic) -> None:
@@ -477,13 +475,3 @@ class TopicRegistry:
     def _append(self, kind: str, name: str, value: Mapping[str, Any] | None) -> None:
         broker = self._broker
         append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), kind, name, value)
-
-
-def adopted_overrides(name: str) -> dict[str, str]:
-    """What holds for a topic whose settings nobody knows."""
-    return dict(COMPACTED if name in INTERNAL_TOPICS else KEEP_EVERYTHING)
-
-
-def _value_of(topic: Topic) -> dict[str, Any]:
-    configs = dict(topic.overrides)
-    return {"id": str(topic.topic_id), "partitions": topic.partition_count, "configs": configs}

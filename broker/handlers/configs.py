@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ from protocol.messages.configs import (
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.topics import Topic
+    from broker.topic import Topic
 
 Described = DescribeConfigsResponse.DescribeConfigsResult
 Altered = AlterConfigsResponse.AlterConfigsResourceResponse
@@ -144,6 +144,10 @@ def _check_broker_name(broker: Broker, name: str) -> None:
 
 @handles(AlterConfigsRequest)
 def alter_configs(broker: Broker, context: RequestContext, request: AlterConfigsRequest) -> Answer:
+    return _when_settled(broker, request.resources, lambda: _alter(broker, request))
+
+
+def _alter(broker: Broker, request: AlterConfigsRequest) -> Answer:
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     for resource in request.resources:
@@ -167,6 +171,10 @@ def alter_configs(broker: Broker, context: RequestContext, request: AlterConfigs
 def incremental_alter_configs(
     broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Answer:
+    return _when_settled(broker, request.resources, lambda: _alter_incrementally(broker, request))
+
+
+def _alter_incrementally(broker: Broker, request: IncrementalAlterConfigsRequest) -> Answer:
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     for resource in request.resources:
@@ -186,6 +194,25 @@ def incremental_alter_configs(
         responses.append(answer)
     response = IncrementalAlterConfigsResponse(responses=responses)
     return response if request.validate_only else _when_durable(broker, response, responses)
+
+
+def _when_settled(
+    broker: Broker,
+    resources: Sequence[AlterConfigsRequest.AlterConfigsResource]
+    | Sequence[IncrementalAlterConfigsRequest.AlterConfigsResource],
+    change: Callable[[], Answer],
+) -> Answer:
+    """Change at once, or when the topics that are growing have their partitions."""
+    names = [resource.resource_name for resource in resources if resource.resource_type == Resource.TOPIC]
+    growing = [name for name in names if broker.topics.is_growing(name)]
+    return _change_later(broker, growing, change) if growing else change()
+
+
+async def _change_later(broker: Broker, growing: Sequence[str], change: Callable[[], Answer]) -> Answer:
+    for name in growing:
+        await broker.topics.settled(name)
+    answer = change()
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 async def _when_durable(

@@ -33,7 +33,7 @@ from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.topics import Topic
+    from broker.topic import Topic
 
 MetadataTopic = MetadataResponse.MetadataResponseTopic
 MetadataPartition = MetadataTopic.MetadataResponsePartition

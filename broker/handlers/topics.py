@@ -5,7 +5,7 @@ Each topic succeeds or fails for itself; the answer is sent when what was done i
 replicas, v5 answers with the configuration, v7 with the id; one node holds one replica, more are
 INVALID_REPLICATION_FACTOR; a manual assignment may name this node only. DeleteTopics: v6 by id; internal
 topics stay. CreatePartitions: a topic grows, never shrinks (S20), and one row is answered for each topic
-(G22).
+(G22). Who deletes or grows a topic that is growing waits for that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from protocol.messages.topics import (
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.topics import Topic
+    from broker.topic import Topic
 
 Creatable = CreateTopicsRequest.CreatableTopic
 Created = CreateTopicsResponse.CreatableTopicResult
@@ -196,6 +196,7 @@ async def _delete(
     broker: Broker, context: RequestContext, name: str | None, topic_id: UUID, times: int
 ) -> Deleted:
     try:
+        await broker.topics.settled(_deletable(broker, context, name, topic_id, times).name)
         topic = _deletable(broker, context, name, topic_id, times)
         name, topic_id = topic.name, topic.topic_id
         await broker.topics.delete(topic.name)
@@ -249,6 +250,7 @@ async def _grow(broker: Broker, topic: Growable, times: int, validate_only: bool
     try:
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        await broker.topics.settled(topic.name)
         _check_growth(broker, topic)
         if not validate_only:
             await broker.topics.add_partitions(topic.name, topic.count)

@@ -20,7 +20,7 @@ from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.topics import Topic
+    from broker.topic import Topic
     from cleaner.results import CleanResult
     from cleaner.selection import Assessment
 

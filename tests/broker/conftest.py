@@ -16,7 +16,7 @@ import pytest
 
 from broker.broker import Broker
 from broker.clock import ManualClock
-from broker.topics import Topic
+from broker.topic import Topic
 from config.broker import BrokerConfig
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.offsets import ListOffsetsRequest

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from broker.metadata_log import read_state
-from broker.topics import CLUSTER_METADATA_TOPIC, KEEP_EVERYTHING, METADATA_PARTITION, METADATA_TOPIC, TOPIC
+from broker.topic import KEEP_EVERYTHING
+from broker.topics import CLUSTER_METADATA_TOPIC, METADATA_PARTITION, METADATA_TOPIC, TOPIC
 from cleaner.cleaner import CleaningAborted
 from cleaner.states import Phase
 from protocol.errors import ErrorCode, KafkaError
@@ -280,59 +281,6 @@ async def test_deletion_may_be_disabled(make_world: MakeWorld) -> None:
     for version, code in ((2, ErrorCode.INVALID_REQUEST), (5, ErrorCode.TOPIC_DELETION_DISABLED)):
         answer = await client.ask(delete("t"), version)
         assert answer.responses[0].error_code == code
-
-
-def grow(name: str, count: int, **fields: Any) -> CreatePartitionsRequest:
-    validate_only = fields.pop("validate_only", False)
-    topics = [Growable(name=name, count=count, **{"assignments": None, **fields})]
-    return CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
-
-
-@pytest.mark.parametrize("version", range(4))
-async def test_s20_topics_grow(world: World, version: int) -> None:
-    """S20, G22: the count grows, old records stay, the new partitions serve, also after a restart."""
-    world.topic("t", 1)
-    client = await world.connect()
-    await world.produce(client, world.batch((b"k", b"v")))
-    answer = await client.ask(grow("t", 3), version)
-    assert [(result.name, result.error_code) for result in answer.results] == [("t", 0)]
-    assert (await world.produce(client, world.batch((b"k", b"v")), partition=2)).error_code == 0
-    await world.restart()
-    client = await world.connect()
-    assert await world.values(client) == [b"v"]
-    assert await world.values(client, partition=2) == [b"v"]
-
-
-async def test_s20_topics_never_shrink(world: World) -> None:
-    world.topic("t", 2)
-    client = await world.connect()
-    refusals = [
-        (grow("t", 1), ErrorCode.INVALID_PARTITIONS),
-        (grow("t", 2), ErrorCode.INVALID_PARTITIONS),
-        (grow("t", 1_000_000), ErrorCode.INVALID_PARTITIONS),
-        (grow("none", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (grow(METADATA_TOPIC, 2), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (grow("t", 3, assignments=[]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (
-            grow("t", 3, assignments=[Growable.CreatePartitionsAssignment(broker_ids=[7])]),
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        ),
-    ]
-    for request, code in refusals:
-        answer = await client.ask(request, 3)
-        assert [result.error_code for result in answer.results] == [code]
-        assert answer.results[0].error_message
-    topic = world.broker.topics.get("t")
-    assert topic is not None
-    assert topic.partition_count == 2
-
-
-async def test_growth_may_be_tried(world: World) -> None:
-    world.topic("t", 2)
-    client = await world.connect()
-    answer = await client.ask(grow("t", 3, validate_only=True), 3)
-    assert answer.results[0].error_code == 0
-    assert TopicPartition("t", 2) not in world.broker.partitions
 
 
 async def test_an_interrupted_deletion_is_finished(world: World) -> None:

@@ -1,0 +1,40 @@
+"""What one topic is; the registry (`topics.py`) has them all."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.partition import INTERNAL_TOPICS
+from config.topic import TopicConfig
+from storage.layout import TopicPartition
+
+KEEP_EVERYTHING = {"retention.bytes": "-1", "retention.ms": "-1"}
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as it is now; a change replaces it. Owned by: any thread (immutable)."""
+
+    name: str
+    topic_id: uuid.UUID
+    partition_count: int
+    overrides: Mapping[str, str]
+    config: TopicConfig
+    is_internal: bool
+
+    def partitions(self) -> Iterable[TopicPartition]:
+        return (TopicPartition(self.name, index) for index in range(self.partition_count))
+
+    def stored(self) -> dict[str, Any]:
+        """What its record in `__kompakt_metadata` says."""
+        configs = dict(self.overrides)
+        return {"id": str(self.topic_id), "partitions": self.partition_count, "configs": configs}
+
+
+def adopted_overrides(name: str) -> dict[str, str]:
+    """What holds for a topic whose settings nobody knows."""
+    return dict(COMPACTED if name in INTERNAL_TOPICS else KEEP_EVERYTHING)
