@@ -69,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         "_out_bytes",
         "_queued_bytes",
         "_receive_view",
+        "_reserved_bytes",
         "_sender",
         "_server",
         "_slots",
@@ -92,7 +93,8 @@ class Connection(asyncio.BufferedProtocol):
         self._slots: deque[Slot] = deque()
         self._out: list[Buffer | Region] = []
         self._out_bytes = 0  # of it what is no answer to a Produce, those are small
-        self._queued_bytes = 0
+        self._queued_bytes = 0  # of answers that are ready behind one that is not
+        self._reserved_bytes = 0  # for answers to fetches that wait
         self._is_reading = True
         self._is_turn_due = False
         self._is_write_due = False
@@ -115,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         name = transport.get_extra_info("peername") or ("", 0)
         self.client_host = str(name[0])
         self.peer = f"{name[0]}:{name[1]}"
-        self.transport.set_write_buffer_limits(high=self._limits.queued_bytes)
+        self.transport.set_write_buffer_limits(high=self._limits.unread_bytes)
         if not self._server.admit(self):
             self.close()
 
@@ -220,7 +222,8 @@ class Connection(asyncio.BufferedProtocol):
             self._is_write_paused
             or self._sender.is_busy
             or len(self._slots) >= self._limits.in_flight_requests
-            or self._queued_bytes > self._limits.queued_bytes
+            or self._queued_bytes > self._limits.unread_bytes
+            or self._reserved_bytes > self._limits.queued_bytes
             or self._server.is_draining
         )
 
@@ -295,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         slot = Slot(self, api, context, request, None, started)
         if key == FETCH:
             slot.reserved_bytes = min(max(0, request.max_bytes), self._limits.fetch_bytes)
-            self._queued_bytes += slot.reserved_bytes
+            self._reserved_bytes += slot.reserved_bytes
         self._slots.append(slot)
         return slot.take(answer)
 
@@ -356,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         parts = [] if response is None else self.encoded(slot.api, slot.context, slot.request, response)
         self._counters.latencies[slot.api.key].record(perf_counter_ns() - slot.started)
-        self._queued_bytes -= slot.reserved_bytes
+        self._reserved_bytes -= slot.reserved_bytes
         slots = self._slots
         if slots[0] is not slot:
             slot.parts = self._kept(slot.api, parts)

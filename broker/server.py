@@ -42,6 +42,7 @@ class Limits:
     elements: int
     in_flight_requests: int
     queued_bytes: int
+    unread_bytes: int
     fetch_bytes: int
     connections: int
     connections_per_host: int
@@ -57,6 +58,7 @@ class Limits:
             elements=config.max_request_elements,
             in_flight_requests=config.connection_max_in_flight_requests,
             queued_bytes=config.connection_max_queued_bytes,
+            unread_bytes=config.connection_max_unread_bytes,
             fetch_bytes=config.fetch_max_bytes,
             connections=min(config.max_connections, _affordable_connections()),
             connections_per_host=config.max_connections_per_ip,

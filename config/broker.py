@@ -101,7 +101,14 @@ class BrokerConfig:
     )  # fmt: skip
     connection_max_queued_bytes: int = key(
         Type.LONG, 64 * MIB,
-        "How many bytes of answers one connection may leave unread before no more is read from it",
+        "How many bytes the fetches of one connection that wait may be answered with before no more is read "
+        "from it",
+        at_least=1,
+    )  # fmt: skip
+    connection_max_unread_bytes: int = key(
+        Type.LONG, MIB,
+        "How many bytes of answers one connection may leave unread, or have ready behind an earlier one, "
+        "before no more is read from it; the last answer may be longer (Kafka: one answer)",
         at_least=1,
     )  # fmt: skip
     busy_poll_us: int = key(

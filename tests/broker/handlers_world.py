@@ -25,6 +25,7 @@ IN_FLIGHT = 4
 FRAME_BYTES = 2_000_000
 OTHER_FRAME_BYTES = 500_000
 ELEMENTS = 1000
+UNREAD_BYTES = 1 << 18
 
 
 class World:
@@ -61,6 +62,7 @@ async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
         elements=ELEMENTS,
         in_flight_requests=IN_FLIGHT,
         queued_bytes=1 << 20,
+        unread_bytes=UNREAD_BYTES,
         fetch_bytes=1 << 19,
         connections=3,
         connections_per_host=3,

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from broker import connection
+from broker.api import Later
 from broker.clock import ManualClock
 from broker.context import RequestContext
-from protocol.messages.groups import ListGroupsRequest
+from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from protocol.schema import registry
 from tests.broker.client import until
-from tests.broker.handlers_world import World, frame, serving
+from tests.broker.handlers_world import UNREAD_BYTES, World, frame, serving
 
 
 @pytest.fixture
@@ -85,3 +86,58 @@ async def test_who_reads_no_answer_is_idle_and_that_is_told(
     (line,) = [record.getMessage() for record in caplog.records if record.name == connection.__name__]
     assert "ListGroups: " in line
     assert "bytes of answers were left unread" in line
+
+
+ANSWER_BYTES = 30_000
+
+
+def groups_of(handled: list[int], groups: int = 1) -> Any:
+    def list_groups(broker: Any, context: RequestContext, request: Any) -> Any:
+        handled.append(context.correlation_id)
+        response = registry[16].response()
+        response.groups = [type(response).ListedGroup(group_id="x" * ANSWER_BYTES)] * groups
+        return response
+
+    return list_groups
+
+
+async def test_unread_answers_are_bounded(world: World) -> None:
+    """The memory that clients who do not read take is this limit, times the connections."""
+    handled: list[int] = []
+    world.handle(ListGroupsRequest, groups_of(handled))
+    client = await world.connect()
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    count = 2000
+    client.send_bytes(frame(ListGroupsRequest(), 4) * count)
+    most = 0
+    for _ in range(3000):
+        await asyncio.sleep(0)
+        for served in world.server.connections:
+            most = max(most, served.transport.get_write_buffer_size())
+    assert 0 < most <= UNREAD_BYTES + 2 * ANSWER_BYTES
+    assert len(handled) < count
+    client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    for _ in range(count):
+        await client.receive_frame()
+
+
+async def test_answers_behind_one_that_waits_are_bounded(world: World) -> None:
+    handled: list[int] = []
+    world.handle(ListGroupsRequest, groups_of(handled, 10))
+    wait: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    world.handle(
+        HeartbeatRequest,
+        lambda broker, context, request: Later([wait], HeartbeatResponse),
+    )
+    client = await world.connect()
+    client.send(HeartbeatRequest(), 4)
+    client.send_bytes(frame(ListGroupsRequest(), 4) * 100)
+    await until(lambda: handled)
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert 10 * ANSWER_BYTES > UNREAD_BYTES
+    assert len(handled) == 1
+    wait.set_result(None)
+    for _ in range(101):
+        await client.receive_frame()
+    assert len(handled) == 100
