@@ -108,7 +108,11 @@ def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
             client_id = None
         else:
             end = position + length
-            client_id = frame[position:end].decode()
+            try:
+                client_id = frame[position:end].decode()
+            except UnicodeDecodeError:  # Kafka takes it too; a "?" keeps it as short as it came
+                replaced = frame[position:end].decode(errors="replace")
+                client_id = replaced.replace("\N{REPLACEMENT CHARACTER}", "?")
             position = end
         spec = registry.get(api_key)
         if spec is not None and api_version >= spec.request.__schema__.flexible_header_from:
@@ -118,8 +122,6 @@ def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
                 position, _ = skip_tags(frame, position, tags, MAX_HEADER_TAGS)
     except (struct_error, IndexError):
         raise MalformedFrame("a request header ends too early") from None
-    except UnicodeDecodeError:
-        raise MalformedFrame("a client id that is not UTF-8") from None
     if position > len(frame):
         raise MalformedFrame("a request header ends too early")
     return _new_header(RequestHeader, (api_key, api_version, correlation_id, client_id)), position

@@ -90,7 +90,7 @@ BAD_FRAMES = [
     (with_length(struct.pack(">hhih", 3, 9, 1, 32767)), "Metadata: v9: a request header ends too early"),
     (
         with_length(struct.pack(">hhih", 3, 9, 1, 2) + b"\xff\xfe\0"),
-        "Metadata: v9: a client id that is not",
+        "Metadata: v9: MetadataRequest v9 ends too early",
     ),
     (with_length(struct.pack(">hhi", 3, 9, 1)), "Metadata: v9: a request header ends too early"),
     (with_length(header(3, 9) + b"\xff\xff\xff\xff\xff\xff"), "Metadata: v9: a varint is longer"),
