@@ -325,8 +325,9 @@ class Connection(asyncio.BufferedProtocol):
                 api.name, context.api_version, self.peer, context.client_id, exc_info=error,
             )  # fmt: skip
             response = failure_response(api, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
-        if response is None:
-            self.close()
+        if response is None:  # there is no place in it for the error
+            self._api = api
+            self.end(f"v{context.api_version}: {error}")
         return response
 
     def encoded(self, api: Api, context: RequestContext, request: Any, response: Any) -> Parts:

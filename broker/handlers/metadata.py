@@ -214,16 +214,18 @@ def describe_topic_partitions(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Topics in the order of their names, as many partitions as fit; the cursor says where to go on."""
-    if request.response_partition_limit < 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "ResponsePartitionLimit must be at least 1")
-    left = min(request.response_partition_limit, broker.config.max_request_partition_size_limit)
-    names = {topic.name for topic in request.topics} or {topic.name for topic in broker.topics.all()}
+    left = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
     cursor = request.cursor
+    asked = {topic.name for topic in request.topics} or {topic.name for topic in broker.topics.all()}
+    names = sorted(name for name in asked if cursor is None or name >= cursor.topic_name)
     response = DescribeTopicPartitionsResponse()
-    for name in sorted(names):
-        if cursor is not None and name < cursor.topic_name:
-            continue
-        first = max(0, cursor.partition_index) if cursor is not None and name == cursor.topic_name else 0
+    if cursor is not None:
+        if cursor.partition_index < 0 and not request.topics:
+            return response  # as Kafka: the error has its place in the topics that were asked for
+        if cursor.partition_index < 0 or (request.topics and names[:1] != [cursor.topic_name]):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor is of none of the topics asked for")
+    for name in names:
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         if left <= 0:
             response.next_cursor = DescribeTopicPartitionsResponse.Cursor(
                 topic_name=name, partition_index=first

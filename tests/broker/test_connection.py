@@ -23,7 +23,11 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.framing import encode_request
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
-from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeTopicPartitionsRequest,
+)
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.schema import registry
 from tests.broker.client import until
@@ -389,6 +393,21 @@ async def test_our_own_bug_is_an_answer_and_a_traceback(
     assert codes == [unknown, ErrorCode.UNKNOWN_MEMBER_ID, unknown, unknown]
     assert world.counters.internal_errors == 3
     assert "Traceback" in caplog.text
+
+
+async def test_an_error_that_no_answer_can_tell_closes_the_connection_with_one_line(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(broker: Any, context: RequestContext, request: DescribeTopicPartitionsRequest) -> Any:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the reason")
+
+    world.handle(DescribeTopicPartitionsRequest, handler)
+    client = await world.connect()
+    client.send(DescribeTopicPartitionsRequest(), 0)
+    assert await client.is_closed_by_peer()
+    (line,) = [record.getMessage() for record in caplog.records if record.name == connection.__name__]
+    assert "DescribeTopicPartitions: v0: " in line
+    assert "the reason" in line
 
 
 async def test_too_many_connections_are_refused(world: World) -> None:

@@ -214,6 +214,52 @@ async def test_partitions_are_described_in_pages(world: World) -> None:
     assert pages >= 3
 
 
+@pytest.mark.parametrize("limit", [1, 0, -5])
+async def test_a_page_has_a_partition_at_least(world: World, limit: int) -> None:
+    """As in Kafka, whatever the client asks for."""
+    world.topic("t", 2)
+    client = await world.connect()
+    for topics in ([], [DescribeTopicPartitionsRequest.TopicRequest(name="t")]):
+        cursor = DescribeTopicPartitionsRequest.Cursor(topic_name="t", partition_index=0)
+        asked = DescribeTopicPartitionsRequest(topics=topics, cursor=cursor, response_partition_limit=limit)
+        answer = await client.ask(asked, 0)
+        (described,) = answer.topics
+        assert [partition.partition_index for partition in described.partitions] == [0]
+        assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("t", 1)
+
+
+@pytest.mark.parametrize(
+    ("topics", "name", "index", "answered"),
+    [
+        (["t", "u"], "t", -1, [("t", ErrorCode.INVALID_REQUEST), ("u", ErrorCode.INVALID_REQUEST)]),
+        (["t", "z"], "u", 0, [("t", ErrorCode.INVALID_REQUEST), ("z", ErrorCode.INVALID_REQUEST)]),
+        (["t"], "a", 3, [("t", ErrorCode.INVALID_REQUEST)]),
+        (["a"], "t", 0, [("a", ErrorCode.INVALID_REQUEST)]),
+        (["a", "t"], "t", 1, [("t", 0)]),
+        (["t"], "t", 9, [("t", 0)]),
+        (["u", "z"], "z", 0, [("z", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]),
+        ([], "t", -1, []),
+        ([], "t1", 0, [("u", 0)]),
+        ([], "z", 0, []),
+    ],
+)
+async def test_where_a_page_may_begin(
+    world: World, topics: list[str], name: str, index: int, answered: list[tuple[str, int]]
+) -> None:
+    """Kafka's answers, one by one."""
+    world.topic("t", 2)
+    world.topic("u")
+    client = await world.connect()
+    answer = await client.ask(
+        DescribeTopicPartitionsRequest(
+            topics=[DescribeTopicPartitionsRequest.TopicRequest(name=topic) for topic in topics],
+            cursor=DescribeTopicPartitionsRequest.Cursor(topic_name=name, partition_index=index),
+        ),
+        0,
+    )
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == answered
+
+
 async def test_no_names_describe_every_topic(world: World) -> None:
     world.topic("a")
     client = await world.connect()
