@@ -220,14 +220,15 @@ def _read(row: Row, text: str, name: str) -> Any:
         return lowered == "true"
     if row.type in _INTEGER_RANGES:
         try:
-            return int(text)
+            return int(_java_number(text))
         except ValueError:
             raise ConfigError(
                 f"Invalid value {text} for configuration {name}: Not a number of type {row.type.name}"
             ) from None
     if row.type is Type.DOUBLE:
         try:
-            return float(text)
+            # Java's literals may end with their type: 0.5f, 0.5d
+            return float(_java_number(text[:-1] if text.endswith(("f", "F", "d", "D")) else text))
         except ValueError:
             raise ConfigError(
                 f"Invalid value {text} for configuration {name}: Not a number of type DOUBLE"
@@ -235,6 +236,13 @@ def _read(row: Row, text: str, name: str) -> Any:
     if row.type is Type.LIST:
         members = dict.fromkeys(split_list(text))  # a repeated member counts once, as since Kafka 4.2
         return frozenset(members) if isinstance(row.default, frozenset) else tuple(members)
+    return text
+
+
+def _java_number(text: str) -> str:
+    """ValueError for what Python takes for a number and Java does not: 1_000."""
+    if "_" in text:
+        raise ValueError(text)
     return text
 
 

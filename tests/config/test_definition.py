@@ -84,10 +84,16 @@ def test_flushes_every_message_by_default() -> None:
 BAD = [
     ("segment.bytes", "many", "Not a number of type INT"),
     ("segment.bytes", str(2**31), "Not a number of type INT"),
+    ("segment.bytes", "1_000", "Not a number of type INT"),
+    ("segment.bytes", "1000f", "Not a number of type INT"),
     ("segment.bytes", "0", "Value must be at least 1"),
     ("retention.ms", "-2", "Value must be at least -1"),
     ("min.cleanable.dirty.ratio", "1.1", "Value must be no more than 1"),
     ("min.cleanable.dirty.ratio", "nan", "Not a finite number"),
+    ("min.cleanable.dirty.ratio", "0.1_5", "Not a number of type DOUBLE"),
+    ("min.cleanable.dirty.ratio", "0.5fd", "Not a number of type DOUBLE"),
+    ("min.cleanable.dirty.ratio", "d", "Not a number of type DOUBLE"),
+    ("min.cleanable.dirty.ratio", "", "Not a number of type DOUBLE"),
     ("min.cleanable.dirty.ratio", "half", "Not a number of type DOUBLE"),
     ("preallocate", "yes", "Expected value to be either true or false"),
     ("compression.type", "brotli", "String must be one of"),
@@ -156,6 +162,12 @@ DOUBLES = [
 def test_doubles_are_written_as_java_writes_them(value: float, text: str) -> None:
     """The texts are those of Double.toString (JDK 21)."""
     assert text_of(topic_rows()["min.cleanable.dirty.ratio"], value) == text
+
+
+@pytest.mark.parametrize("text", ["0.5", ".5", "5e-1", "0.5f", "0.5F", "0.5d", "5E-1D", " 0.5 "])
+def test_doubles_are_read_as_java_reads_them(text: str) -> None:
+    """What Double.parseDouble takes (JDK 21), but for its hexadecimal ones."""
+    assert math.isclose(parse(topic_rows()["min.cleanable.dirty.ratio"], text), 0.5)
 
 
 def test_types_carry_kafkas_codes() -> None:
