@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 FLUSH_CHECK_MS = 1_000
 IDLE_CHECK_MS = 1_000
 MAX_SLEEP_MS = 2**31 - 1
+MIN_SLEEP_MS = 50
+"""a job whose interval is set to less, even to 0, runs so often: it may have thousands of logs to look at"""
 
 
 class Background:
@@ -64,7 +66,7 @@ class Background:
         )
 
     async def _repeat(self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
-        interval_ms = max(1, min(interval_ms, MAX_SLEEP_MS))
+        interval_ms = max(MIN_SLEEP_MS, min(interval_ms, MAX_SLEEP_MS))
         await self._broker.clock.sleep(min(interval_ms, self._broker.config.log_initial_task_delay_ms))
         while True:
             try:

@@ -6,6 +6,7 @@ Method: restarts of a whole broker on the same directory; requests that wait whi
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ import aiohttp
 import pytest
 
 from broker import producer_ids
+from broker.background import MIN_SLEEP_MS, Background
 from broker.broker import Broker
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
@@ -127,6 +129,24 @@ async def test_retention_and_checkpoints_run_by_the_clock(
             await until(lambda: True)
     await until(lambda: log.log_start_offset == 1)
     assert (await world.produce(client, world.batch(ONE))).base_offset == 1
+
+
+async def test_an_interval_of_nothing_keeps_nobody_busy(
+    make_world: Callable[..., Awaitable[World]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+
+    async def remove_deleted(background: Background) -> None:
+        runs.append(background._broker.clock.now_ms())
+
+    monkeypatch.setattr(Background, "remove_deleted", remove_deleted)
+    world = await make_world(log_segment_delete_delay_ms="0", log_initial_task_delay_ms="0")
+    for _ in range(200):
+        world.clock.advance(1)
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert 3 <= len(runs) <= 5
+    assert all(after - before >= MIN_SLEEP_MS for before, after in itertools.pairwise(runs))
 
 
 async def test_a_recovery_can_be_watched(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
