@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Directory = DescribeLogDirsResponse.DescribeLogDirsResult
 DirectoryTopic = Directory.DescribeLogDirsTopic
 DirectoryPartition = DirectoryTopic.DescribeLogDirsPartition
+PREFERRED, UNCLEAN = 0, 1
+"""the kinds of election that there are"""
 Elected = ElectLeadersResponse.ReplicaElectionResult
 
 
@@ -78,10 +80,16 @@ def elect_leaders(
 ) -> ElectLeadersResponse:
     """All partitions asked for at once: only those that had an election would be listed, that is none."""
     response = ElectLeadersResponse()
+    unknown = f"Unknown election type {request.election_type}"
+    is_known = request.election_type in (PREFERRED, UNCLEAN)
+    if not is_known:
+        response.error_code = ErrorCode.INVALID_REQUEST
     for topic in request.topic_partitions or ():
         results = []
         for index in topic.partitions:
-            if TopicPartition(topic.topic, index) in broker.partitions:
+            if not is_known:
+                code, message = ErrorCode.INVALID_REQUEST, unknown
+            elif TopicPartition(topic.topic, index) in broker.partitions:
                 code, message = (
                     ErrorCode.ELECTION_NOT_NEEDED,
                     "Leader election not needed for topic partition.",

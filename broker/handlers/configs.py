@@ -151,7 +151,9 @@ def _alter(broker: Broker, request: AlterConfigsRequest) -> Answer:
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     for resource in request.resources:
-        answer = Altered(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        answer = Altered(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
         try:
             _check_once(times[resource.resource_type, resource.resource_name])
             target = _target(broker, resource.resource_type, resource.resource_name)
@@ -179,7 +181,7 @@ def _alter_incrementally(broker: Broker, request: IncrementalAlterConfigsRequest
     responses = []
     for resource in request.resources:
         answer = IncrementallyAltered(
-            resource_type=resource.resource_type, resource_name=resource.resource_name
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
         try:
             _check_once(times[resource.resource_type, resource.resource_name])

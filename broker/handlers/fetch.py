@@ -306,7 +306,7 @@ class Fetch:
 
 def check_leader_epoch(claimed: int, leader_epoch: int) -> None:
     """KIP-320: whether the client's idea of the leader epoch is older or newer than ours."""
-    if claimed != NO_EPOCH:
+    if claimed >= 0:  # Kafka takes any negative one for none
         if claimed < leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         if claimed > leader_epoch:

@@ -201,6 +201,8 @@ def _read(broker: Broker, group_id: str, wanted: Sequence[tuple[str, Sequence[in
 def delete_offsets(
     broker: Broker, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Later:
+    if not request.group_id:
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     wanted = [
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics

@@ -185,17 +185,21 @@ def delete_records(
 ) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     response = DeleteRecordsResponse()
     has_moved = False
-    for topic in request.topics:
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in request.topics:  # as in Kafka, who names a partition twice gets one answer, to the last
+        offsets = {partition.partition_index: partition.offset for partition in topic.partitions}
+        wanted.setdefault(topic.name, {}).update(offsets)
+    for name, offsets in wanted.items():
         answers: list[DeletedPartition] = []
-        for asked in topic.partitions:
-            answer = DeletedPartition(partition_index=asked.partition_index, low_watermark=UNKNOWN)
+        for index, offset in offsets.items():
+            answer = DeletedPartition(partition_index=index, low_watermark=UNKNOWN)
             answers.append(answer)
             try:
-                answer.low_watermark = _delete_one(broker, topic.name, asked.partition_index, asked.offset)
+                answer.low_watermark = _delete_one(broker, name, index, offset)
                 has_moved = True
             except KafkaError as error:
                 answer.error_code = error.code
-        response.topics.append(DeletedTopic(name=topic.name, partitions=answers))
+        response.topics.append(DeletedTopic(name=name, partitions=answers))
     return _after_checkpoint(broker, response) if has_moved else response
 
 

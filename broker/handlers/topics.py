@@ -80,6 +80,7 @@ async def _create(broker: Broker, topic: Creatable, times: int, validate_only: b
         return Created(name=topic.name, error_code=error.code, error_message=error.message or None)
     return Created(
         name=topic.name,
+        error_message=None,
         topic_id=topic_id,
         num_partitions=partition_count,
         replication_factor=1,

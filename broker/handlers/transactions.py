@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 
+NONE = -1
+"""the id, or the epoch, of a producer that has none yet"""
+
+
 @handles(InitProducerIdRequest)
 def init_producer_id(
     broker: Broker, context: RequestContext, request: InitProducerIdRequest
@@ -27,6 +31,8 @@ def init_producer_id(
     if request.transactional_id is not None:
         code = ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST
         return _refused(code)
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        return _refused(ErrorCode.INVALID_REQUEST)
     producer_id = broker.producer_ids.next_now()
     if producer_id is not None:
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
@@ -41,4 +47,4 @@ async def _after_allocation(broker: Broker) -> InitProducerIdResponse:
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(error_code=code, producer_id=NONE, producer_epoch=NONE)

@@ -80,6 +80,21 @@ async def test_no_leader_is_to_be_elected(world: World, version: int) -> None:
     assert answer.replica_election_results == []
 
 
+@pytest.mark.parametrize(("election_type", "version"), [(7, 2), (-1, 1)])
+async def test_an_election_is_of_a_known_kind(world: World, election_type: int, version: int) -> None:
+    world.topic("t")
+    client = await world.connect()
+    wanted = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])]
+    asked = ElectLeadersRequest(election_type=election_type, topic_partitions=wanted)
+    answer = await client.ask(asked, version)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    (row,) = answer.replica_election_results[0].partition_result
+    assert (row.error_code, row.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        f"Unknown election type {election_type}",
+    )
+
+
 async def test_no_partition_moves(world: World) -> None:
     client = await world.connect()
     answer = await client.ask(ListPartitionReassignmentsRequest(topics=None), 0)

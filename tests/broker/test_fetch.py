@@ -70,6 +70,13 @@ async def test_edges_of_the_log(world: World) -> None:
     assert (await fetch(client, offset=2)).error_code == 0
 
 
+async def test_a_negative_leader_epoch_is_none(world: World) -> None:
+    world.topic()
+    client = await world.connect()
+    for epoch in (-1, -2, -(2**31)):
+        assert (await fetch(client, current_leader_epoch=epoch)).error_code == 0
+
+
 async def test_the_middle_of_a_batch_gives_the_whole_batch(world: World) -> None:
     """T140."""
     world.topic()

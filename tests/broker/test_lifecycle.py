@@ -63,6 +63,20 @@ async def test_producer_ids_are_never_given_twice(world: World, monkeypatch: pyt
     assert given == sorted(given)
 
 
+@pytest.mark.parametrize(
+    ("producer_id", "producer_epoch", "code"),
+    [(-1, 5, ErrorCode.INVALID_REQUEST), (5, -1, ErrorCode.INVALID_REQUEST), (5, 0, 0)],
+)
+async def test_an_old_producer_names_both_its_id_and_its_epoch(
+    world: World, producer_id: int, producer_epoch: int, code: int
+) -> None:
+    client = await world.connect()
+    asked = InitProducerIdRequest(
+        transactional_id=None, producer_id=producer_id, producer_epoch=producer_epoch
+    )
+    assert (await client.ask(asked, 4)).error_code == code
+
+
 async def test_transactions_are_refused_for_good(world: World) -> None:
     client = await world.connect()
     answer = await client.ask(InitProducerIdRequest(transactional_id="tx"), 4)

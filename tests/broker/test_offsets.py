@@ -127,6 +127,20 @@ async def deleted(client: Client, offset: int, topic: str = "t", version: int = 
     return answer.error_code, answer.low_watermark
 
 
+async def test_a_partition_named_twice_is_deleted_from_once(world: World) -> None:
+    world.topic("t", 2)
+    client = await world.connect()
+    await filled(world, client)
+    asked = DeleteRecordsRequest.DeleteRecordsTopic
+    offsets = [asked.DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (9999, 2)]
+    other = [asked.DeleteRecordsPartition(partition_index=1, offset=0)]
+    topics = [asked(name="t", partitions=offsets), asked(name="t", partitions=other)]
+    answer = await client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
+    (topic,) = answer.topics
+    rows = [(row.partition_index, row.error_code, row.low_watermark) for row in topic.partitions]
+    assert rows == [(0, 0, 2), (1, 0, 0)]
+
+
 async def test_delete_records(world: World) -> None:
     """T136, T142, S3."""
     world.topic()

@@ -63,7 +63,7 @@ async def test_s17_partitions_are_directories(world: World, version: int) -> Non
     """S17, S25: three partitions are three logs in three directories."""
     client = await world.connect()
     (result,) = await create(client, new("payments", 3), version=version)
-    assert result.error_code == 0
+    assert (result.error_code, result.error_message) == (0, None)
     assert sorted(path.name for path in world.directory.glob("payments-*")) == [
         "payments-0", "payments-1", "payments-2",
     ]  # fmt: skip

@@ -344,3 +344,5 @@ async def test_t197_offset_delete() -> None:
     assert world.committed() == {}
     response = ask(world, OffsetDeleteRequest(group_id="x", topics=topics), 0)
     assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    response = ask(world, OffsetDeleteRequest(group_id="", topics=topics), 0)
+    assert response.error_code == ErrorCode.INVALID_GROUP_ID
