@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import deque
 from struct import Struct
 from time import perf_counter_ns
@@ -43,6 +44,8 @@ TURN_NS = 2_000_000
 then: a read may bring thousands that take a millisecond each, and every other client waits"""
 PRODUCE = 0
 FETCH = 1
+HUNG_UP = (7, 8)
+"""what TCP_INFO says of a connection that the client has ended: CLOSE, CLOSE_WAIT"""
 API_VERSIONS = 18
 _integer = Struct(">i").unpack_from
 _key = Struct(">h")
@@ -444,6 +447,15 @@ class Connection(asyncio.BufferedProtocol):
             self.activity = self._server.sweep
         self._unsent_bytes = unsent_bytes
         return self.activity < sweep and not self.has_answers_to_come
+
+    def is_left_alone(self) -> bool:
+        """Whether the client hung up while no more is read from it, and nothing was taken up for a sweep: its
+        end would be seen only when the fetch is over that may wait for weeks.
+        """
+        if self._is_reading or self.activity >= self._server.sweep - 1:
+            return False
+        state = self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        return state[0] in HUNG_UP
 
     def expire(self) -> None:
         """Cut it off: it was silent for `connections.max.idle.ms`, or the broker stops without its client."""

@@ -202,7 +202,8 @@ class Server:
             await self.broker.clock.sleep(max(1, self.limits.idle_ms // SWEEPS_PER_IDLE_LIMIT))
             self.sweep += 1
             for connection in tuple(self.connections):
-                if connection.is_silent_since(self.sweep - SWEEPS_PER_IDLE_LIMIT):
+                is_silent = connection.is_silent_since(self.sweep - SWEEPS_PER_IDLE_LIMIT)
+                if is_silent or connection.is_left_alone():
                     connection.expire()
 
     def stop_listening(self) -> None:

@@ -21,7 +21,7 @@ from broker.context import RequestContext
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from protocol.schema import registry
 from tests.broker.client import until
-from tests.broker.handlers_world import UNREAD_BYTES, World, frame, serving
+from tests.broker.handlers_world import IN_FLIGHT, UNREAD_BYTES, World, frame, serving
 
 
 @pytest.fixture
@@ -86,6 +86,37 @@ async def test_who_reads_no_answer_is_idle_and_that_is_told(
     (line,) = [record.getMessage() for record in caplog.records if record.name == connection.__name__]
     assert "ListGroups: " in line
     assert "bytes of answers were left unread" in line
+
+
+@pytest.mark.parametrize("count", [IN_FLIGHT, 10 * IN_FLIGHT])
+async def test_a_client_that_hangs_up_while_nothing_is_read_from_it_is_noticed(
+    world: World, count: int
+) -> None:
+    """Its end lies behind what it sent; what waits for it would wait as long as it asked for."""
+    dropped: list[int] = []
+    taken: list[int] = []
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wait(broker: Any, context: RequestContext, request: HeartbeatRequest) -> Later:
+        taken.append(1)
+        return Later([never], HeartbeatResponse, lambda: dropped.append(1))
+
+    world.handle(HeartbeatRequest, wait)
+    clock = world.server.broker.clock
+    assert isinstance(clock, ManualClock)
+    client, other = await world.connect(), await world.connect()
+    for one in (client, other):
+        one.send_bytes(frame(HeartbeatRequest(), 4) * count)
+        await one.writer.drain()
+    await until(lambda: len(taken) == 2 * IN_FLIGHT)
+    await client.close()
+    for _ in range(5):
+        clock.advance(1_000)
+        for _ in range(20):
+            await asyncio.sleep(0)
+    await until(lambda: len(world.server.connections) == 1)
+    assert len(dropped) == IN_FLIGHT
+    assert other.local_address[1] in {int(served.peer.split(":")[1]) for served in world.server.connections}
 
 
 ANSWER_BYTES = 30_000
