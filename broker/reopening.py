@@ -62,11 +62,8 @@ class Reopening:
                     await self.reopen(partition)
                 except NotNow:
                     continue
-                except Exception as error:
-                    is_known = isinstance(error, OSError | KafkaError)
-                    logger.warning(
-                        "%s stays offline: %s", partition.topic_partition, error, exc_info=not is_known
-                    )
+                except (OSError, KafkaError) as error:
+                    logger.warning("%s stays offline: %s", partition.topic_partition, error)
 
     def _is_due(self, partition: Partition, now_ms: int) -> bool:
         topic_partition, log = partition.topic_partition, partition.log

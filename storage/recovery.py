@@ -28,7 +28,14 @@ from storage.index import NO_TIMESTAMP, add_entries
 from storage.integrity import NO_ANCHORS, Place, Survey, survey, walk_stretch
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import ProducerStateManager
-from storage.replay import load_producers, read_snapshot, remove_stray_snapshots, replay, take_snapshot
+from storage.replay import (
+    load_producers,
+    read_snapshot,
+    remove_stray_snapshots,
+    replay,
+    snapshot_path,
+    take_snapshot,
+)
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.sidecar import witness_of
 from storage.trust import Health, Trust
@@ -370,11 +377,15 @@ def _recover(
 
 
 def _settle_producers(request: LoadRequest, producers: ProducerStateManager, offset: int) -> None:
-    """Between two segments: the batches were replayed, but the snapshot of the roll may know more."""
+    """Between two segments: the batches were replayed, but the snapshot of the roll may know more. Then it
+    stays as it is, for it is the only one to know.
+    """
     disk, directory = request.disk, request.directory
     states = read_snapshot(disk, directory, offset)
     if states is not None:
         producers.compare(states, request.now_ms)
+        sync_file(disk, snapshot_path(directory, offset))
+        return
     with room_or_none():
         sync_file(disk, take_snapshot(disk, directory, producers, offset))
 

@@ -82,13 +82,13 @@ def load_newest_snapshot(
         if states is not None:
             producers.load(states, now_ms)
             return offset
-        disk.unlink(_snapshot_path(directory, offset))
+        disk.unlink(snapshot_path(directory, offset))
     return 0
 
 
 def read_snapshot(disk: Disk, directory: Path, offset: int) -> list[ProducerState] | None:
     """The producers as they were at `offset`; None when nobody wrote that down, or it is damaged."""
-    path = _snapshot_path(directory, offset)
+    path = snapshot_path(directory, offset)
     try:
         return decode_snapshot(read_whole(disk, path))
     except FileNotFoundError:
@@ -98,7 +98,7 @@ def read_snapshot(disk: Disk, directory: Path, offset: int) -> list[ProducerStat
         return None
 
 
-def _snapshot_path(directory: Path, offset: int) -> Path:
+def snapshot_path(directory: Path, offset: int) -> Path:
     return directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
 
 
@@ -111,7 +111,7 @@ def snapshot_offsets(directory: Path) -> list[int]:
 
 def take_snapshot(disk: Disk, directory: Path, producers: ProducerStateManager, offset: int) -> Path:
     """Write the producers as they are at `offset`. Not synced here: a torn one is told by its checksum."""
-    path = _snapshot_path(directory, offset)
+    path = snapshot_path(directory, offset)
     try:
         write_whole(disk, path, producers.encode_snapshot(), is_durable=False)
     except OSError:
@@ -135,4 +135,4 @@ def remove_stray_snapshots(
         if is_wanted and (is_clean or read_snapshot(disk, directory, offset) is not None):
             newest = offset if newest is None else newest
         else:
-            disk.unlink(_snapshot_path(directory, offset))
+            disk.unlink(snapshot_path(directory, offset))

@@ -211,8 +211,8 @@ class Segment(StoredBatches):
             self.bytes_since_entry = 0
             self.index_entries += 1
         self.bytes_since_entry += size
+        self._next_offset = last_offset + 1  # first: a thread that sees the bytes must know their offsets
         self.size_bytes = position + size
-        self._next_offset = last_offset + 1
 
     def expect(self, offset: int) -> None:
         """Somebody waits for what is appended from `offset` on: spare the search for it then."""

@@ -115,22 +115,24 @@ class SegmentList:
         kept = {segment.base_offset for segment in self.all}
         for segment in gone:
             segment.rename(layout.DELETED_SUFFIX)
+            # At once: beside a cleaned segment of the same size they would speak of bytes that it has not.
+            self._disk.unlink(self._path(segment, layout.STATISTICS_SUFFIX))
         stale = [
-            layout.segment_file_name(segment.base_offset, kind)
-            for segment in gone
-            if segment.base_offset not in kept
-            for kind in (layout.SNAPSHOT_SUFFIX, layout.STATISTICS_SUFFIX)
+            self._path(segment, layout.SNAPSHOT_SUFFIX) for segment in gone if segment.base_offset not in kept
         ]
 
         def work() -> None:
             try:
                 self._disk.sync_directory(self.directory)
-                for name in stale:
-                    self._disk.unlink(self.directory / name)
+                for path in stale:
+                    self._disk.unlink(path)
             finally:  # else nobody would remove them before the next start
                 self._removals.add(due_ms, gone)
 
         return work
+
+    def _path(self, segment: Segment, kind: str) -> Path:
+        return self.directory / layout.segment_file_name(segment.base_offset, kind)
 
     def save_indexes(self) -> None:
         """On a clean shutdown: everything that a start need not find out again."""

@@ -254,6 +254,9 @@ def write(segment: Segment, statistics: SegmentStatistics, blocks: bytes) -> boo
     try:
         write_whole(disk, temporary, statistics.encode_head() + blocks, is_durable=True)
         disk.rename(temporary, path)
+        if not is_in_use(segment):  # it has just left the log: its successor may be as large
+            disk.unlink(path)
+            return False
         return True
     except OSError as problem:
         with contextlib.suppress(OSError):

@@ -99,6 +99,14 @@ class StoredBatches:
                 next_offset = last_offset + 1 if position else self.base_offset
         return next_offset
 
+    @property
+    def end_offset(self) -> int:
+        """All its offsets are below: what was found on disk, and what was appended since."""
+        limit, appended = self.limit_offset, self._next_offset
+        if limit is None:
+            return self.next_offset
+        return limit if appended is None else max(limit, appended)
+
     def has_whole_end(self) -> bool:
         """Whether batches go on from the last index entry to the end of the file."""
         try:

@@ -71,10 +71,9 @@ class Trust:
     @classmethod
     def of(cls, segment: StoredBatches) -> Trust:
         """All that `segment` holds at this moment, of which nothing was checked."""
-        size = segment.size_bytes
-        limit = segment.limit_offset
+        size = segment.size_bytes  # before the end, which appends move first
         epochs = segment.health.epochs if segment.health is not None else None
-        return cls(Place(segment.base_offset, size, segment.next_offset if limit is None else limit, epochs))
+        return cls(Place(segment.base_offset, size, segment.end_offset, epochs))
 
     @classmethod
     def surveyed(cls, segment: StoredBatches) -> Trust:

@@ -5,6 +5,8 @@ Method: Kafka's own cases, step by step, with batches and markers appended throu
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cleaner.results import CleanResult
@@ -12,6 +14,7 @@ from protocol.batch import NO_TIMESTAMP
 from storage.types import AbortedTransaction
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import RETENTION_MS, World
+from tests.storage.faults import Crash, FaultyDisk, UnsyncedDisk
 
 
 class Producer:
@@ -418,11 +421,10 @@ def test_t86_an_aborted_transaction_that_ended_before_the_dirty_part_is_over(wor
     assert world.table() == {"a": "good", "x": "1"}
 
 
-def test_a_marker_that_was_cleaned_away_is_not_waited_for_after_a_crash(make_world: MakeWorld) -> None:
-    """A snapshot from the middle of a transaction, the segment behind it read again without the marker: the
-    snapshot at its end says that the transaction is over. Else the log would be stable up to there for good.
+def lose_marker(world: World) -> int:
+    """A transaction that goes over a roll, its records and its marker cleaned away; the log's end, from which
+    a recovery begins. A `segment.bytes` of 1000 keeps the cleaned segments two.
     """
-    world = make_world(segment_bytes=1000)  # so that cleaned segments do not become one
     world.put_each("abcde", value="v" * 60)
     producer = Producer(world, 7)
     producer.put("k", value="1")
@@ -440,6 +442,15 @@ def test_a_marker_that_was_cleaned_away_is_not_waited_for_after_a_crash(make_wor
     world.log.flush()
     world.recovery_point = world.log.recovery_point
     assert world.recovery_point == end == world.log.segments[-1].base_offset
+    return end
+
+
+def test_a_marker_that_was_cleaned_away_is_not_waited_for_after_a_crash(make_world: MakeWorld) -> None:
+    """A snapshot from the middle of a transaction, the segment behind it read again without the marker: the
+    snapshot at its end says that the transaction is over. Else the log would be stable up to there for good.
+    """
+    world = make_world(segment_bytes=1000)
+    end = lose_marker(world)
     world.crash()
     assert world.log.producers.open_transactions() == {}
     assert world.log.last_stable_offset == world.log.log_end_offset == end
@@ -466,3 +477,25 @@ def test_a_transaction_that_is_open_stays_open_after_a_crash(make_world: MakeWor
     producer.commit()
     world.log.flush()
     assert world.log.last_stable_offset == world.log.log_end_offset
+
+
+def test_a_kill_in_a_recovery_forgets_no_end_of_a_transaction(tmp_path: Path) -> None:
+    """What only the snapshot of a roll knows must be there whenever the first recovery is killed."""
+    for call in range(100):
+        world = World(tmp_path / f"orders-{call}", segment_bytes=1000)
+        end = lose_marker(world)
+        world.log.abandon()
+        disk = FaultyDisk()
+        disk.crash_at = call
+        try:
+            world.open(disk=disk)
+        except Crash:
+            world.open(disk=UnsyncedDisk())
+            assert world.log.last_stable_offset == end, f"killed before {disk.calls[call]}"
+            assert world.log.producers.open_transactions() == {}
+            world.log.close()
+        else:
+            world.log.abandon()
+            assert call > 10
+            return
+    raise AssertionError("the recovery has no end")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.batch import iterate_headers
 from storage.file import Disk
 from tests.storage.builders import NOW_MS, LogBuilder
 from tests.storage.conftest import MakeLog
@@ -60,3 +61,28 @@ def test_a_lost_time_index_is_made_anew(make_log: MakeLog, times: list[int]) -> 
     (path,) = builder.directory.glob("*.timeindex")
     path.write_bytes(b"")
     assert builder.open(is_clean=True).segments[-1].max_timestamp == max(times)
+
+
+@pytest.mark.parametrize("is_rolled", [False, True], ids=["active", "rolled"])
+def test_what_is_appended_later_is_no_damage(make_log: MakeLog, is_rolled: bool) -> None:
+    """The segment was on disk up to an offset, and was checked up to there; then it went on. Where its pages
+    have left the cache all of it is checked again, up to where it ends now.
+    """
+    builder, _ = stopped(make_log, [NOW_MS, NOW_MS + 1])
+    builder.open(is_clean=True)
+    assert builder.offsets(0) == [0, 1]
+    segment = builder.log.segments[-1]
+    segment.check(0, segment.size_bytes)
+    assert segment.trust is None
+    builder.append(VALUE)
+    builder.append(VALUE)
+    if is_rolled:
+        builder.log.roll(NOW_MS)
+        builder.append(VALUE)
+    builder.log.flush()
+    for offset in range(builder.log.log_end_offset):
+        held = builder.log.read(offset, 1, upper_offset=builder.log.log_end_offset)
+        held.warm()
+        assert [header.base_offset for _, header in iterate_headers(held.read())] == [offset]
+    assert segment.check_again(0, segment.size_bytes)
+    assert (segment.damages, builder.log.health.damaged_places) == ((), 0)
