@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
 SWEEPS_PER_IDLE_LIMIT = 10
+UNLIMITED_SWEEP_MS = 60_000  # for those that hung up, where nobody is idle too long
 DRAIN_MS = 5_000
 CLOSE_MS = 1_000
 
@@ -196,13 +197,13 @@ class Server:
 
     async def _sweep_idle(self) -> None:
         """Close what was silent for `connections.max.idle.ms`, to within a tenth of it."""
-        if self.limits.idle_ms < 0:
-            return
+        idle_ms = self.limits.idle_ms
+        pause_ms = max(1, idle_ms // SWEEPS_PER_IDLE_LIMIT) if idle_ms >= 0 else UNLIMITED_SWEEP_MS
         while True:
-            await self.broker.clock.sleep(max(1, self.limits.idle_ms // SWEEPS_PER_IDLE_LIMIT))
+            await self.broker.clock.sleep(pause_ms)
             self.sweep += 1
             for connection in tuple(self.connections):
-                is_silent = connection.is_silent_since(self.sweep - SWEEPS_PER_IDLE_LIMIT)
+                is_silent = connection.is_silent_since(self.sweep - SWEEPS_PER_IDLE_LIMIT) and idle_ms >= 0
                 if is_silent or connection.is_left_alone():
                     connection.expire()
 

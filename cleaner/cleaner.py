@@ -282,6 +282,7 @@ class Cleaner:
         result.bytes_written = rewriter.bytes_written
         result.removed = {_REASON_NAMES[reason]: count for reason, count in rewriter.removed(keyless).items()}
         result.tombstones_kept = rewriter.tombstones_kept
+        result.reached_below_start = 0 <= rewriter.first_offset < snapshot.log_start_offset
         if rewriter.tombstones_kept:
             result.newest_horizon_ms = min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms)
 

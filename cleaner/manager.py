@@ -354,12 +354,11 @@ class CleanerManager:
     ) -> CleanResult | None:
         """Do what was grabbed; None when it was not finished. The checkpoint moves after the swap (T126)."""
         log, topic_partition = work.log, work.log.topic_partition
-        reached_below_start = log.log_start_offset > log.segments[0].base_offset
         try:
             if not is_dry:
                 self.checkpoints.keep_start(log)
             result = cleaner.clean(log, work.range, self.now_ms(), is_dry=is_dry, config=config)
-            result.cause, result.reached_below_start = work.cause, reached_below_start
+            result.cause = work.cause
         except CleaningAborted:
             logger.info("%s: its cleaning was aborted", log.name)
             self.statistics.aborted_runs += 1

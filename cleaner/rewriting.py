@@ -101,6 +101,7 @@ class Rewriter:
         self._rows: Any = numpy.empty((RECORD_ROWS, 0), numpy.int64)
         self._hashes: Any = numpy.empty((2, 0), numpy.uint64)
         self.tally: Longs = numpy.zeros(TALLY_NUMBERS, numpy.int64)
+        self.first_offset = -1  # of all that was read
         self.bytes_read = 0
         self.bytes_written = 0
 
@@ -108,6 +109,8 @@ class Rewriter:
         """Copy what survives of `segments` to `sink`."""
         for segment in segments:
             for chunk in self._reader.chunks(segment):
+                if self.first_offset < 0:
+                    self.first_offset = int(chunk.columns[BASE_OFFSET, 0])
                 self.bytes_read += int(chunk.columns[SIZE_BYTES].sum())
                 self._rewrite_chunk(chunk, sink)
                 sink.add_aborted(self._transactions.take_retained())

@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from spark_connector.errors import ConnectorError
 
 FIELD_FORMATS = ("json", "avro")
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?")
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d)|:(\d))?(?::?00)?")
+_SHORT_ZONES = {
+    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare", "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris", "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata", "JST": "Asia/Tokyo", "MIT": "Pacific/Apia", "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland", "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh", "EST": "-05:00",
+    "MST": "-07:00", "HST": "-10:00",
+}  # fmt: skip
+"""what Spark takes beside regions and offsets: Java's `ZoneId.SHORT_IDS`"""
 
 
 @dataclass(frozen=True)
@@ -67,9 +78,11 @@ def parse_time_zone(text: str, name: str) -> str:
     """A zone as Spark's options and settings write it, in the form that Arrow knows."""
     if text in ("Z", "UT"):
         return "UTC"
+    if text in _SHORT_ZONES:
+        return _SHORT_ZONES[text]
     match = _OFFSET.fullmatch(text)
     if match is not None:
-        return f"{match[1]}{int(match[2]):02}:{match[3] or '00'}"
+        return f"{match[1]}{int(match[2]):02}:{int(match[3] or match[4] or 0):02}"
     try:
         zoneinfo.ZoneInfo(text)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

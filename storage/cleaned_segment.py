@@ -140,6 +140,10 @@ class CleanedSegment:
 
 
 def share_out(aborted: Iterable[AbortedTransaction], parts: Sequence[CleanedSegment]) -> None:
-    """Put each entry of a transaction index into that of the part which holds its marker."""
+    """Put each entry of a transaction index into that of the part which holds its marker; a damaged one may
+    speak of none.
+    """
     for entry in aborted:
-        next(part for part in reversed(parts) if part.base_offset <= entry.last_offset).add_aborted((entry,))
+        holder = next((part for part in reversed(parts) if part.base_offset <= entry.last_offset), None)
+        if holder is not None:
+            holder.add_aborted((entry,))

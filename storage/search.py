@@ -82,6 +82,7 @@ def with_largest_timestamp(segments: Sequence[Segment], start_offset: int) -> Ti
 
     Kafka also finds one that DeleteRecords took.
     """
+    segments = segments[floor_segment(tuple(segments), start_offset) :]  # what is before it goes soon
     newest = max(segments, key=lambda segment: segment.max_timestamp)
     if newest.max_timestamp < 0:
         return None

@@ -82,6 +82,13 @@ class Slice:
         """The file that holds it, once it is located."""
         return self._segment.file
 
+    @property
+    def counted_bytes(self) -> int:
+        """How much of `fetch.min.bytes` it is: all that is there up to the limit, with the part of the batch
+        that the limit cuts, as in Kafka. Else a limit of just as many bytes would never be reached.
+        """
+        return min(self._available, self._max_bytes) if self.is_located else self.size_bytes
+
     def place(self, segment: Segment, position: int, end: int) -> None:
         """It begins at `position` of `segment` and may reach to `end`, a batch boundary."""
         self._segment = segment

@@ -11,6 +11,7 @@ at once. Loggers, client metrics and groups have no settings here: INVALID_REQUE
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -211,8 +212,7 @@ def _when_settled(
 
 
 async def _change_later(broker: Broker, growing: Sequence[str], change: Callable[[], Answer]) -> Answer:
-    for name in growing:
-        await broker.topics.settled(name)
+    await asyncio.gather(*map(broker.topics.settled, growing))
     answer = change()
     return await answer if isinstance(answer, Awaitable) else answer
 

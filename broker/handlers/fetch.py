@@ -87,9 +87,9 @@ class Fetch:
         self._partitions: list[Partition | None] = []
 
     def start(self) -> FetchResponse | Later | Awaitable[FetchResponse]:
-        answers, reads, size = self._locate()
-        if size >= self._min_bytes or self._has_errors or self._max_wait_ms <= 0 or not answers:
-            if not size:
+        answers, reads, counted = self._locate()
+        if counted >= self._min_bytes or self._has_errors or self._max_wait_ms <= 0 or not answers:
+            if not reads:
                 self._flush_for_poll()
             return self._read(answers, reads)
         waiting_for = dict(zip(filter(None, self._partitions), self._fetched.partitions, strict=True))
@@ -122,7 +122,7 @@ class Fetch:
 
     def _remember(self, answers: list[PartitionAnswer], reads: list[Read]) -> None:
         """What each partition has when the wait begins: a move of one shall not cost a look at them all."""
-        found = {id(answer): slice_.size_bytes for answer, slice_ in reads}
+        found = {id(answer): slice_.counted_bytes for answer, slice_ in reads}
         self._sizes_bytes: dict[Partition, int] = {
             partition: found.get(id(answer), 0)
             for partition, answer in zip(self._partitions, answers, strict=True)
@@ -138,7 +138,7 @@ class Fetch:
             found = self._locate_one(moved.log, wanted, answer, self._max_bytes, at_least_one=not others)
         except (KafkaError, OSError):
             return True  # the answer says it
-        self._sizes_bytes[moved] = size = found.size_bytes if found is not None else 0
+        self._sizes_bytes[moved] = size = found.counted_bytes if found is not None else 0
         self._waiting_bytes = others + size
         return self._waiting_bytes >= self._min_bytes or self._has_errors
 
@@ -148,11 +148,11 @@ class Fetch:
     # -- what is there
 
     def _locate(self) -> tuple[list[PartitionAnswer], list[Read], int]:
-        """An answer for each partition, the slices to read for them, and the bytes in all."""
+        """An answer for each partition, the slices to read for them, and what counts of them in all."""
         answers: list[PartitionAnswer] = []
         reads: list[Read] = []
         left = self._max_bytes
-        size = 0
+        counted = 0
         self._has_errors = False
         self._partitions = []
         for wanted in self._fetched.partitions:
@@ -161,17 +161,17 @@ class Fetch:
             partition: Partition | None = None
             try:
                 partition = self._resolve(wanted)
-                found = self._locate_one(partition.log, wanted, answer, left, at_least_one=not size)
+                found = self._locate_one(partition.log, wanted, answer, left, at_least_one=not reads)
             except (KafkaError, OSError) as error:
                 _refuse(answer, error)
                 self._has_errors = True
                 found = None
             self._partitions.append(partition)
             if found is not None and found.size_bytes:
-                size += found.size_bytes
+                counted += found.counted_bytes
                 left = max(0, left - found.size_bytes)
                 reads.append((answer, found))
-        return answers, reads, size
+        return answers, reads, counted
 
     def _resolve(self, wanted: FetchedPartition) -> Partition:
         topic = wanted.topic

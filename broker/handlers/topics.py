@@ -197,6 +197,8 @@ async def _delete(
     broker: Broker, context: RequestContext, name: str | None, topic_id: UUID, times: int
 ) -> Deleted:
     try:
+        if name is not None:
+            await broker.topics.settled(name)  # it may be made just now
         await broker.topics.settled(_deletable(broker, context, name, topic_id, times).name)
         topic = _deletable(broker, context, name, topic_id, times)
         name, topic_id = topic.name, topic.topic_id

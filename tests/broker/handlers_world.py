@@ -51,7 +51,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> AsyncIterator[World]:
     """A world that answers heartbeats with their generation as the throttle time."""
     broker: Any = SimpleNamespace(
         clock=ManualClock(), metrics_state=Counters(), config=None, busy_poll=BusyPoll(100)
@@ -66,7 +66,7 @@ async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
         fetch_bytes=1 << 19,
         connections=3,
         connections_per_host=3,
-        idle_ms=10_000,
+        idle_ms=idle_ms,
     )
     monkeypatch.setattr(Limits, "of", staticmethod(lambda config: limits))
     server = Server(broker, Listener("PLAINTEXT", "127.0.0.1", 0, "127.0.0.1", 0))

@@ -192,6 +192,30 @@ async def test_a_wait_for_many_bytes_looks_only_at_what_moved(
     assert len(looked) == 10 + count
 
 
+async def test_a_limit_that_cuts_a_batch_is_reached_all_the_same(world: World) -> None:
+    """`fetch.min.bytes` of just what a partition may give (1 MiB for many): whole batches never add up to it,
+    and the fetch would wait its full time beside megabytes. As in Kafka the cut one counts.
+    """
+    world.topic("t", 2)
+    client, producer = await world.connect(), await world.connect()
+    one = len(world.batch((b"k", b"v" * 100)))
+    limit = 2 * one + one // 2
+    for _ in range(3):
+        await world.produce(producer, world.batch((b"k", b"v" * 100)))
+    at_once = fetch_request([("t", 0, 0)], max_wait_ms=60_000, min_bytes=limit, partition_max_bytes=limit)
+    response = await client.ask(at_once, 12)
+    assert len(response.responses[0].partitions[0].records) == 2 * one
+    waiting = fetch_request([("t", 1, 0)], max_wait_ms=60_000, min_bytes=limit, partition_max_bytes=limit)
+    client.send(waiting, 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    for _ in range(2):
+        await world.produce(producer, world.batch((b"k", b"v" * 100)), partition=1)
+    assert len(world.broker.purgatory) == 1
+    await world.produce(producer, world.batch((b"k", b"v" * 100)), partition=1)
+    response = (await client.receive(FetchResponse, 12))[1]
+    assert len(response.responses[0].partitions[0].records or b"") == 2 * one
+
+
 async def test_a_wait_for_many_bytes_counts_no_more_than_a_partition_may_give(world: World) -> None:
     world.topic("t", 2)
     client, producer = await world.connect(), await world.connect()

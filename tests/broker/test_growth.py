@@ -23,6 +23,8 @@ from protocol.messages.configs import (
 from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
     DeleteTopicsResponse,
 )
 from storage.layout import TopicPartition
@@ -143,6 +145,18 @@ async def test_a_growth_that_takes_too_long_is_told_to_come_back(
     (result,) = (await client.ask(delete("t"), 5)).responses
     assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
     await growing.receive(CreatePartitionsResponse, 3)
+
+
+async def test_a_topic_that_is_being_made_can_be_deleted(world: World) -> None:
+    making, client = await world.connect(), await world.connect()
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=500, replication_factor=1)
+    making.send(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 5)
+    await until(lambda: TopicPartition("t", 1) in world.broker.partitions)
+    assert world.broker.topics.get("t") is None
+    (deleted,) = (await client.ask(delete("t"), 5)).responses
+    assert deleted.error_code == 0
+    assert (await making.receive(CreateTopicsResponse, 5))[1].topics[0].error_code == 0
+    assert world.broker.topics.get("t") is None
 
 
 async def test_growth_may_be_tried(world: World) -> None:

@@ -175,6 +175,20 @@ async def test_records_below_the_log_start_are_no_keys(asker: Asker) -> None:
     assert (await asker.get("t/history"))["partitions"][0]["runs"][-1]["keys"] is None
 
 
+async def test_keys_are_known_again_when_nothing_below_the_log_start_is_left(asker: Asker) -> None:
+    """A cleaned segment goes on to be named by the offset that its first source began with."""
+    world = asker.world
+    world.topic("t", cleanup_policy="compact,delete")
+    await put(world, ("a", "1"), ("b", "1"), ("c", "1"), roll=True)
+    log_of(world).delete_records(3)
+    await put(world, ("a", "2"), ("b", "2"), ("c", "2"), ("c", "3"), roll=True)
+    await asker.compact()
+    assert log_of(world).segments[0].base_offset == 0
+    await put(world, ("d", "1"), roll=True)
+    answer = await asker.compact()
+    assert (answer["records_after"], answer["keys"]) == (4, 4)
+
+
 async def test_a_dry_run_leaves_what_is_set_aside(asker: Asker) -> None:
     compacted(asker.world)
     world = asker.world

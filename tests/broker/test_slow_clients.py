@@ -18,6 +18,7 @@ from broker import connection
 from broker.api import Later
 from broker.clock import ManualClock
 from broker.context import RequestContext
+from broker.server import UNLIMITED_SWEEP_MS
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from protocol.schema import registry
 from tests.broker.client import until
@@ -88,11 +89,17 @@ async def test_who_reads_no_answer_is_idle_and_that_is_told(
     assert "bytes of answers were left unread" in line
 
 
+@pytest.mark.parametrize("idle_ms", [-1, 10_000])
 @pytest.mark.parametrize("count", [IN_FLIGHT, 10 * IN_FLIGHT])
 async def test_a_client_that_hangs_up_while_nothing_is_read_from_it_is_noticed(
-    world: World, count: int
+    monkeypatch: pytest.MonkeyPatch, count: int, idle_ms: int
 ) -> None:
     """Its end lies behind what it sent; what waits for it would wait as long as it asked for."""
+    async with serving(monkeypatch, idle_ms=idle_ms) as world:
+        await _hang_up(world, count, 1_000 if idle_ms > 0 else UNLIMITED_SWEEP_MS)
+
+
+async def _hang_up(world: World, count: int, sweep_ms: int) -> None:
     dropped: list[int] = []
     taken: list[int] = []
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -111,7 +118,7 @@ async def test_a_client_that_hangs_up_while_nothing_is_read_from_it_is_noticed(
     await until(lambda: len(taken) == 2 * IN_FLIGHT)
     await client.close()
     for _ in range(5):
-        clock.advance(1_000)
+        clock.advance(sweep_ms)
         for _ in range(20):
             await asyncio.sleep(0)
     await until(lambda: len(world.server.connections) == 1)

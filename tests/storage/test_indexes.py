@@ -140,6 +140,22 @@ def test_the_newest_record_that_is_left(make_log: MakeLog) -> None:
     assert log.log.max_timestamp_offset() is None
 
 
+def test_the_newest_record_is_in_no_segment_that_was_deleted(make_log: MakeLog) -> None:
+    """Whole segments below the log start stay until the next look at what has expired."""
+    log = make_log()
+    for time in (9, 8, 7):
+        log.append(timestamp=NOW_MS + time)
+        log.append(timestamp=NOW_MS + time - 1)
+        log.log.roll(NOW_MS)
+    log.log.flush()
+    found = []
+    for start in range(6):
+        log.log.delete_records(start)
+        newest = log.log.max_timestamp_offset()
+        found.append(newest and newest.offset)
+    assert found == [0, 1, 2, 3, 4, 5]
+
+
 def test_s44_any_offset_is_found(make_log: MakeLog) -> None:
     log = make_log(segment_bytes=20_000, index_interval_bytes=500)
     for number in range(400):
