@@ -443,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
         however busily single bytes arrive; nor is an answer being made.
         """
         unsent_bytes = self.transport.get_write_buffer_size()
-        if self._sender.is_busy or unsent_bytes < self._unsent_bytes:
+        if unsent_bytes < self._unsent_bytes:
             self.activity = self._server.sweep
         self._unsent_bytes = unsent_bytes
         return self.activity < sweep and not self.has_answers_to_come

@@ -117,6 +117,10 @@ async def _hang_up(world: World, count: int, sweep_ms: int) -> None:
         await one.writer.drain()
     await until(lambda: len(taken) == 2 * IN_FLIGHT)
     await client.close()
+    clock.advance(sweep_ms)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(world.server.connections) == 2, "what was just asked may still be done"
     for _ in range(5):
         clock.advance(sweep_ms)
         for _ in range(20):
