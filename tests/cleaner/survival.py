@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from protocol.batch import iterate_headers
 from protocol.records import Record, decode_batch
 from storage.file import Disk
 from storage.log import Log
@@ -156,6 +157,7 @@ class Ledger:
         for _, record in found:
             assert by_offset[record.offset].is_like(record.offset, record), record
         assert log.log_end_offset == self.end
+        assert_read_from_disk(log, offsets)
         aborted = self.aborted()
         newest: dict[bytes | None, int] = {}
         present = set(offsets)
@@ -222,6 +224,24 @@ def read_log(log: Log) -> list[tuple[int, Record]]:
 def assert_sound(log: Log) -> None:
     """Every invariant of `storage.verify`."""
     assert verify_log(log.directory) == []
+
+
+def assert_read_from_disk(log: Log, offsets: Sequence[int]) -> None:
+    """What a thread reads for consumers whose pages have left the cache, and so checks again, is what there
+    is.
+    """
+    damaged_places = log.health.damaged_places
+    found: list[int] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, 300, upper_offset=log.log_end_offset).read()
+        assert data, f"nothing at {offset}, the log ends at {log.log_end_offset}"
+        for position, header in iterate_headers(data):
+            offset = header.next_offset
+            if not header.is_control:
+                found += [record.offset for record in decode_batch(data, position)]
+    assert [offset for offset in found if offset >= log.log_start_offset] == offsets
+    assert log.health.damaged_places == damaged_places
 
 
 __all__ = ["Crash", "FragileDisk", "Ledger", "Written", "assert_sound", "read_log"]

@@ -13,6 +13,7 @@ import dataclasses
 import errno
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from config.broker import BrokerConfig
 from protocol.control import Marker, marker_batch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import encode_batch
+from storage import statistics
 from storage.checkpoint import OffsetCheckpoint
 from storage.types import Origin
 from tests.cleaner.survival import Crash, FragileDisk, Ledger, Written, assert_sound, read_log
@@ -390,6 +392,11 @@ class CleanedLog(RuleBasedStateMachine):
     @rule()
     def clean_more(self) -> None:
         self.attempt(self.clean_once)
+
+    @rule()
+    def keep_statistics(self) -> None:
+        """As a thread does some time after a roll or a cleaning."""
+        self.attempt(lambda: deque(map(statistics.ensure, self.log.segments[:-1]), 0))
 
     @rule(hours=st.sampled_from([1, 25, 80]))
     def wait(self, hours: int) -> None:
