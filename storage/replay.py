@@ -94,11 +94,12 @@ def read_snapshot(disk: Disk, directory: Path, offset: int) -> list[ProducerStat
     except FileNotFoundError:
         return None
     except ValueError as problem:
-        logger.warning("%s is damaged (%s) and removed", path, problem)
+        logger.warning("%s is damaged (%s) and not believed", path, problem)
         return None
 
 
 def snapshot_path(directory: Path, offset: int) -> Path:
+    """Where the producers as they were at `offset` are written down."""
     return directory / layout.segment_file_name(offset, layout.SNAPSHOT_SUFFIX)
 
 

@@ -77,12 +77,12 @@ def _first_in(
     return None
 
 
-def with_largest_timestamp(segments: Sequence[Segment], start_offset: int) -> TimestampOffset | None:
+def with_largest_timestamp(segments: SegmentTuple, start_offset: int) -> TimestampOffset | None:
     """The first record at or behind `start_offset` that has the largest timestamp there (KIP-734).
 
-    Kafka also finds one that DeleteRecords took.
+    Apache Kafka 4.3.1 also names one that DeleteRecords took.
     """
-    segments = segments[floor_segment(tuple(segments), start_offset) :]  # what is before it goes soon
+    segments = segments[floor_segment(segments, start_offset) :]  # what is before it goes soon
     newest = max(segments, key=lambda segment: segment.max_timestamp)
     if newest.max_timestamp < 0:
         return None

@@ -270,7 +270,7 @@ class Segment(StoredBatches):
         try:
             self.file.flush_data()
         except FileNotFoundError:
-            if self.file.path.suffix != layout.DELETED_SUFFIX:
+            if not self.has_left:
                 raise
 
     def flush_closed(self) -> None:

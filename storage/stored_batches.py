@@ -15,7 +15,7 @@ import numpy
 
 from protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, parse_header
 from protocol.errors import ErrorCode, KafkaError
-from storage import batch_table
+from storage import batch_table, layout
 from storage.batch_table import COMPLETE, CUT, NOT_FOUND, as_chunk, find_batch, read_table
 from storage.file import NO_ROOM, DataFile
 from storage.index import NO_TIMESTAMP, BrokenIndex, OffsetIndex, TimeIndex, WouldBlock, add_entries
@@ -100,8 +100,13 @@ class StoredBatches:
         return next_offset
 
     @property
-    def end_offset(self) -> int:
-        """All its offsets are below: what was found on disk, and what was appended since."""
+    def has_left(self) -> bool:
+        """Whether it was taken out of the log; who has it may read on, until its files are removed."""
+        return self.file.path.suffix == layout.DELETED_SUFFIX
+
+    @property
+    def upper_offset(self) -> int:
+        """All its offsets are below: those found on disk, which may end sooner, and those appended since."""
         limit, appended = self.limit_offset, self._next_offset
         if limit is None:
             return self.next_offset

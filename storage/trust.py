@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from protocol.batch import HEADER_BYTES, parse_header
 from protocol.errors import ErrorCode, KafkaError
-from storage import layout
 from storage.index import BrokenIndex
 from storage.integrity import NO_ANCHORS, Anchors, Damage, Place, survey, walk_stretch
 from storage.prefixes import STRETCH_BYTES, stretches_in
@@ -45,7 +44,7 @@ class Health:
         Not of a segment that has left the log: two that leave within `file.delete.delay.ms` may have one
         name, and who still reads the first may find the bytes of the second.
         """
-        if segment.file.path.suffix == layout.DELETED_SUFFIX:
+        if segment.has_left:
             return
         with self._lock:
             self.damaged_places += len(damages) + cut_off
@@ -73,7 +72,7 @@ class Trust:
         """All that `segment` holds at this moment, of which nothing was checked."""
         size = segment.size_bytes  # before the end, which appends move first
         epochs = segment.health.epochs if segment.health is not None else None
-        return cls(Place(segment.base_offset, size, segment.end_offset, epochs))
+        return cls(Place(segment.base_offset, size, segment.upper_offset, epochs))
 
     @classmethod
     def surveyed(cls, segment: StoredBatches) -> Trust:

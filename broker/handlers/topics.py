@@ -197,9 +197,8 @@ async def _delete(
     broker: Broker, context: RequestContext, name: str | None, topic_id: UUID, times: int
 ) -> Deleted:
     try:
-        if name is not None:
-            await broker.topics.settled(name)  # it may be made just now
-        await broker.topics.settled(_deletable(broker, context, name, topic_id, times).name)
+        known = broker.topics.by_id(topic_id)
+        await broker.topics.settled(name or (known.name if known else ""))  # it may be made just now, or grow
         topic = _deletable(broker, context, name, topic_id, times)
         name, topic_id = topic.name, topic.topic_id
         await broker.topics.delete(topic.name)

@@ -120,20 +120,27 @@ def test_by_time_inside_a_batch_and_behind_the_log_start(log: LogBuilder) -> Non
     assert (newest.offset, newest.timestamp) == (3, NOW_MS + 3)
 
 
+def newest_from_each_start(log: LogBuilder) -> list[int | None]:
+    """The offset of the newest record, with one record after the other deleted from the front."""
+    found = []
+    for start in range(6):
+        log.log.delete_records(start)
+        newest = log.log.max_timestamp_offset()
+        found.append(newest and newest.offset)
+    return found
+
+
 def test_the_newest_record_that_is_left(make_log: MakeLog) -> None:
-    """Apache Kafka names one that DeleteRecords took, as long as its segment is there."""
+    """Apache Kafka 4.3.1, tried with these times, says 0 for each of the starts: a record that DeleteRecords
+    took, which no fetch can have. Here it is one that can be read.
+    """
     log = make_log(index_interval_bytes=1)
     for time in (9, 8, 1, 2, 7):
         log.append(timestamp=NOW_MS + time)
         if time == 2:
             log.log.roll(NOW_MS)
     log.log.flush()
-    found = []
-    for start in range(6):
-        log.log.delete_records(start)
-        newest = log.log.max_timestamp_offset()
-        found.append(newest and newest.offset)
-    assert found == [0, 1, 4, 4, 4, None]
+    assert newest_from_each_start(log) == [0, 1, 4, 4, 4, None]
     log.log.delete_records(5)
     log.append(timestamp=-1)
     log.log.flush()
@@ -148,12 +155,7 @@ def test_the_newest_record_is_in_no_segment_that_was_deleted(make_log: MakeLog) 
         log.append(timestamp=NOW_MS + time - 1)
         log.log.roll(NOW_MS)
     log.log.flush()
-    found = []
-    for start in range(6):
-        log.log.delete_records(start)
-        newest = log.log.max_timestamp_offset()
-        found.append(newest and newest.offset)
-    assert found == [0, 1, 2, 3, 4, 5]
+    assert newest_from_each_start(log) == [0, 1, 2, 3, 4, 5]
 
 
 def test_s44_any_offset_is_found(make_log: MakeLog) -> None:
