@@ -105,7 +105,7 @@ def test_t118_a_crash_in_the_recovery_of_a_crash(tmp_path: Path, step: int, stri
         for second in range(number % stride, 1000, stride):
             shutil.rmtree(directory)
             shutil.copytree(crashed, directory)
-            died_at = open_twice(world, second)
+            died_at = world.open_twice(second)
             assert world.committed() == model, (calls[number], second)
             assert not [name for name in world.files() if name.endswith(TRANSIT)]
             assert verify_log(directory) == []
@@ -116,18 +116,6 @@ def test_t118_a_crash_in_the_recovery_of_a_crash(tmp_path: Path, step: int, stri
         shutil.rmtree(directory.parent)
     kinds = {call.split()[0] for call in second_calls}
     assert {"unlink", "rename", "fsync"} <= kinds, "the second crash met no swap being finished"
-
-
-def open_twice(world: World, crash_at: int) -> str | None:
-    """Start, end at this call, start again; the call, or None where the start was over before."""
-    disk = FaultyDisk()
-    disk.crash_at = crash_at
-    try:
-        world.open(disk=disk)
-    except Crash:
-        world.open(disk=FaultyDisk())
-        return disk.calls[crash_at]
-    return None
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])

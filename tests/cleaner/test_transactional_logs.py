@@ -14,7 +14,6 @@ from protocol.batch import NO_TIMESTAMP
 from storage.types import AbortedTransaction
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import RETENTION_MS, World
-from tests.storage.faults import Crash, FaultyDisk, UnsyncedDisk
 
 
 class Producer:
@@ -485,17 +484,11 @@ def test_a_kill_in_a_recovery_forgets_no_end_of_a_transaction(tmp_path: Path) ->
         world = World(tmp_path / f"orders-{call}", segment_bytes=1000)
         end = lose_marker(world)
         world.log.abandon()
-        disk = FaultyDisk()
-        disk.crash_at = call
-        try:
-            world.open(disk=disk)
-        except Crash:
-            world.open(disk=UnsyncedDisk())
-            assert world.log.last_stable_offset == end, f"killed before {disk.calls[call]}"
-            assert world.log.producers.open_transactions() == {}
-            world.log.close()
-        else:
-            world.log.abandon()
+        died_at = world.open_twice(call)
+        assert world.log.last_stable_offset == end, f"killed before {died_at}"
+        assert world.log.producers.open_transactions() == {}
+        world.log.abandon()
+        if died_at is None:
             assert call > 10
             return
     raise AssertionError("the recovery has no end")

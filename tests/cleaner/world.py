@@ -15,6 +15,7 @@ from storage.file import SYSTEM_DISK, Disk
 from storage.segment import Segment
 from storage.types import AbortedTransaction, Appended, Origin
 from tests.storage.builders import HOUR_MS, NOW_MS, LogBuilder
+from tests.storage.faults import Crash, FaultyDisk
 
 __all__ = ["HOUR_MS", "NOW_MS", "World"]
 
@@ -78,6 +79,17 @@ class World(LogBuilder):
             if checkpoint >= self.log.segments[-1].base_offset:
                 return number
         raise AssertionError(f"{rounds} rounds were not enough")
+
+    def open_twice(self, crash_at: int) -> str | None:
+        """Start, end at this call, start again; the call, or None where the start was over before."""
+        disk = FaultyDisk()
+        disk.crash_at = crash_at
+        try:
+            self.open(disk=disk)
+        except Crash:
+            self.open(disk=FaultyDisk())
+            return disk.calls[crash_at]
+        return None
 
     def headers(self) -> list[BatchHeader]:
         """The headers of all batches in the log."""
