@@ -17,6 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.schema import registry
 
+PRODUCE = 0
+FETCH = 1
+API_VERSIONS = 18
+
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
 

@@ -14,21 +14,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections import deque
 from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
 from broker import sending
-from broker.api import Api, api_name, apis
+from broker.api import API_VERSIONS, FETCH, PRODUCE, Api, api_name, apis
 from broker.context import RequestContext
-from broker.failures import failure_response, unsupported_api_versions
-from broker.receiving import LARGE_BYTES, LargeFrame
+from broker.failures import response_to, unsupported_api_versions
+from broker.handlers.produce import produce_alike
+from broker.produce_template import ProduceTemplate
+from broker.receiving import LARGE_BYTES, LargeFrame, has_hung_up
 from broker.sending import JOINED_BYTES, Parts, Sender
 from broker.slot import Slot
 from protocol.codegen import decode
-from protocol.errors import ErrorCode, KafkaError, MalformedFrame
+from protocol.errors import KafkaError, MalformedFrame
 from protocol.framing import decode_request_header, encode_response
 from protocol.schema import Buffer
 from storage.region import Region
@@ -42,11 +43,6 @@ MIN_FRAME_BYTES = 8
 TURN_NS = 2_000_000
 """for so long one connection's requests are handled in one turn of the loop, and for the one that is at hand
 then: a read may bring thousands that take a millisecond each, and every other client waits"""
-PRODUCE = 0
-FETCH = 1
-HUNG_UP = (7, 8)
-"""what TCP_INFO says of a connection that the client has ended: CLOSE, CLOSE_WAIT"""
-API_VERSIONS = 18
 _integer = Struct(">i").unpack_from
 _key = Struct(">h")
 _key_and_version = Struct(">hh").unpack_from
@@ -76,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         "_sender",
         "_server",
         "_slots",
+        "_template",
         "_unsent_bytes",
         "activity",
         "client_host",
@@ -104,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         self._is_closing = False
         self._api: Api | None = None
+        self._template = ProduceTemplate()
         self._unsent_bytes = 0
         self.activity = server.sweep
         self.client_id: str | None = None
@@ -264,6 +262,9 @@ class Connection(asyncio.BufferedProtocol):
     def _request(self, frame: bytes | bytearray) -> None:
         self.activity = self._server.sweep
         started = perf_counter_ns()
+        alike = self._template.match(frame)
+        if alike is not None:
+            return self._produce_alike(frame, *alike, started)
         key, version = _key_and_version(frame)
         api = self._api = apis.get(key)
         if api is None:
@@ -278,28 +279,49 @@ class Connection(asyncio.BufferedProtocol):
             request = decode(api.request, version, cast(bytes, frame), position, self._limits.elements)
         except MalformedFrame as error:
             return self.refuse(f"v{version}: {error}")
-        context = RequestContext(
-            key,
-            version,
-            header.correlation_id,
-            header.client_id,
-            self._server.listener,
-            self.client_host,
-            self,
-        )
+        if key == PRODUCE:
+            self._template.learn(header, request, frame)
+        context = self._context(key, version, header.correlation_id)
         self._counters.requests[key] += 1
         try:
             answer = api.handler(self._broker, context, request)
         except Exception as error:
             answer = self.failed(api, context, request, error)
+        return self._answer(api, context, request, answer, started)
+
+    def _produce_alike(self, frame: bytes | bytearray, index: int, records: memoryview, started: int) -> None:
+        """A Produce like the one before: it is not decoded."""
+        template = self._template
+        api = self._api = apis[PRODUCE]
+        correlation_id = _integer(frame, 4)[0]
+        self._counters.requests[PRODUCE] += 1
+        answer: Any
+        try:
+            answer = produce_alike(self._broker, template, correlation_id, index, records)
+        except Exception as error:
+            context = self._context(PRODUCE, template.version, correlation_id)
+            answer = self.failed(api, context, template.request(index), error)
+        if answer.__class__ is bytearray and not self._slots:
+            self._counters.latencies[PRODUCE].record(perf_counter_ns() - started)
+            self._out.append(answer)
+            return None
+        context = self._context(PRODUCE, template.version, correlation_id)
+        return self._answer(api, context, template.request(index), answer, started)
+
+    def _context(self, key: int, version: int, correlation_id: int) -> RequestContext:
+        return RequestContext(
+            key, version, correlation_id, self.client_id, self._server.listener, self.client_host, self
+        )
+
+    def _answer(self, api: Api, context: RequestContext, request: Any, answer: Any, started: int) -> None:
         if answer is None:
             return None
-        if answer.__class__ is api.response:
+        if answer.__class__ is api.response or answer.__class__ is bytearray:
             parts = self.encoded(api, context, request, answer)
-            self._counters.latencies[key].record(perf_counter_ns() - started)
+            self._counters.latencies[api.key].record(perf_counter_ns() - started)
             return self._enqueue(api, context, request, parts)
         slot = Slot(self, api, context, request, None, started)
-        if key == FETCH:
+        if api.key == FETCH:
             slot.reserved_bytes = min(max(0, request.max_bytes), self._limits.fetch_bytes)
             self._reserved_bytes += slot.reserved_bytes
         self._slots.append(slot)
@@ -309,39 +331,31 @@ class Connection(asyncio.BufferedProtocol):
         """Only ApiVersions answers a version that is not served: in version 0, with what is (G1)."""
         if api.key != API_VERSIONS:
             return self.refuse(f"v{version} is not served; v{api.min_version} to v{api.max_version} are")
-        context = RequestContext(
-            api.key, 0, correlation_id, self.client_id, self._server.listener, self.client_host, self
-        )
         parts = encode_response(unsupported_api_versions(), 0, correlation_id)
-        return self._enqueue(api, context, None, parts)
+        return self._enqueue(api, self._context(api.key, 0, correlation_id), None, parts)
 
     def failed(self, api: Api, context: RequestContext, request: Any, error: BaseException) -> Any:
-        """The response for a request whose handler raised; None when the connection had to be closed
-        instead.
-        """
-        if isinstance(error, KafkaError):
-            response = failure_response(api, request, error.code, error.message)
-        else:
-            self._counters.internal_errors += 1
-            logger.error(
-                "%s v%d of %s (client %.100s) failed",
-                api.name, context.api_version, self.peer, context.client_id, exc_info=error,
-            )  # fmt: skip
-            response = failure_response(api, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+        """The response for a request whose handler raised; None when it closed the connection instead."""
+        self._counters.internal_errors += not isinstance(error, KafkaError)
+        response = response_to(error, api, context, request)
         if response is None:  # there is no place in it for the error
             self._api = api
             self.end(f"v{context.api_version}: {error}")
         return response
 
     def encoded(self, api: Api, context: RequestContext, request: Any, response: Any) -> Parts:
-        """The parts of `response`; of one that says so, when it cannot be encoded."""
+        """The parts of `response`, which may be encoded already; of one that says so when it cannot be."""
+        if response.__class__ is bytearray:
+            return [response]
         try:
             return encode_response(response, context.api_version, context.correlation_id)
         except Exception as error:
             response = self.failed(api, context, request, error)
-            if response is None:
-                return []
-            return encode_response(response, context.api_version, context.correlation_id)
+            return (
+                []
+                if response is None
+                else encode_response(response, context.api_version, context.correlation_id)
+            )
 
     # answers
 
@@ -394,10 +408,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         size = sum(map(len, out))
         self._counters.bytes_sent += size
-        if size <= JOINED_BYTES and not self._sender.is_busy:
-            self.transport.write(b"".join(cast(list[bytes], out)))
-        else:
-            self._sender.send(out)
+        self._sender.send(out, size)
         self._busy_poll.sent(size)
 
     def _kept(self, api: Api, parts: Parts) -> Parts:
@@ -452,10 +463,8 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the client hung up while no more is read from it, and nothing was taken up for a sweep: its
         end would be seen only when the fetch is over that may wait for weeks.
         """
-        if self._is_reading or self.activity >= self._server.sweep - 1:
-            return False
-        state = self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-        return state[0] in HUNG_UP
+        is_idle = not self._is_reading and self.activity < self._server.sweep - 1
+        return is_idle and has_hung_up(self.transport)
 
     def expire(self) -> None:
         """Cut it off: it was silent for `connections.max.idle.ms`, or the broker stops without its client."""

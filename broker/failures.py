@@ -7,13 +7,17 @@ and indices are copied, so that a client finds each topic or partition it asked 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from broker.api import Api, apis
-from protocol.errors import ErrorCode
+from broker.context import RequestContext
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import ApiVersionsResponse
 from protocol.schema import Field, schema_of
+
+logger = logging.getLogger(__name__)
 
 SYNONYMS = (
     ("partition_index", "partition", "index"),
@@ -22,6 +26,20 @@ SYNONYMS = (
     ("resource_name",),
     ("resource_type",),
 )
+
+
+def response_to(error: BaseException, api: Api, context: RequestContext, request: Any) -> Any:
+    """The response that tells of `error`, which is logged if it is not the protocol's; None when there is no
+    place for it.
+    """
+    if isinstance(error, KafkaError):
+        return failure_response(api, request, error.code, error.message)
+    peer = context.connection.peer if context.connection is not None else ""
+    logger.error(
+        "%s v%d of %s (client %.100s) failed", api.name, context.api_version, peer, context.client_id,
+        exc_info=error,
+    )  # fmt: skip
+    return failure_response(api, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
 
 
 def failure_response(api: Api, request: Any, code: ErrorCode, message: str) -> Any:

@@ -1,9 +1,22 @@
-"""Where the bytes of clients go: one buffer for all connections, and one for each frame that is too large."""
+"""Where the bytes of clients go: one buffer for all connections, and one for each frame that is too large;
+and whether any are to come.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import socket
+
 RECEIVE_BYTES = 256 * 1024
 LARGE_BYTES = RECEIVE_BYTES // 2
+HUNG_UP = (7, 8)
+"""what TCP_INFO says of a connection that the client has ended: CLOSE, CLOSE_WAIT"""
+
+
+def has_hung_up(transport: asyncio.Transport) -> bool:
+    """Whether the client ended the connection; asked of the system, for reading may be paused."""
+    state = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    return state[0] in HUNG_UP
 
 
 class ReceiveBuffer:

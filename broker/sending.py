@@ -58,7 +58,7 @@ def cut(parts: Parts) -> tuple[Parts, Parts]:
 
 
 class Sender:
-    """What leaves by one transport besides small answers, in order. Owned by: event loop."""
+    """What leaves by one transport, in order. Owned by: event loop."""
 
     __slots__ = ("_failed", "_rest", "_sent", "_transport")
 
@@ -76,10 +76,12 @@ class Sender:
         """Whether something is left for the next turns of the loop; what follows it has to wait."""
         return bool(self._rest)
 
-    def send(self, parts: Parts) -> None:
+    def send(self, parts: Parts, size_bytes: int) -> None:
         """Send all of it, behind what is on its way."""
         if self._rest:
             self._rest = [*self._rest, *parts]
+        elif size_bytes <= JOINED_BYTES:
+            self._transport.write(b"".join(cast(list[bytes], parts)))
         else:
             self._send(parts)
 

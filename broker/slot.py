@@ -51,8 +51,8 @@ class Slot:
         self.task: asyncio.Future[Any] | None = None
 
     def take(self, answer: Answer) -> None:
-        """The answer, or one more thing that it waits for."""
-        if answer is None or answer.__class__ is self.api.response:
+        """The answer, which may be encoded already, or one more thing that it waits for."""
+        if answer is None or answer.__class__ is self.api.response or answer.__class__ is bytearray:
             self.connection.complete(self, answer)
         elif answer.__class__ is Later:
             self.later = answer

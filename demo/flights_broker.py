@@ -90,6 +90,7 @@ class DemoBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
+        self.__dict__.pop("_admin", None)  # it would report the broker's end as a failure
         self._process.terminate()
         self._process.wait(LIMIT_SECONDS)
         self._output.close()

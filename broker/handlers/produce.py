@@ -18,10 +18,12 @@ from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.counters import TopicCounters
 from broker.partition import Partition
+from broker.produce_template import ProduceTemplate
 from protocol.batch import MAGIC, MAGIC_POSITION, TRANSACTIONAL
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
+from storage.types import Appended
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -51,24 +53,15 @@ def produce(
         name = topic.name
         answers: list[PartitionAnswer] = []
         for data in topic.partition_data:
-            records = data.records
             partition = broker.partition(name, data.index)
             try:
-                partition = _checked(partition, context, request, records)
-                assert records is not None
-                base_offset, last_offset, log_append_time_ms, log_start_offset, _ = partition.append(
-                    records, now_ms
+                base_offset, last_offset, log_append_time_ms, log_start_offset, _ = _appended(
+                    partition, context.api_version, acks, request.transactional_id, data.records, now_ms
                 )
             except KafkaError as error:
                 is_refused = True
                 answers.append(_refused(data.index, error))
-                if partition is not None:
-                    _count_refusal(partition.counters, error, records)
                 continue
-            counters = partition.counters
-            counters.produce_requests += 1
-            counters.messages_in += last_offset - base_offset + 1
-            counters.bytes_in += len(records)
             answer = PartitionAnswer(
                 index=data.index,
                 base_offset=base_offset,
@@ -77,6 +70,7 @@ def produce(
             )
             answers.append(answer)
             if acks == ACKS_ALL:
+                assert partition is not None
                 flushed = partition.when_flushed(last_offset + 1)
                 if flushed is not None:
                     waits.append((answer, flushed))
@@ -95,11 +89,60 @@ def produce(
     return None
 
 
+def produce_alike(
+    broker: Broker, template: ProduceTemplate, correlation_id: int, index: int, records: memoryview
+) -> bytearray | ProduceResponse | Later:
+    """What `produce` answers to a request that `template` knows: a response where it has to tell of an error,
+    else the encoded one.
+    """
+    partition = broker.partition(template.topic, index)
+    try:
+        base_offset, last_offset, log_append_time_ms, log_start_offset, _ = _appended(
+            partition, template.version, template.acks, None, records, broker.clock.now_ms()
+        )
+    except KafkaError as error:
+        return _refusal(template.topic, index, error)
+    answer = template.answer(correlation_id, index, base_offset, log_append_time_ms, log_start_offset)
+    if template.acks == ACKS_ALL:
+        assert partition is not None
+        flushed = partition.when_flushed(last_offset + 1)
+        if flushed is not None:
+            return Later([flushed], lambda: _when_flushed(flushed, answer, template.topic, index))
+    return answer
+
+
+def _appended(
+    partition: Partition | None,
+    version: int,
+    acks: int,
+    transactional_id: str | None,
+    records: memoryview | None,
+    now_ms: int,
+) -> Appended:
+    """Append the records to the partition, and count them; KafkaError when they are refused."""
+    try:
+        checked = _checked(partition, version, acks, transactional_id, records)
+        assert records is not None
+        appended = checked.append(records, now_ms)
+    except KafkaError as error:
+        if partition is not None:
+            _count_refusal(partition.counters, error, records)
+        raise
+    counters = checked.counters
+    counters.produce_requests += 1
+    counters.messages_in += appended.last_offset - appended.base_offset + 1
+    counters.bytes_in += len(records)
+    return appended
+
+
 def _checked(
-    partition: Partition | None, context: RequestContext, request: ProduceRequest, records: memoryview | None
+    partition: Partition | None,
+    version: int,
+    acks: int,
+    transactional_id: str | None,
+    records: memoryview | None,
 ) -> Partition:
     """The partition, when these records may be appended to it as far as can be seen without reading them."""
-    acks = request.acks
     if not -1 <= acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}")
     if partition is None:
@@ -109,7 +152,7 @@ def _checked(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{partition.topic_partition.topic} is written by the broker only",
         )
-    if request.transactional_id is not None:
+    if transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     if records and _is_transactional(records):
         # Nobody could end the transaction, and readers of committed records would wait at it for ever.
@@ -120,7 +163,7 @@ def _checked(
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is required")
     if (
-        context.api_version < ZSTD_VERSION
+        version < ZSTD_VERSION
         and len(records) > ATTRIBUTES_POSITION
         and records[ATTRIBUTES_POSITION] & CODEC_MASK == Codec.ZSTD
     ):
@@ -148,6 +191,21 @@ def _after_flush(response: ProduceResponse, waits: Waits) -> ProduceResponse:
             answer.log_append_time_ms = NO_OFFSET
             answer.log_start_offset = NO_OFFSET
     return response
+
+
+def _when_flushed(
+    flushed: asyncio.Future[None], answer: bytearray, topic: str, index: int
+) -> bytearray | ProduceResponse:
+    """The flush of one partition is over; `answer` is what says so when it made the records durable."""
+    error = flushed.exception()
+    if error is None:
+        return answer
+    return _refusal(topic, index, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+
+
+def _refusal(topic: str, index: int, error: KafkaError) -> ProduceResponse:
+    answer = TopicAnswer(name=topic, partition_responses=[_refused(index, error)])
+    return ProduceResponse(responses=[answer])
 
 
 def _refused(index: int, error: KafkaError) -> PartitionAnswer:

@@ -1,0 +1,285 @@
+"""Goal: a request that is like the last one, and so is not decoded, is answered as if it were.
+
+Method: the same random requests, good and bad, to two brokers, one of which recognises nothing: the same
+bytes come back, and are on disk. Then what the template must and must not take, and the ways in
+which a recognised request can fail.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import connection
+from broker.produce_template import LARGEST_LEARNED_BYTES, ProduceTemplate
+from protocol.codegen import decode
+from protocol.errors import ErrorCode
+from protocol.framing import decode_request_header, decode_response, encode_request
+from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.records import encode_batch
+from tests.broker.client import Client, until
+from tests.broker.conftest import World, produce_request
+from tests.broker.test_produce import HeldFlushes, partition_of
+
+VERSIONS = (3, 4, 5, 6, *[7, 8, 9, 10, 11] * 3)
+CLIENTS = ("test", "", None, "an umlaut: \u00e4")
+NOW_MS = 1_700_000_000_000
+
+
+def batch(value: bytes, key: bytes | None = b"k", **fields: Any) -> bytes:
+    return encode_batch([(NOW_MS, key, value, ())], now_ms=NOW_MS, **fields)
+
+
+def a_batch(dice: random.Random) -> bytes | None:
+    """Mostly good ones, of lengths that are written in one, two and three bytes."""
+    good = batch(b"v" * dice.choice((1, 3, 40, 55, 56, 57, 58, 59, 60, 300, 16_300, 16_400, 20_000)))
+    kind = dice.randrange(12)
+    if kind == 0:
+        return dice.choice((None, b"", b"x", good[:-1], good + good, b"\0" * 80))
+    if kind == 1:
+        place = dice.randrange(len(good))
+        return good[:place] + bytes((good[place] ^ 1 << dice.randrange(8),)) + good[place + 1 :]
+    return good
+
+
+def frames(seed: int) -> Iterator[bytes]:
+    """The requests of a connection: runs of ones that are alike, others between."""
+    dice = random.Random(seed)
+    for number in range(120):
+        if number == 0 or not dice.randrange(8):
+            version, acks = dice.choice(VERSIONS), dice.choice((1, 1, 1, -1, -1, -1, 2))
+            client, topic = dice.choice(CLIENTS), dice.choice(("t", "t", "u", "gone", "__consumer_offsets"))
+            fields: dict[str, Any] = {} if dice.randrange(12) else {"transactional_id": "x"}
+        partitions = [dice.choice((0, 0, 1, 2, -1)) for _ in range(dice.choice((1, 1, 1, 1, 2)))]
+        request = produce_request([(topic, index, a_batch(dice)) for index in partitions], acks, **fields)
+        frame = b"".join(encode_request(request, version, dice.randrange(-(1 << 31), 1 << 31), client))
+        if version >= 9 and not dice.randrange(10):  # a tag nobody knows behind the request
+            frame = len(frame).to_bytes(4, "big") + frame[4:-1] + b"\x01\x63\x02ab"
+        yield frame
+
+
+async def answers(world: World, seed: int) -> list[bytes]:
+    """What one connection is answered, the first half with each request by itself, then pipelined."""
+    client = await world.connect()
+    sent = list(frames(seed))
+    received = []
+    for frame in sent[:60]:
+        client.send_bytes(frame)
+        received.append(await client.receive_frame())
+    client.send_bytes(b"".join(sent[60:]))
+    return received + [await client.receive_frame() for _ in sent[60:]]
+
+
+def stored(world: World) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(world.directory)): path.read_bytes()
+        for path in sorted(world.directory.glob("[tu]-*/*.log"))
+    }
+
+
+def counted(world: World) -> list[Any]:
+    state = world.broker.metrics_state
+    topics = [partition_of(world, topic).counters for topic in ("t", "u")]
+    return [list(state.requests.items()), state.malformed_requests, state.internal_errors] + [
+        {name: getattr(one, name) for name in one.__slots__ if isinstance(getattr(one, name), int)}
+        for one in topics
+    ]
+
+
+@pytest.fixture
+async def worlds(tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+    made = World(tmp_path / "one", {}), World(tmp_path / "other", {})
+    for world in made:
+        await world.start()
+        world.topic("t", 3)
+        world.topic("u", 2, cleanup_policy="compact", message_timestamp_type="LogAppendTime")
+    yield made
+    for world in made:
+        await world.stop()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_recognised_and_decoded_requests_are_answered_alike(
+    worlds: tuple[World, World], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    recognised = 0
+    match = ProduceTemplate.match
+
+    def counting(template: ProduceTemplate, frame: bytes) -> Any:
+        nonlocal recognised
+        found = match(template, frame)
+        recognised += found is not None
+        return found
+
+    monkeypatch.setattr(ProduceTemplate, "match", counting)
+    first = await answers(worlds[0], seed)
+    assert recognised >= 10
+    monkeypatch.setattr(ProduceTemplate, "match", lambda template, frame: None)
+    assert await answers(worlds[1], seed) == first
+    assert stored(worlds[1]) == stored(worlds[0])
+    assert counted(worlds[1]) == counted(worlds[0])
+
+
+async def test_from_the_third_request_on_nothing_is_decoded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.topic(partitions=2)
+    client = await world.connect()
+    decoded: list[int] = []
+
+    def counting(request: Any, *arguments: Any) -> Any:
+        decoded.append(len(decoded))
+        return decode(request, *arguments)
+
+    monkeypatch.setattr(connection, "decode", counting)
+    for number in range(10):
+        answer = await world.produce(client, batch(b"%d" % number), partition=number % 2)
+        assert (answer.error_code, answer.index, answer.base_offset) == (0, number % 2, number // 2)
+    assert len(decoded) == 2
+
+
+def learned(
+    version: int, records: bytes = b"r" * 100, client_id: str | None = "c"
+) -> tuple[ProduceTemplate, bytes]:
+    frame = b"".join(encode_request(produce_request([("t", 3, records)], 1), version, 7, client_id))[4:]
+    header, position = decode_request_header(frame)
+    request = decode(ProduceRequest, version, frame, position, 100)
+    template = ProduceTemplate()
+    template.learn(header, request, frame)
+    assert template.match(frame) is None  # one is no habit
+    template.learn(header, request, frame)
+    return template, frame
+
+
+@pytest.mark.parametrize("version", range(7, 12))
+def test_only_correlation_id_partition_and_records_may_differ(version: int) -> None:
+    template, frame = learned(version)
+    records_at = frame.index(b"r" * 100)
+    index_at = frame.index(b"\0\0\0\3", records_at - 10)
+    free = [*range(4, 8), *range(index_at, index_at + 4), *range(records_at, records_at + 100)]
+    for place in range(len(frame)):
+        other = bytearray(frame)
+        other[place] ^= 1
+        assert (template.match(other) is not None) == (place in free), place
+    for length in range(len(frame)):
+        assert template.match(frame[:length]) is None
+    assert template.match(frame + b"\0") is None
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 11])
+def test_records_of_any_length_are_found(version: int) -> None:
+    template, _ = learned(version)
+    for size in (
+        1,
+        2,
+        125,
+        126,
+        127,
+        128,
+        129,
+        16_381,
+        16_382,
+        16_383,
+        16_384,
+        16_385,
+        2_097_150,
+        2_097_151,
+        2_097_152,
+    ):
+        records = bytes([size % 251]) * size
+        request = produce_request([("t", -5, records)], 1)
+        frame = b"".join(encode_request(request, version, 9, "c"))[4:]
+        assert template.match(frame) == (-5, records)
+        assert template.match(bytearray(frame)) == (-5, records)
+    for nothing in (None, b""):
+        frame = b"".join(encode_request(produce_request([("t", 3, nothing)], 1), version, 9, "c"))[4:]
+        assert template.match(frame) is None
+
+
+@pytest.mark.parametrize("version", range(7, 12))
+def test_the_answer_is_the_one_that_would_be_encoded(version: int) -> None:
+    template, _ = learned(version)
+    correlation_id, response = decode_response(
+        ProduceResponse, version, bytes(template.answer(-8, 4, 1 << 40, NOW_MS, 17))[4:]
+    )
+    (topic,) = response.responses
+    (answer,) = topic.partition_responses
+    assert (correlation_id, topic.name, answer.index, answer.error_code) == (-8, "t", 4, 0)
+    assert (answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (1 << 40, NOW_MS, 17)
+
+
+def test_what_is_not_learned() -> None:
+    template, frame = learned(9, b"r" * LARGEST_LEARNED_BYTES)
+    assert template.match(frame) is None
+    template, frame = learned(6)
+    assert template.match(frame) is None
+
+
+async def flush_held(world: World, monkeypatch: pytest.MonkeyPatch, client: Client) -> HeldFlushes:
+    """A producer that is known, and whose flushes end when the test says so."""
+    world.topic()
+    for _ in range(3):
+        await world.produce(client, batch(b"v"))
+    return HeldFlushes(world, monkeypatch)
+
+
+async def test_acks_all_waits_for_its_flush_and_keeps_the_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await world.connect()
+    flushes = await flush_held(world, monkeypatch, client)
+    sent = [client.send(produce_request([("t", 0, batch(b"v"))], acks), 9) for acks in (-1, 1, -1)]
+    partition = partition_of(world)
+    await until(lambda: partition.log.log_end_offset == 6)
+    assert partition.log.high_watermark == 3
+    flushes.end()
+    flushes.end()
+    for number, correlation_id in enumerate(sent):
+        answered, response = await client.receive(ProduceResponse, 9)
+        assert answered == correlation_id
+        assert response.responses[0].partition_responses[0].base_offset == 3 + number
+
+
+async def test_a_flush_that_failed_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await world.connect()
+    flushes = await flush_held(world, monkeypatch, client)
+    client.send(produce_request([("t", 0, batch(b"v"))]), 9)
+    await until(lambda: flushes.held)
+    flushes.end(OSError(5, "the disk is gone"))
+    answer = (await client.receive(ProduceResponse, 9))[1].responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert "the disk is gone" in (answer.error_message or "")
+
+
+async def test_a_topic_that_is_deleted_and_made_again_is_looked_up_anew(world: World) -> None:
+    world.topic()
+    client = await world.connect()
+    for _ in range(3):
+        await world.produce(client, batch(b"v"))
+    await world.broker.topics.delete("t")
+    assert (await world.produce(client, batch(b"v"))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    world.topic()
+    answer = await world.produce(client, batch(b"v"))
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+
+
+async def test_an_unexpected_failure_is_answered_for_its_partition(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.topic(partitions=2)
+    client = await world.connect()
+    for _ in range(3):
+        await world.produce(client, batch(b"v"))
+
+    def broken(*arguments: Any) -> Any:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(connection, "produce_alike", broken)
+    answer = await world.produce(client, batch(b"v"), partition=1)
+    assert (answer.index, answer.error_code) == (1, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert "a defect" in caplog.text
+    assert world.broker.metrics_state.internal_errors == 1
