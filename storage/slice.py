@@ -26,6 +26,8 @@ from storage.stored_batches import LARGE_BYTES
 # reading ahead has brought came from the disk and was not checked.
 COLD_BYTES = 8 << 20
 BASE_OFFSET_BYTES = 8
+ENOUGH_BYTES = 2**31 - 1
+"""as many as anybody can wait for"""
 
 
 def blocks_read() -> int:
@@ -44,6 +46,7 @@ class Slice:
         "_at_least_one",
         "_available",
         "_first",
+        "_is_followed",
         "_max_bytes",
         "_offset",
         "_segment",
@@ -72,6 +75,7 @@ class Slice:
         self._upper_offset = upper_offset
         self._at_least_one = at_least_one
         self._available = 0
+        self._is_followed = False  # more that can be read lies behind where it has to end
         self.position = 0
         self.size_bytes = 0
         self.is_located = False
@@ -85,16 +89,23 @@ class Slice:
     @property
     def counted_bytes(self) -> int:
         """How much of `fetch.min.bytes` it is: all that is there up to the limit, with the part of the batch
-        that the limit cuts, as in Kafka. Else a limit of just as many bytes would never be reached.
+        that the limit cuts, as in Kafka. Else a limit of just as many bytes would never be reached. Where it
+        ends because its segment does, and others follow, no waiting would make it larger: it is enough.
         """
+        if self._is_followed:
+            return ENOUGH_BYTES
         return min(self._available, self._max_bytes) if self.is_located else self.size_bytes
 
-    def place(self, segment: Segment, position: int, end: int) -> None:
-        """It begins at `position` of `segment` and may reach to `end`, a batch boundary."""
+    def place(self, segment: Segment, position: int, end: int, *, is_followed: bool = False) -> None:
+        """It begins at `position` of `segment` and may reach to `end`, a batch boundary, which more that can
+        be read follows, or not.
+        """
         self._segment = segment
         self.position = position
         if segment.damages:
-            end = segment.good_end(position, end)
+            good_end = segment.good_end(position, end)
+            is_followed, end = is_followed or good_end < end, good_end
+        self._is_followed = is_followed
         self._available = available = end - position
         limit = self._max_bytes
         if available > limit:
@@ -129,7 +140,8 @@ class Slice:
                     with contextlib.suppress(KafkaError):  # a damage there: `place` ends the slice before it
                         found = segment.locate(upper_offset, may_wait)
                         end = end if found is None else found
-                self.place(segment, position, max(position, end))
+                is_followed = number < last and segments[number + 1].base_offset < upper_offset
+                self.place(segment, position, max(position, end), is_followed=is_followed)
                 return True
         except WouldBlock:
             self.size_bytes = self._max_bytes

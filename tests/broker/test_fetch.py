@@ -216,6 +216,28 @@ async def test_a_limit_that_cuts_a_batch_is_reached_all_the_same(world: World) -
     assert len(response.responses[0].partitions[0].records or b"") == 2 * one
 
 
+async def test_nothing_is_waited_for_at_the_end_of_a_segment(world: World) -> None:
+    """A fetch gives batches of one segment. What is left of a closed one does not become more by waiting, so
+    that each segment of a log that is read through would cost `fetch.max.wait.ms`. As in Kafka, which answers
+    whoever asks for an older segment than the log's end is in.
+    """
+    world.topic("t", segment_bytes="1000")
+    client, producer = await world.connect(), await world.connect()
+    while len((log := world.broker.partitions[TopicPartition("t", 0)].log).segments) < 3:
+        await fill(world, producer, 1, size=50)
+    last_of_first = log.segments[1].base_offset - 1
+    wanted = [("t", 0, last_of_first)]
+    response = await client.ask(fetch_request(wanted, max_wait_ms=60_000, min_bytes=500), 12)
+    records = decode_all(response.responses[0].partitions[0].records)
+    assert [record.offset for record in records] == [last_of_first]
+    client.send(fetch_request([("t", 0, log.log_end_offset)], max_wait_ms=60_000, min_bytes=5000), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    while len(log.segments) < 4:  # the one in which it waits is closed, and followed
+        assert len(world.broker.purgatory) == 1
+        await fill(world, producer, 1, size=50)
+    assert len(world.broker.purgatory) == 0
+
+
 async def test_a_wait_for_many_bytes_counts_no_more_than_a_partition_may_give(world: World) -> None:
     world.topic("t", 2)
     client, producer = await world.connect(), await world.connect()
