@@ -203,6 +203,27 @@ async def test_requests_that_came_together_are_handled_a_little_at_a_time(
     assert slow_beats == list(range(count))
 
 
+async def test_what_ends_meanwhile_brings_no_turn_forward(world: World, slow_beats: list[int]) -> None:
+    """Who has just read, or got an answer that it waited for, is no sooner at the next turn than others."""
+    client = await world.connect()
+    await client.ask(beat(0), 4)
+    (served,) = world.server.connections
+    slow_beats.clear()
+    at_others_turn: list[int] = []
+
+    def begin(broker: Any, context: RequestContext, request: Any) -> ApiVersionsResponse:
+        for _ in range(5):
+            asyncio.get_running_loop().call_soon(served.resume_writing)
+        asyncio.get_running_loop().call_soon(lambda: at_others_turn.append(len(slow_beats)))
+        return ApiVersionsResponse()
+
+    world.handle(ApiVersionsRequest, begin)
+    beats = b"".join(frame(beat(number), 4, number) for number in range(100))
+    client.send_bytes(frame(ApiVersionsRequest(), 3) + beats)
+    await until(lambda: len(slow_beats) == 100)
+    assert at_others_turn == [connection.TURN_NS // 300_000 + 1]
+
+
 async def test_a_connection_may_end_between_two_turns(world: World, slow_beats: list[int]) -> None:
     client = await world.connect()
     client.send_bytes(b"".join(frame(beat(number), 4, number) for number in range(1000)))
