@@ -26,6 +26,8 @@ FRAME_BYTES = 2_000_000
 OTHER_FRAME_BYTES = 500_000
 ELEMENTS = 1000
 UNREAD_BYTES = 1 << 18
+QUEUED_BYTES = 1 << 20
+FETCH_BYTES = QUEUED_BYTES // 2
 
 
 class World:
@@ -61,9 +63,9 @@ async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> 
         frame_bytes_without_records=OTHER_FRAME_BYTES,
         elements=ELEMENTS,
         in_flight_requests=IN_FLIGHT,
-        queued_bytes=1 << 20,
+        queued_bytes=QUEUED_BYTES,
         unread_bytes=UNREAD_BYTES,
-        fetch_bytes=1 << 19,
+        fetch_bytes=FETCH_BYTES,
         connections=3,
         connections_per_host=3,
         idle_ms=idle_ms,

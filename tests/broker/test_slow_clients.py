@@ -19,10 +19,19 @@ from broker.api import Later
 from broker.clock import ManualClock
 from broker.context import RequestContext
 from broker.server import UNLIMITED_SWEEP_MS
+from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from protocol.schema import registry
 from tests.broker.client import until
-from tests.broker.handlers_world import IN_FLIGHT, UNREAD_BYTES, World, frame, serving
+from tests.broker.handlers_world import (
+    FETCH_BYTES,
+    IN_FLIGHT,
+    QUEUED_BYTES,
+    UNREAD_BYTES,
+    World,
+    frame,
+    serving,
+)
 
 
 @pytest.fixture
@@ -183,3 +192,31 @@ async def test_answers_behind_one_that_waits_are_bounded(world: World) -> None:
     for _ in range(101):
         await client.receive_frame()
     assert len(handled) == 100
+
+
+async def test_waiting_fetches_count_with_all_they_may_be_answered_and_no_longer_than_they_wait(
+    world: World,
+) -> None:
+    """One that is over and still counted would, a few hours of long polls later, end the reading for good."""
+    waits: list[asyncio.Future[None]] = []
+
+    def fetch(broker: Any, context: RequestContext, request: FetchRequest) -> Later:
+        waits.append(asyncio.get_running_loop().create_future())
+        return Later([waits[-1]], FetchResponse)
+
+    world.handle(FetchRequest, fetch)
+    client = await world.connect()
+    assert 2 * FETCH_BYTES == QUEUED_BYTES
+    assert IN_FLIGHT > 3
+    for taken in range(0, 12, 4):
+        client.send_bytes(frame(FetchRequest(max_bytes=FETCH_BYTES), 12) * 4)
+        await until(lambda taken=taken: len(waits) == taken + 3)  # type: ignore[misc]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(waits) == taken + 3
+        waits[taken].set_result(None)
+        await until(lambda taken=taken: len(waits) == taken + 4)  # type: ignore[misc]
+        for wait in waits[taken + 1 :]:
+            wait.set_result(None)
+        for _ in range(4):
+            await client.receive_frame()
