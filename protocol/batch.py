@@ -23,7 +23,6 @@ MAGIC = 2
 MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21  # the checksum covers everything from here on
-RECORD_COUNT_POSITION = 57
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -103,10 +102,6 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL)
 
     @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id > NO_PRODUCER_ID
-
-    @property
     def has_delete_horizon(self) -> bool:
         return bool(self.attributes & DELETE_HORIZON)
 
@@ -177,12 +172,6 @@ def seal_header(header: BatchHeader, payload: Buffer) -> bytes:
     crc = crc32c.crc32c(payload, crc32c.crc32c(covered))
     length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(payload)
     return _BEFORE_ATTRIBUTES.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc) + covered
-
-
-def with_log_append_time(header: BatchHeader, payload: Buffer, now_ms: int) -> bytes:
-    """The header of the same records stamped by the broker: only max timestamp and type bit change."""
-    stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
-    return seal_header(stamped, payload)
 
 
 def build_batch(

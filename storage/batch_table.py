@@ -20,7 +20,6 @@ Table = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 HEADER_BYTES = 61
 LENGTH_PREFIX_BYTES = 12
 MAGIC = 2
-RELATIVE_OFFSET_LIMIT = 2**31 - 1
 
 POSITION = 0
 SIZE_BYTES = 1

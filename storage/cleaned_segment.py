@@ -17,9 +17,8 @@ from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table, layout
 from storage.batch_table import COMPLETE, read_table
 from storage.file import SYSTEM_DISK, DataFile, Disk
-from storage.index import NO_TIMESTAMP, OFFSET_ENTRY_BYTES, OffsetIndex, TimeIndex, add_entries
+from storage.index import NO_TIMESTAMP, OffsetIndex, TimeIndex, add_entries
 from storage.prefixes import Checksums, Prefixes
-from storage.roll import RollLimits
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.txn_index import TransactionIndex
 from storage.types import AbortedTransaction
@@ -68,22 +67,8 @@ class CleanedSegment:
     ) -> CleanedSegment:
         return cls(disk or SYSTEM_DISK, directory, base_offset, config.index_interval_bytes)
 
-    def fits(self, size: int, last_offset: int, limits: RollLimits) -> bool:
-        """Whether `size` more bytes up to `last_offset` may go into this segment."""
-        return not self.size_bytes or (
-            self.size_bytes + size <= limits.segment_bytes
-            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-            and self.offset_index.size_bytes() // OFFSET_ENTRY_BYTES < limits.index_entries
-        )
-
-    def append(
-        self,
-        batches: Buffer,
-        last_offset: int | None = None,
-        largest_timestamp: int | None = None,
-        offset_of_largest: int | None = None,
-    ) -> None:
-        """Write whole batches with their final offsets; the three numbers are read from them anyway."""
+    def append(self, batches: Buffer) -> None:
+        """Write whole batches with their final offsets. KafkaError when they are none."""
         table, end, reason = read_table(batches)
         if reason != COMPLETE or not table.shape[1]:
             raise KafkaError(

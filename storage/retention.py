@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-UNLIMITED = -1
-
 
 class Aged(Protocol):
     """What retention looks at in a segment; the timestamp only when retention by time needs it."""

@@ -5,6 +5,7 @@ Method: its first script is taken out of it and run against a broker process; th
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,23 @@ from tests.process import BrokerProcess
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 BEGIN, END = "    from confluent_kafka import Consumer, Producer\n", "# 0 b'EURUSD' b'1.10'\n"
+
+
+FORMAT = (Path(__file__).parents[2] / "FORMAT.md").read_text()
+OF_OTHER_CASES = {  # a log was cleaned, records were deleted
+    "cleaner-offset-checkpoint",
+    "cleaner-offset-witness",
+    "log-start-offset-checkpoint",
+    "log-start-offset-witness",
+}
+
+
+def _assert_it_is_as_format_says(directory: Path) -> None:
+    """The files of a data directory are those of FORMAT.md's picture of one."""
+    named = set(re.findall(r"^      (\S+[^/\s]) {2,}\S", FORMAT, re.MULTILINE))
+    assert named >= OF_OTHER_CASES
+    present = {path.name for path in directory.iterdir() if path.is_file()}
+    assert named - OF_OTHER_CASES <= present <= named
 
 
 def test_the_first_script_does_what_its_comments_say(
@@ -38,6 +56,7 @@ def test_the_first_script_does_what_its_comments_say(
         monkeypatch.chdir(tmp_path)
         verified = CliRunner().invoke(app, ["verify", "./data"])
         assert (verified.exit_code, verified.stdout) == (0, "data is in order\n")
+        _assert_it_is_as_format_says(tmp_path / "data")
         assert f"$ kompakt verify ./data\n    {verified.stdout}" in README
     finally:
         process.close()

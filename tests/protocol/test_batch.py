@@ -51,7 +51,7 @@ def test_header_fields_and_what_follows_from_them() -> None:
         False,
     )
     assert (header.has_delete_horizon, header.delete_horizon_ms) == (False, None)
-    assert (header.has_producer_id, header.last_sequence) == (False, -1)
+    assert header.last_sequence == -1
     assert batch.checksum(b"xx" + ONE_RECORD, 2, header.size_bytes) == header.crc
 
 
@@ -148,15 +148,6 @@ def test_the_prefix_may_be_replaced_without_touching_the_checksum() -> None:
     assert (after.base_offset, after.leader_epoch, after.crc) == (9_000, 12, header.crc)
     assert batch.is_intact(moved, 0, after)
     assert [record.offset for record in decode_batch(moved)] == [9_000]
-
-
-def test_log_append_time_changes_the_header_only() -> None:
-    """T153: max timestamp and type bit, no record, no recompression."""
-    made = encode_batch([(10, b"a", b"1", ()), (30, b"b", b"2", ())], codec=3)
-    stored = made[batch.HEADER_BYTES :]
-    stamped = batch.with_log_append_time(batch.parse_header(made), stored, 777) + stored
-    assert [record.timestamp for record in decode_batch(stamped)] == [777, 777]
-    assert batch.parse_header(stamped).timestamp_type == batch.TIMESTAMP_LOG_APPEND_TIME
 
 
 def test_an_empty_batch_has_a_header_alone() -> None:
