@@ -321,6 +321,24 @@ async def test_broken_frames_close_the_connection_with_one_line(
     assert (await other.ask(beat(7), 4)).throttle_time_ms == 7
 
 
+async def test_what_came_behind_the_end_is_not_done(world: World) -> None:
+    """A refused acks=0 produce, say, closes the connection so that the client looks again: were the next one
+    taken that came in the same read, there would be a gap between the two that nobody was told of.
+    """
+    taken: list[int] = []
+
+    def handler(broker: Any, context: RequestContext, request: HeartbeatRequest) -> None:
+        taken.append(request.generation_id)
+        if request.generation_id == 2 and context.connection is not None:
+            context.connection.end("no more")
+
+    world.handle(HeartbeatRequest, handler)
+    client = await world.connect()
+    client.send_bytes(b"".join(frame(beat(number), 4, number) for number in range(5)))
+    assert await client.is_closed_by_peer()
+    assert taken == [0, 1, 2]
+
+
 @pytest.mark.parametrize("chunk", [1, 4, 5, 6, 1000])
 async def test_only_a_produce_may_be_long(world: World, caplog: pytest.LogCaptureFixture, chunk: int) -> None:
     """The limit of all other APIs counts before anything of the body has come, wherever the frame is cut."""
@@ -457,7 +475,9 @@ async def test_idle_connections_are_closed(world: World) -> None:
     await busy.ask(beat(1), 4)
 
 
-async def test_draining_answers_what_was_taken(world: World) -> None:
+async def test_draining_answers_what_was_taken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And ends with the last answer, not with the time that it may take."""
+    monkeypatch.setattr("broker.server.DRAIN_MS", 3_600_000)
     wait: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     world.handle(
         HeartbeatRequest,
@@ -471,5 +491,5 @@ async def test_draining_answers_what_was_taken(world: World) -> None:
     await asyncio.sleep(0)
     assert not drained.done()
     wait.set_result(None)
-    await drained
+    await until(drained.done)
     assert (await client.receive(HeartbeatResponse, 4))[1].throttle_time_ms == 9
