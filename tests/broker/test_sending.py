@@ -144,6 +144,22 @@ async def test_behind_an_answer_that_waits_it_is_read(world: World, sent: Sent) 
     assert await received(client, 12) == list(range(BATCHES))
 
 
+async def test_before_an_answer_that_waits_it_is_read(world: World, sent: Sent) -> None:
+    """It leaves in a later turn of the loop, with those that are complete by then: no region lives so long."""
+    client, other = await world.connect(), await world.connect()
+    world.topic()
+    world.topic("u")
+    client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000, min_bytes=len(VALUE) * 10), 12)
+    client.send(fetch_request([("u", 0, 0)], max_wait_ms=60_000), 12)
+    await until(lambda: len(world.broker.purgatory) == 2)
+    for number in range(10):
+        await world.produce(other, world.batch((b"k", b"%05d" % number + VALUE)))
+    assert await received(client, 12) == list(range(10))
+    assert sent.bytes == 0
+    await world.produce(other, world.batch((b"k", b"00000" + VALUE)), "u")
+    assert await received(client, 12) == [0]
+
+
 async def test_a_long_poll_that_ends_sends_regions(world: World, sent: Sent) -> None:
     client, other = await world.connect(), await world.connect()
     world.topic()
