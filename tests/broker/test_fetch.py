@@ -8,6 +8,7 @@ and by nothing else.
 from __future__ import annotations
 
 import asyncio
+import errno
 import uuid
 from typing import Any
 
@@ -18,6 +19,7 @@ from broker.handlers.fetch import Fetch
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
+from protocol.messages.offsets import DeleteRecordsRequest
 from protocol.records import decode_all
 from storage.layout import TopicPartition
 from storage.log import Log
@@ -214,6 +216,37 @@ async def test_a_limit_that_cuts_a_batch_is_reached_all_the_same(world: World) -
     await world.produce(producer, world.batch((b"k", b"v" * 100)), partition=1)
     response = (await client.receive(FetchResponse, 12))[1]
     assert len(response.responses[0].partitions[0].records or b"") == 2 * one
+
+
+@pytest.mark.parametrize("min_bytes", [1, 1000])
+async def test_a_log_that_goes_offline_ends_the_long_poll(
+    world: World, monkeypatch: pytest.MonkeyPatch, min_bytes: int
+) -> None:
+    """Nothing will come that could: the answer says why."""
+    world.topic()
+    client, reader = await world.connect(), await world.connect()
+    await fill(world, client, 3)
+    flushes = HeldFlushes(world, monkeypatch)
+    reader.send(fetch_request([("t", 0, 3)], max_wait_ms=60_000, min_bytes=min_bytes), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    await world.produce(client, world.batch(ONE), acks=1)
+    flushes.end(OSError(errno.EIO, "as a test says"))
+    answer = (await reader.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_log_that_starts_later_now_ends_the_long_poll(world: World) -> None:
+    world.topic()
+    client, reader = await world.connect(), await world.connect()
+    await fill(world, client, 3)
+    reader.send(fetch_request([("t", 0, 1)], max_wait_ms=60_000, min_bytes=1000), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    topic = DeleteRecordsRequest.DeleteRecordsTopic
+    wanted = topic.DeleteRecordsPartition(partition_index=0, offset=2)
+    request = DeleteRecordsRequest(topics=[topic(name="t", partitions=[wanted])], timeout_ms=1000)
+    assert (await client.ask(request, 2)).topics[0].partitions[0].error_code == 0
+    answer = (await reader.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 async def test_nothing_is_waited_for_at_the_end_of_a_segment(world: World) -> None:
