@@ -1,4 +1,5 @@
-"""Frames and headers, sans-IO: bytes in, frames out; a message in, parts with their length and header out.
+"""Frames and headers, sans-IO: a frame in, its header out; a message in, parts with their length and header
+out.
 
 Nothing on the wire tells a header's version: it follows from API and version (request header v2 and
 response header v1 for flexible versions, but v0 for every ApiVersions response), so the declarations answer
@@ -16,9 +17,7 @@ from protocol.decoding import skip_tags
 from protocol.errors import MalformedFrame
 from protocol.schema import Buffer, Message, registry, schema_of
 
-LENGTH_BYTES = 4
 MAX_HEADER_TAGS = 100
-_LENGTH = Struct(">i")
 _REQUEST = Struct(">hhih")
 _RESPONSE = Struct(">ii")
 _RESPONSE_WITH_TAGS = Struct(">iiB")
@@ -35,62 +34,6 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
-
-
-class FrameReader:
-    """Cuts a stream of bytes into frames. Owned by: the connection that feeds it.
-
-    A length is checked before anything is kept for it: what is buffered never exceeds what the peer really
-    sent, and a frame that is announced too long is refused on its first four bytes.
-    """
-
-    __slots__ = ("_buffer", "max_frame_bytes")
-
-    def __init__(self, max_frame_bytes: int) -> None:
-        self.max_frame_bytes = max_frame_bytes
-        self._buffer = bytearray()
-
-    @property
-    def pending_bytes(self) -> int:
-        """How much of a frame that is not whole yet has arrived, its length prefix included."""
-        return len(self._buffer)
-
-    def feed(self, data: Buffer) -> list[bytes]:
-        """Take what arrived; return every frame that is whole now, without its length prefix."""
-        if not self._buffer:
-            frames, position = self._cut(data)
-            if position < len(data):
-                self._buffer += memoryview(data)[position:]
-            return frames
-        self._buffer += data
-        if len(self._buffer) < LENGTH_BYTES + self._announced(self._buffer, 0):
-            return []
-        with memoryview(self._buffer) as view:
-            frames, position = self._cut(view)
-        del self._buffer[:position]
-        return frames
-
-    def _cut(self, data: Buffer) -> tuple[list[bytes], int]:
-        """The whole frames in `data`, and the position behind them."""
-        frames = []
-        position, size = 0, len(data)
-        while size - position >= LENGTH_BYTES:
-            start = position + LENGTH_BYTES
-            end = start + self._announced(data, position)
-            if end > size:
-                break
-            frames.append(bytes(data[start:end]))
-            position = end
-        return frames, position
-
-    def _announced(self, data: Buffer, position: int) -> int:
-        """The length at `position`; 0 while its own four bytes are not all there."""
-        if len(data) - position < LENGTH_BYTES:
-            return 0
-        length: int = _LENGTH.unpack_from(data, position)[0]
-        if not 0 <= length <= self.max_frame_bytes:
-            raise MalformedFrame(f"a frame of {length} bytes; at most {self.max_frame_bytes} are allowed")
-        return length
 
 
 def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:

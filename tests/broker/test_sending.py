@@ -145,7 +145,7 @@ async def test_behind_an_answer_that_waits_it_is_read(world: World, sent: Sent) 
 
 
 async def test_before_an_answer_that_waits_it_is_read(world: World, sent: Sent) -> None:
-    """It leaves in a later turn of the loop, with those that are complete by then: no region lives so long."""
+    """It leaves in a later turn of the loop, with others that are complete then: no region lives so long."""
     client, other = await world.connect(), await world.connect()
     world.topic()
     world.topic("u")

@@ -163,6 +163,33 @@ async def test_a_full_cache_makes_no_more_sessions_until_the_eldest_is_idle(
     assert world.broker.metrics_state.fetch_sessions_evicted == 1
 
 
+async def test_that_an_error_is_over_is_told(world: World) -> None:
+    """Though nothing else has changed meanwhile: else the client would go on as if it were not."""
+    world.topic()
+    client = await world.connect()
+    session = Session(client)
+    await session.fetch(("t", 0, 0))
+    fenced = await session.fetch(("t", 0, 0), current_leader_epoch=7)
+    assert fenced.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert told(await session.fetch(("t", 0, 0), current_leader_epoch=-1)) == [("t", 0, 0)]
+    assert told(await session.fetch()) == []
+
+
+async def test_a_session_in_use_is_not_evicted(make_world: Callable[..., Awaitable[World]]) -> None:
+    """However long ago it was made: its consumer would lose it every time that another one comes."""
+    world = await make_world(max_incremental_fetch_session_cache_slots="1")
+    world.topic()
+    client = await world.connect()
+    session, other = Session(client), Session(client)
+    await session.fetch(("t", 0, 0))
+    for _ in range(3):
+        world.clock.advance(100_000)
+        assert (await session.fetch()).error_code == 0
+    await other.fetch(("t", 0, 0))
+    assert other.id == 0
+    assert (await session.fetch()).error_code == 0
+
+
 async def test_a_session_grows_no_larger_than_a_request_may_be(
     make_world: Callable[..., Awaitable[World]],
 ) -> None:

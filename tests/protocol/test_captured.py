@@ -14,7 +14,7 @@ import pytest
 import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.codegen import decode
 from protocol.errors import MalformedFrame
-from protocol.framing import FrameReader, RequestHeader, decode_request_header, encode_request
+from protocol.framing import RequestHeader, decode_request_header, encode_request
 from protocol.schema import registry
 
 FRAMES = {
@@ -93,15 +93,6 @@ def test_a_captured_frame_is_read_and_written_again(name: str) -> None:
     assert (header.api_version, header.client_id) == (int(version), CLIENT_IDS[client])
     again = encode_request(message, header.api_version, header.correlation_id, header.client_id)
     assert b"".join(again) == len(frame).to_bytes(4, "big") + frame
-
-
-@pytest.mark.parametrize("name", FRAMES)
-def test_a_captured_frame_arrives_in_single_bytes(name: str) -> None:
-    frame = bytes.fromhex(FRAMES[name])
-    reader = FrameReader(max_frame_bytes=len(frame))
-    arrived = [reader.feed(bytes((byte,))) for byte in len(frame).to_bytes(4, "big") + frame]
-    assert not any(arrived[:-1])
-    assert arrived[-1] == [frame]
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -1,23 +1,16 @@
-"""Goal: frames and headers survive any cut of the stream, and nothing announced is believed.
+"""Goal: a header is read as it was written, and nothing announced in one is believed.
 
-Method: frames are fed whole, in pieces and glued together; headers are written by one side and read by the
-other, in each header version; lengths, strings and varints that lie are refused at once.
+Method: headers are written by one side and read by the other, in each header version; lengths, strings and
+varints that lie are refused at once. How a stream is cut into frames: `tests/broker/test_connection.py`.
 """
 
 from __future__ import annotations
 
-import tracemalloc
-from itertools import pairwise
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.errors import MalformedFrame
 from protocol.framing import (
-    FrameReader,
     RequestHeader,
     decode_request_header,
     decode_response,
@@ -29,53 +22,6 @@ from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from protocol.schema import registry
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-
-
-def framed(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
-
-
-@given(
-    bodies=st.lists(st.binary(max_size=50), max_size=8),
-    cuts=st.lists(st.integers(0, 500), max_size=10),
-)
-def test_any_cut_of_a_stream_gives_the_same_frames(bodies: list[bytes], cuts: list[int]) -> None:
-    stream = b"".join(map(framed, bodies))
-    edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    reader = FrameReader(max_frame_bytes=50)
-    frames = []
-    for start, end in pairwise(edges):
-        frames += reader.feed(stream[start:end])
-    assert frames == bodies
-    assert reader.pending_bytes == 0
-
-
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_frames_are_bytes_whatever_is_fed(kind: Any) -> None:
-    reader = FrameReader(max_frame_bytes=10)
-    stream = framed(b"one") + framed(b"two")
-    assert reader.feed(kind(stream[:5])) == []
-    assert reader.pending_bytes == 5
-    frames = reader.feed(kind(stream[5:]))
-    assert frames == [b"one", b"two"]
-    assert all(type(frame) is bytes for frame in frames)
-
-
-@pytest.mark.parametrize("length", ["7fffffff", "0000000b", "ffffffff", "80000000"])
-def test_a_length_that_is_not_allowed_is_refused_on_its_own(length: str) -> None:
-    """G27: four bytes are enough to refuse, and nothing is set aside for what they announce."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(MalformedFrame):
-            FrameReader(max_frame_bytes=10).feed(bytes.fromhex(length))
-        assert tracemalloc.get_traced_memory()[1] < 100_000
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_bad_length_behind_a_good_frame_is_refused() -> None:
-    with pytest.raises(MalformedFrame):
-        FrameReader(max_frame_bytes=10).feed(framed(b"good") + b"\xff\xff\xff\xff")
 
 
 @pytest.mark.parametrize(

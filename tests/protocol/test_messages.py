@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.codegen import decode, encode
 from protocol.errors import MalformedFrame, UnsupportedVersion
-from protocol.framing import FrameReader, decode_response, encode_response
+from protocol.framing import decode_response, encode_response
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.group_offsets import OffsetFetchRequest
 from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -219,17 +219,6 @@ def test_known_bytes_are_read_and_written(case: tuple[Any, int, str]) -> None:
     wire = bytes.fromhex(text)
     assert b"".join(encode(message, version)) == wire
     assert decode(type(message), version, wire) == message
-
-
-@pytest.mark.parametrize("case", CASES, ids=case_name)
-def test_known_bytes_arrive_in_single_bytes(case: tuple[Any, int, str]) -> None:
-    message, version, text = case
-    wire = bytes.fromhex(text)
-    frame = len(wire).to_bytes(4, "big") + wire
-    reader = FrameReader(max_frame_bytes=1024)
-    arrived = [reader.feed(bytes((byte,))) for byte in frame]
-    assert arrived[:-1] == [[]] * (len(frame) - 1)
-    assert [decode(type(message), version, whole) for whole in arrived[-1]] == [message]
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_name)
