@@ -21,7 +21,7 @@ from protocol.messages.produce import ProduceResponse
 from protocol.messages.transactions import InitProducerIdRequest
 from storage.layout import TopicPartition
 from tests.broker.client import until
-from tests.broker.conftest import World, produce_request
+from tests.broker.conftest import World, fetch_request, produce_request
 
 ONE = (b"k", b"v")
 
@@ -68,6 +68,63 @@ async def test_offsets_count_from_zero_in_each_partition(world: World, version: 
         ]
         assert offsets == [0, 2, 4]
     assert await world.values(client, partition=1) == [b"v"] * 6
+
+
+async def no_lingering(world: World) -> None:
+    """Somebody reads at the end of the log: the next append begins a flush at once, and no other time."""
+    reader = await world.connect()
+    reader.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000), 12)
+    await until(lambda: partition_of(world).high_watermark_waiters)
+
+
+async def test_who_waits_for_the_flush_behind_one_that_fails_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None follows: without an answer the producer would wait until it gives up."""
+    world.topic()
+    flushes = HeldFlushes(world, monkeypatch)
+    await no_lingering(world)
+    clients = [await world.connect() for _ in range(2)]
+    log = partition_of(world).log
+    for number, client in enumerate(clients):
+        client.send(produce_request([("t", 0, world.batch(ONE))], acks=-1), 9)
+        await until(lambda: log.log_end_offset == number + 1)  # noqa: B023
+    flushes.end(OSError(5, "as a test says"))
+    for client in clients:
+        answer = (await client.receive(ProduceResponse, 9))[1].responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_what_came_during_a_flush_is_flushed_though_nobody_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.topic()
+    flushes = HeldFlushes(world, monkeypatch)
+    await no_lingering(world)
+    client = await world.connect()
+    for _ in range(2):
+        await world.produce(client, world.batch(ONE), acks=1)
+    assert len(flushes.held) == 1
+    flushes.end()
+    await until(lambda: flushes.held)
+    flushes.end()
+    assert partition_of(world).log.high_watermark == 2
+
+
+async def test_a_closed_segment_is_flushed_whatever_flush_messages_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka: else a crash would have all of them read again, and their files stay open."""
+    world.topic(flush_messages="1000000", segment_bytes="1000")
+    flushes = HeldFlushes(world, monkeypatch)
+    client = await world.connect()
+    log = partition_of(world).log
+    while len(log.segments) == 1:
+        assert not flushes.held
+        await world.produce(client, world.batch((b"k", b"v" * 200)), acks=1)
+    (rolled,) = flushes.held[0][0].rolled
+    assert rolled is log.segments[0]
+    flushes.end()
 
 
 async def test_acks_all_waits_for_the_flush_and_one_flush_serves_many(
