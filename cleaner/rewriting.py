@@ -41,6 +41,7 @@ from cleaner.filter_kernels import (
     write_shell,
 )  # fmt: skip
 from cleaner.map_kernels import BROKEN as MAP_BROKEN
+from cleaner.map_kernels import CODEC_MASK
 from cleaner.mapping import decompressed, special_batches, tell_transactions
 from cleaner.offset_map import Bytes, Longs
 from cleaner.reading import Chunk, ChunkReader
@@ -58,7 +59,14 @@ from protocol.batch import (
 )  # fmt: skip
 from protocol.compression import compress
 from protocol.record_kernels import MIN_RECORD_BYTES
-from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES
+from storage.batch_table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LAST_OFFSET,
+    POSITION,
+    RECORD_COUNT,
+    SIZE_BYTES,
+)
 from storage.checksums import seal
 from storage.segment import Segment
 from storage.types import AbortedTransaction, LastRecord
@@ -175,9 +183,10 @@ class Rewriter:
             self._hashes = numpy.empty((2, count + count // 4), numpy.uint64)
 
     def _grow_output(self, chunk: Chunk, index: int) -> None:
-        needed = int(chunk.batches[SIZE_BYTES, index] + GROWTH_BYTES * chunk.batches[RECORD_COUNT, index])
-        limit = int(chunk.batches[SIZE_BYTES, index]) * (GROWTH_BYTES + 1)
-        if needed > limit:
+        needed = size = int(chunk.batches[SIZE_BYTES, index])
+        if not chunk.batches[ATTRIBUTES, index] & CODEC_MASK:
+            needed += GROWTH_BYTES * int(chunk.batches[RECORD_COUNT, index])
+        if needed > size * (GROWTH_BYTES + 1):
             raise chunk.corrupt(index, "claims more records than it has bytes")
         if needed > self._output.size:
             self._output = numpy.empty(needed, numpy.uint8)

@@ -12,6 +12,7 @@ import pytest
 from cleaner.cleaner import FileSink
 from cleaner.reading import CorruptSegment
 from protocol.batch import is_intact
+from protocol.compression import Codec
 from protocol.control import Marker, encode_marker
 from protocol.records import Record, decode_batch, encode_batch
 from tests.cleaner.conftest import MakeWorld
@@ -151,6 +152,15 @@ def test_t60_a_batch_larger_than_the_buffers_is_cleaned(world: World, read_bytes
     world.roll()
     world.clean()
     assert world.offsets() == [1, 2, 4]
+
+
+def test_t60_a_packed_batch_may_have_more_records_than_bytes(world: World) -> None:
+    world.put(*[("a", "1")] * 10_000, codec=Codec.ZSTD)
+    world.put(("b", "1"))
+    assert world.headers()[0].size_bytes < 10_000
+    world.roll()
+    world.clean()
+    assert world.offsets() == [9_999, 10_000]
 
 
 def test_t61_messages_written_under_a_larger_limit_are_cleaned(world: World) -> None:
