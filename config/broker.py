@@ -123,7 +123,7 @@ class BrokerConfig:
     )  # fmt: skip
     max_decompressed_batch_bytes: int = key(
         Type.LONG, 512 * MIB, "The largest record batch once it is decompressed; protects against bombs",
-        at_least=1024,
+        at_least=1024, at_most=INT_MAX,
     )  # fmt: skip
     max_request_partition_size_limit: int = key(
         Type.INT, 2000, "How many partitions one DescribeTopicPartitions answer lists", at_least=1

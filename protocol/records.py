@@ -82,7 +82,8 @@ Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 Headers = Sequence[tuple[str | bytes, bytes | None]]
 Item = tuple[int | None, bytes | None, bytes | None, Headers]
 
-DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
+DEFAULT_LIMIT_BYTES = 2**31 - 1
+"""of a stored batch, whose size was looked at when it was let in: as much as any broker may be set to take"""
 
 
 class Record(NamedTuple):

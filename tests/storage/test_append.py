@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from config.broker import broker_rows
 from protocol.batch import CONTROL, DELETE_HORIZON, HEADER_BYTES, parse_header, seal_header
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
-from protocol.records import decode_batch, encode_batch
+from protocol.records import DEFAULT_LIMIT_BYTES, decode_batch, encode_batch
 from storage.types import Origin
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
@@ -225,6 +226,11 @@ def test_a_decompression_bomb_is_refused_before_it_is_written(log: LogBuilder) -
     data = batch(b"\0" * (8 << 20), codec=Codec.ZSTD)
     assert len(data) < 10_000
     assert refused(log, data).code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
+
+
+def test_what_may_be_let_in_can_be_read_and_cleaned() -> None:
+    row = broker_rows()["max.decompressed.batch.bytes"]
+    assert row.default <= row.at_most == DEFAULT_LIMIT_BYTES
 
 
 def test_the_coordinator_may_write_what_a_client_may_not(log: LogBuilder) -> None:
