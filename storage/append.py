@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
+LONG_MIN = -(2**63)
 LONG_MAX = 2**63 - 1
 # librdkafka's largest batch. Kafka has no limit here, and so answers more bytes than it was sent.
 MAX_RECORD_ERRORS = 10_000
@@ -170,6 +171,10 @@ def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> tuple
             f"{rules.name}: producers do not set the timestamp type LogAppendTime",
         )
     true_max = base_timestamp + max_delta
+    if not LONG_MIN <= true_max <= LONG_MAX:
+        raise InvalidRecords(
+            ErrorCode.INVALID_TIMESTAMP, f"{rules.name}: the timestamp {true_max} takes more than 64 bits"
+        )
     if rules.before_max_ms != LONG_MAX or now_ms + rules.after_max_ms < true_max:
         _check_timestamps(payload, header, rules, now_ms)
     if true_max != max_timestamp or (target is not None and target != codec):

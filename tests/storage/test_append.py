@@ -15,7 +15,7 @@ from config.broker import broker_rows
 from protocol.batch import CONTROL, DELETE_HORIZON, HEADER_BYTES, parse_header, seal_header
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
-from protocol.records import DEFAULT_LIMIT_BYTES, decode_batch, encode_batch
+from protocol.records import DEFAULT_LIMIT_BYTES, decode_batch, encode_batch, encode_record
 from storage.types import Origin
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
@@ -219,6 +219,14 @@ def test_a_wrong_max_timestamp_is_corrected(log: LogBuilder) -> None:
     )
     log.log.append(changed(data, max_timestamp=NOW_MS + 77), now_ms=NOW_MS)
     assert parse_header(log.log.read(0, 1000, upper_offset=3).read()).max_timestamp == NOW_MS - 1
+
+
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63))])
+def test_timestamps_beyond_64_bits_are_refused(log: LogBuilder, base: int, delta: int) -> None:
+    data = encode_batch([(0, b"k", b"v", ())])
+    record = encode_record(0, delta, b"k", b"v")
+    header = parse_header(data)._replace(base_timestamp=base)
+    assert refused(log, seal_header(header, record) + record).code is ErrorCode.INVALID_TIMESTAMP
 
 
 def test_a_decompression_bomb_is_refused_before_it_is_written(log: LogBuilder) -> None:
