@@ -195,11 +195,8 @@ class DescriptorPool:
             return before - len(self._open)
 
     def closed(self, file: DataFile) -> None:
-        with self._lock:
-            try:
-                self._open.remove(file)
-            except ValueError:
-                return
+        with self._lock, contextlib.suppress(ValueError):
+            self._open.remove(file)
 
 
 def default_capacity() -> int:
@@ -232,6 +229,7 @@ class DataFile:
         "cold_position",
         "disk",
         "has_readahead",
+        "is_given_back",
         "is_pinned",
         "path",
         "recently_used",
@@ -245,6 +243,7 @@ class DataFile:
         self.has_readahead = True  # of its descriptor
         self.warming: list[tuple[int, int]] = []  # asked for by a thread that has not checked them yet
         self.is_pinned = False
+        self.is_given_back = False  # nobody but who still reads needs the descriptor
         self.recently_used = False
         self._pool = pool
         self._lock = threading.Lock()
@@ -271,23 +270,21 @@ class DataFile:
     def acquire(self) -> int:
         """An open descriptor, valid until `release`."""
         with self._lock:
-            self._users += 1
             self.recently_used = True
-            descriptor = self._descriptor
-            if descriptor >= 0:
-                return descriptor
-            try:
+            is_open = self._descriptor >= 0
+            if not is_open:
                 self._open(os.O_RDWR)
-            except BaseException:
-                self._users -= 1
-                raise
+            self._users += 1
             descriptor = self._descriptor
-        self._pool.opened(self)
+        if not is_open and not self.is_given_back:
+            self._pool.opened(self)
         return descriptor
 
     def release(self) -> None:
         with self._lock:
             self._users -= 1
+            if self.is_given_back:
+                self._close_unused()
 
     @contextmanager
     def descriptor(self) -> Iterator[int]:
@@ -302,14 +299,18 @@ class DataFile:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            if self._users or self.is_pinned:
-                return False
-            if self._descriptor >= 0:
-                descriptor, self._descriptor = self._descriptor, -1
-                self.disk.close(descriptor)
-            return True
+            return not self.is_pinned and self._close_unused()
         finally:
             self._lock.release()
+
+    def _close_unused(self) -> bool:
+        """Close the descriptor if nobody uses it, under the lock; False when it stays."""
+        if self._users:
+            return False
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            self.disk.close(descriptor)
+        return True
 
     def unpin(self) -> None:
         """The file is written no more: from now on the pool may close it."""
@@ -327,13 +328,14 @@ class DataFile:
             self._pool.closed(self)
 
     def close(self) -> None:
-        """Give the descriptor back; somebody who still reads keeps the file open until the pool needs
-        room.
+        """Give the descriptor back. Who still reads, or begins to, keeps the file open until then and no
+        longer: as long as it is open, a file that was removed takes its place on the disk.
         """
-        self.is_pinned = False
+        with self._lock:
+            self.is_pinned = False
+            self.is_given_back = True
+            self._close_unused()
         self._pool.closed(self)
-        if not self.try_close():
-            self._pool.opened(self)
 
     def write(self, buffers: Sequence[Buffer], position: int, size: int) -> None:
         """All of `buffers` (`size` bytes) at `position` by one call; OSError (ENOSPC) when less could be

@@ -141,7 +141,8 @@ class SegmentList:
         self.active.save_indexes()
 
     def moved(self, directory: Path) -> None:
-        """The directory was renamed."""
+        """The directory was renamed, to go with all that is in it."""
+        self._removals.forget(self.directory)
         self.directory = directory
         for segment in self.all:
             segment.moved(directory)

@@ -220,6 +220,18 @@ def test_t122_a_deleted_partition_is_renamed_and_then_removed(managers: Managers
     assert not path.exists()
 
 
+def test_t122_what_retention_took_from_a_deleted_partition_goes_with_it(managers: Managers) -> None:
+    """By its name in a directory that is gone, it could be another file in a new one."""
+    manager = managers.start()
+    log = managers.create(manager, ORDERS[0])
+    log.flush()
+    log.delete_records(9)
+    log.expire(NOW_MS).run()
+    assert len(manager.removals) > 0
+    manager.delete(ORDERS[0])
+    assert len(manager.removals) == 0
+
+
 def test_t122_a_removal_that_a_stop_interrupted_goes_on(managers: Managers) -> None:
     manager = managers.start()
     managers.create(manager, ORDERS[0])

@@ -6,6 +6,7 @@ Method: logs of many batch sizes; a pair of sockets, one of which does not wait;
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import platform
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from protocol.batch import iterate_headers
-from storage.file import CAN_TELL_CACHED, PAGE_BYTES, SYSTEM_DISK, DataFile, Disk
+from storage.file import CAN_TELL_CACHED, PAGE_BYTES, SYSTEM_DISK, DataFile, DescriptorPool, Disk
 from storage.region import Region
 from storage.slice import Slice
 from storage.stored_batches import LARGE_BYTES
@@ -161,6 +162,33 @@ def test_a_file_that_is_opened_again_is_read_ahead(tmp_path: Path) -> None:
     assert file.read(1, 0) == b"x"
     assert file.has_readahead
     file.close()
+
+
+def test_a_file_that_is_given_back_is_open_for_its_readers_only(tmp_path: Path) -> None:
+    """Held open, a removed file would keep its place on the disk until the next start."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    pool = DescriptorPool(10)
+    file = DataFile(SYSTEM_DISK, path, pool)
+    with file.descriptor() as held:
+        file.close()
+        path.unlink()
+        assert os.pread(held, 1, 0) == b"x"
+    with pytest.raises(FileNotFoundError):
+        file.read(1, 0)
+    path.write_bytes(b"late")
+    assert file.read(4, 0) == b"late"
+    assert descriptors_of(path) == []
+    assert pool.open_files == 0
+
+
+def descriptors_of(path: Path) -> list[str]:
+    """Those of this process."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += [link.name] if link.readlink() == path else []
+    return found
 
 
 def test_what_a_thread_has_warmed_is_a_region(make_log: MakeLog) -> None:
