@@ -105,6 +105,7 @@ class Mapper:
             )  # fmt: skip
             index = int(stopped)
             if reason == COMPRESSED:
+                self._map.entries = int(scratch.state[ENTRIES])  # of which it depends whether the map grows
                 reason = self._map_compressed(chunk, index, start)
                 index += 1
             self._map.entries = int(scratch.state[ENTRIES])

@@ -9,10 +9,11 @@ import pytest
 
 from cleaner.cleaner import CleaningAborted
 from cleaner.mapping import Mapper
-from cleaner.offset_map import NOT_FOUND, OffsetMap
+from cleaner.offset_map import COMFORTABLE_LOAD, ENTRY_LONGS, GROWTH_STEPS, NOT_FOUND, OffsetMap
 from cleaner.reading import Chunk, ChunkReader
 from cleaner.results import Range
 from cleaner.transactions import CleanedTransactions
+from protocol.compression import Codec
 from protocol.records import encode_batch
 from storage.batch_table import as_chunk, read_table
 from storage.types import Origin
@@ -83,6 +84,17 @@ def test_t35_a_map_that_fills_in_the_middle_of_a_batch_makes_progress(
     assert world.clean_all() > 1
     assert world.table() == {str(number % 5): str(number) for number in range(15, 20)}
     assert world.offsets() == [15, 16, 17, 18, 19]
+
+
+def test_t34_plain_and_packed_batches_side_by_side_do_not_fill_the_table(world: World) -> None:
+    """In a full one the search for a key that it does not hold would never end."""
+    half = GROWTH_STEPS[0] // 2
+    world.put(*((str(number), "") for number in range(half)))
+    world.put(*((str(number), "") for number in range(half, 2 * half)), codec=Codec.ZSTD)
+    end = world.roll()
+    offset_map, _ = mapped(world, 0, end, 8 * half, 1 << 22)
+    assert len(offset_map) == 2 * half
+    assert len(offset_map) <= len(offset_map.table) // ENTRY_LONGS * COMFORTABLE_LOAD
 
 
 def test_t36_records_behind_the_mapped_part_are_kept_unread(make_world: MakeWorld) -> None:
