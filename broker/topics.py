@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from storage.layout import TopicPartition, partition_directory_name
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from config.broker import BrokerConfig
     from storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -78,6 +80,8 @@ class TopicRegistry:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._reconfiguring = asyncio.Lock()
+        self._unapplied: deque[BrokerConfig] = deque()
+        """the broker's settings that the cleaner does not work by yet, oldest first"""
 
     def get(self, name: str) -> Topic | None:
         return self._topics.get(name)
@@ -349,6 +353,7 @@ class TopicRegistry:
             raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
         self._append(BROKER, "" if is_default else str(broker.node_id), {"configs": dict(overrides)})
         broker.config = changed
+        self._unapplied.append(changed)
         for topic in self.all():
             if topic.name != METADATA_TOPIC:
                 resolved = replace(topic, config=self._resolve(topic.name, topic.overrides))
@@ -357,9 +362,16 @@ class TopicRegistry:
 
     async def cleaner_reconfigured(self) -> None:
         """Return when the cleaner works by the broker's settings; its threads may have to end first."""
+        await self._to_the_end("new settings of the cleaner", self._reconfigure_cleaner())
+
+    async def _reconfigure_cleaner(self) -> None:
+        """One change after the other: each was allowed beside the one before it, of how many threads there
+        may be, and all of them together may be more.
+        """
         broker = self._broker
         async with self._reconfiguring:
-            await broker.run_blocking(broker.cleaner_pool.reconfigure, broker.config)
+            while self._unapplied:
+                await broker.run_blocking(broker.cleaner_pool.reconfigure, self._unapplied.popleft())
 
     async def delete(self, name: str) -> None:
         """Remove a topic: it is gone for clients at once, and for good when this returns."""
