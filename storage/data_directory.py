@@ -86,7 +86,9 @@ class DataDirectory:
         found = []
         for path in sorted(self.path.iterdir()):
             if not path.is_dir():
-                if path.name not in layout.DATA_DIRECTORY_FILES:
+                # What a kill has left of one that was being replaced is replaced the next time.
+                name = path.name.removesuffix(layout.TEMPORARY_SUFFIX)
+                if name not in layout.DATA_DIRECTORY_FILES:
                     logger.warning("%s is unknown and left alone", path)
                 continue
             topic_partition = layout.parse_partition_directory(path.name)

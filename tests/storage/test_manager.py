@@ -251,6 +251,7 @@ def test_t182_strange_things_are_left_alone_and_named(
         (data / name).mkdir(parents=True)
     (data / "__cluster_metadata-0").mkdir()
     (data / "notes").write_text("mine")
+    (data / f"{layout.RECOVERY_POINT_CHECKPOINT}.tmp").write_text("0\n")  # a kill has left it
     with caplog.at_level(logging.WARNING):
         manager = managers.start()
     assert manager.logs == {}
@@ -259,6 +260,7 @@ def test_t182_strange_things_are_left_alone_and_named(
     assert (data / "lost+found").is_dir()
     assert "lost+found is no partition" in caplog.text
     assert "notes is unknown" in caplog.text
+    assert "checkpoint.tmp" not in caplog.text
 
 
 def test_partitions_are_spread_over_directories(managers: Managers) -> None:
