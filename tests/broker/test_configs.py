@@ -336,7 +336,10 @@ async def test_t27_threads_may_be_doubled_twice_at_once(make_world: MakeWorld) -
     """What is in force is one change behind the other; each is held against the one before it."""
     world = await make_world(log_cleaner_enable="true")
     client = await world.connect()
-    steps = [(BROKER, "", ("log.cleaner.threads", SET, "2")), (BROKER, "1", ("log.cleaner.threads", SET, "4"))]
+    steps = [
+        (BROKER, "", ("log.cleaner.threads", SET, "2")),
+        (BROKER, "1", ("log.cleaner.threads", SET, "4")),
+    ]
     resources = [resource for step in steps for resource in incremental(*step).resources]
     answer = await client.ask(IncrementalAlterConfigsRequest(resources=resources), 1)
     assert [one.error_code for one in answer.responses] == [0, 0]
