@@ -182,7 +182,7 @@ class Cleaner:
                 result.segments_read += len(group)
                 result.segments_written += len(cleaned)
                 result.rewrite_seconds += time.perf_counter() - began
-            self._report(rewriter, keyless, result, now_ms, snapshot)
+            self._report(rewriter, keyless, result, snapshot)
             return result
         finally:
             self._map.clear()
@@ -274,17 +274,17 @@ class Cleaner:
 
     @staticmethod
     def _report(
-        rewriter: Rewriter, keyless: int, result: CleanResult, now_ms: int, snapshot: LogSnapshot
+        rewriter: Rewriter, keyless: int, result: CleanResult, snapshot: LogSnapshot
     ) -> None:
         result.records_read = rewriter.records_read
         result.records_kept = rewriter.records_kept
         result.bytes_read = rewriter.bytes_read
         result.bytes_written = rewriter.bytes_written
         result.removed = {_REASON_NAMES[reason]: count for reason, count in rewriter.removed(keyless).items()}
+        result.live_keys = rewriter.live_keys
         result.tombstones_kept = rewriter.tombstones_kept
         result.reached_below_start = 0 <= rewriter.first_offset < snapshot.log_start_offset
-        if rewriter.tombstones_kept:
-            result.newest_horizon_ms = min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms)
+        result.newest_horizon_ms = rewriter.newest_horizon_ms
 
 
 def _log_start(snapshot: LogSnapshot) -> int:

@@ -75,7 +75,9 @@ ABORTED = 5
 MARKER = 6
 UNMARKED = 7  # of the mapped part: superseded or keyless, the mapping knows how many of each
 TOMBSTONES_KEPT = 8
-TALLY_NUMBERS = 9
+LIVE = 9  # of the mapped part: records with a value that are the winners of their keys
+NEWEST_HORIZON = 10  # ms, of the tombstones that a later cleaning may remove; 0 where there are none
+TALLY_NUMBERS = 11
 
 GROWTH_BYTES = 12  # by which a record may grow when its timestamp delta is written anew
 
@@ -195,6 +197,13 @@ def look_up_all(
 
 
 @kernel
+def is_marked(known: Knowledge, offset: int) -> bool:
+    """Whether a bit says that the record is its key's winner."""
+    relative = offset - known.bits_start
+    return 0 <= relative < 8 * known.bits.size and bool((known.bits[relative >> 3] >> (relative & 7)) & 1)
+
+
+@kernel
 def decide(
     data: Bytes,
     rows: Longs,
@@ -212,6 +221,7 @@ def decide(
     look_up_all(data, rows, count, base_offset, hashes, known)
     kept = 0
     tombstones = 0
+    live = 0
     for index in range(count):
         offset = base_offset + rows[OFFSET_DELTA, index]
         if not rows[KEEP, index]:
@@ -229,9 +239,16 @@ def decide(
                 tally[TOMBSTONE] += 1
                 continue
             tombstones += 1
+            if horizon_ms == NO_TIMESTAMP:
+                tally[NEWEST_HORIZON] = max(tally[NEWEST_HORIZON], known.new_horizon_ms)
+            elif horizon_ms > known.now_ms:  # else it may go as soon as it is mapped, whatever the time
+                tally[NEWEST_HORIZON] = max(tally[NEWEST_HORIZON], horizon_ms)
+        elif offset <= known.latest_offset or is_marked(known, offset):
+            live += 1
         kept += 1
     tally[READ] += count
     tally[KEPT] += kept
+    tally[LIVE] += live
     tally[TOMBSTONES_KEPT] += tombstones
     return kept, tombstones
 

@@ -216,7 +216,7 @@ class CleanerManager:
         checkpoint = self.checkpoints.offset_of(log.directory.parent, log.topic_partition)
         rules = rules_of(config or log.config)
         totals = self._totals.get(log.topic_partition)
-        expire_ms = totals.newest_horizon_ms if totals and totals.tombstones_kept else None
+        expire_ms = totals.newest_horizon_ms if totals and totals.newest_horizon_ms >= 0 else None
         view = view_of(log, rolled_at)
         return assess(view, rules, checkpoint, now_ms, self._held(log, now_ms), expire_ms)
 

@@ -49,6 +49,7 @@ class CleanResult:
     segments_written: int = 0
     rewrite_seconds: float = 0.0
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+    live_keys: int = 0
     tombstones_kept: int = 0
     newest_horizon_ms: int = -1
     cause: str = ""
@@ -56,8 +57,8 @@ class CleanResult:
 
     @property
     def keys(self) -> int | None:
-        """How many keys have a value in what was kept; None when it is not known."""
-        return None if self.reached_below_start else max(0, self.records_kept - self.tombstones_kept)
+        """How many keys have a value in what was cleaned; None when it is not known."""
+        return None if self.reached_below_start else self.live_keys
 
     @property
     def seconds(self) -> float:
@@ -65,7 +66,12 @@ class CleanResult:
 
     @property
     def bytes_reclaimed(self) -> int:
-        return max(0, self.bytes_read - self.bytes_written)
+        return max(0, self.bytes_shrunk)
+
+    @property
+    def bytes_shrunk(self) -> int:
+        """By how much the log is smaller now; below zero where horizons made batches larger."""
+        return self.bytes_read - self.bytes_written
 
     @property
     def recopy_percent(self) -> float:

@@ -25,7 +25,9 @@ from cleaner.filter_kernels import (
     KEEP_SHELL,
     KEPT,
     KEYLESS,
+    LIVE,
     MARKER,
+    NEWEST_HORIZON,
     READ,
     RECORD_ROWS,
     SUPERSEDED,
@@ -306,8 +308,17 @@ class Rewriter:
         return int(self.tally[KEPT])
 
     @property
+    def live_keys(self) -> int:
+        return int(self.tally[LIVE])
+
+    @property
     def tombstones_kept(self) -> int:
         return int(self.tally[TOMBSTONES_KEPT])
+
+    @property
+    def newest_horizon_ms(self) -> int:
+        """When all of them may go that wait for a time; -1 where none does."""
+        return int(self.tally[NEWEST_HORIZON]) or NO_TIMESTAMP
 
 
 assert DISCARD != KEEP_SHELL != ARM

@@ -68,7 +68,7 @@ class Rounds:
             "started_ms": self.results[0].started_ms,
             "seconds": round(sum(one.seconds for one in self.results), 3),
             "records_before": last.records_read + sum(sum(one.removed.values()) for one in earlier),
-            "bytes_before": last.bytes_read + sum(one.bytes_reclaimed for one in earlier),
+            "bytes_before": last.bytes_read + sum(one.bytes_shrunk for one in earlier),
             "segments_before": last.segments_read
             + sum(one.segments_read - one.segments_written for one in earlier),
             "removed": removed,
@@ -180,7 +180,7 @@ class Compactions:
             "is_complete": result.end_offset >= goal.end,
             "held_back_by": held_back_by(goal),
             "log_bytes_before": log_bytes,
-            "log_bytes_after": log_bytes - result.bytes_reclaimed if wish.is_dry else log.size_bytes,
+            "log_bytes_after": log_bytes - result.bytes_shrunk if wish.is_dry else log.size_bytes,
         }
 
     async def stop(self) -> None:

@@ -19,6 +19,7 @@ from storage.layout import TopicPartition
 from tests.broker.client import until
 from tests.broker.conftest import World
 from tests.broker.test_questions import HOUR_MS, Asker, MakeWorld, compacted, log_of, put
+from tests.broker.test_transactional_cleaning import Transaction
 
 KEY = TopicPartition("t", 0)
 
@@ -187,6 +188,44 @@ async def test_keys_are_known_again_when_nothing_below_the_log_start_is_left(ask
     await put(world, ("d", "1"), roll=True)
     answer = await asker.compact()
     assert (answer["records_after"], answer["keys"]) == (4, 4)
+
+
+async def test_markers_are_no_keys(asker: Asker) -> None:
+    """What a transaction leaves behind stays for a while, and is no key with a value."""
+    compacted(asker.world)
+    world = asker.world
+    transaction = Transaction(world, KEY)
+    await transaction.write((b"a", b"1"), (b"b", b"1"), (b"c", None))
+    await transaction.end(is_commit=True)
+    await put(world, ("d", "1"), roll=True)
+    assert (await asker.compact(dry_run=True))["keys"] == 3
+    answer = await asker.compact()
+    assert (answer["records_after"], answer["tombstones"], answer["keys"]) == (5, 1, 3)
+    assert (await asker.get("t/history"))["partitions"][0]["runs"][-1]["keys"] == 3
+    assert world.broker.cleaner.partition_stats()[KEY].live_keys == 3
+
+
+async def test_a_cleaning_that_makes_the_log_larger_says_so(make_world: MakeWorld) -> None:
+    """A tombstone's delete horizon takes bytes where nothing else goes: in a dry run, and in rounds."""
+    asker = Asker(
+        await make_world(
+            http_port="0",
+            log_cleaner_dedupe_buffer_size="1048576",
+            log_cleaner_io_buffer_load_factor="0.0002",
+        )
+    )
+    compacted(asker.world)
+    world = asker.world
+    await put(world, *((f"k{index}", None) for index in range(30)), roll=True)
+    before = log_of(world).size_bytes
+    dry = await asker.compact(dry_run=True)
+    real = await asker.compact()
+    assert real["rounds"] > 1
+    after = log_of(world).size_bytes
+    assert after > before
+    for answer in (dry, real):
+        assert (answer["log_bytes_before"], answer["log_bytes_after"]) == (before, after)
+        assert (answer["bytes_before"], answer["bytes_after"]) == (before, after)
 
 
 async def test_a_dry_run_leaves_what_is_set_aside(asker: Asker) -> None:

@@ -207,6 +207,52 @@ async def test_t77_dirt_below_the_ratio_goes_along(world: World) -> None:
     assert [record.offset for record in await world.records(client)] == [3]
 
 
+async def test_t77_a_cleaning_in_between_puts_nothing_off(world: World) -> None:
+    """What an earlier cleaning gave a horizon goes then, not a whole delete.retention.ms after the last."""
+    await cleaned_with_a_tombstone(world, "true")
+    due_ms = world.clock.now_ms() + HOUR_MS
+    world.clock.advance(HOUR_MS - 1)
+    client = await world.connect()
+    await world.produce(client, world.batch((b"b", b"2")))
+    log_of(world).roll(world.clock.now_ms())
+    assert await grab_and_clean(world) is not None
+    assert (await explain(world))["tombstones_expire_ms"] == due_ms
+    world.clock.advance(1)
+    result = await grab_and_clean(world)
+    assert result is not None
+    assert result.removed["tombstone"] == 1
+
+
+@pytest.mark.parametrize("strategy", ["offset", "timestamp"])
+@pytest.mark.parametrize("retention_ms", [0, HOUR_MS])
+async def test_t77_a_tombstone_that_must_stay_brings_about_no_cleaning(
+    world: World, strategy: str, retention_ms: int
+) -> None:
+    """W8: the log's last record stays, expired or not, where a version decides: to clean again and again
+    would change nothing.
+    """
+    world.topic(
+        cleanup_policy="compact", delete_retention_ms=str(retention_ms), min_cleanable_dirty_ratio="0",
+        compaction_expired_tombstones_enable="true", compaction_strategy=strategy,
+    )  # fmt: skip
+    client = await world.connect()
+    await world.produce(client, world.batch((b"b", b"1"), (b"a", b"1"), (b"a", None)))
+    log_of(world).roll(world.clock.now_ms())
+    assert await grab_and_clean(world) is not None
+    world.clock.advance(retention_ms)
+    assert await grab_and_clean(world) is not None
+    left = [0, 2] if strategy == "timestamp" else [0]
+    assert [record.offset for record in await world.records(client)] == left
+    world.clock.advance(1000 * HOUR_MS)
+    assert await grab_and_clean(world) is None
+    assert (await explain(world))["next_eligible_ms"] is None
+    if strategy == "timestamp":
+        await world.produce(client, world.batch((b"c", b"1")))
+        log_of(world).roll(world.clock.now_ms())
+        assert await grab_and_clean(world) is not None
+        assert [record.offset for record in await world.records(client)] == [0, 3]
+
+
 # Strategies
 
 

@@ -183,4 +183,11 @@ def test_t44_the_kernel_decides_as_the_rule_says(
         keep and not has_value for keep, (_, has_value) in zip(expected, records, strict=True)
     )
     assert tally[kernels.READ] == len(records)
-    assert tally.sum() - tally[kernels.READ] - tombstones == len(records)
+    assert tally[kernels.LIVE] == sum(
+        keep and has_value and 100 + index <= latest
+        for index, (keep, (_, has_value)) in enumerate(zip(expected, records, strict=True))
+    )
+    went = (kernels.SUPERSEDED, kernels.TOMBSTONE, kernels.KEYLESS, kernels.UNMARKED)
+    assert tally[kernels.KEPT] + sum(tally[reason] for reason in went) == len(records)
+    waits_until = NOW_MS + 9 if horizon is None else horizon if horizon > NOW_MS else 0
+    assert tally[kernels.NEWEST_HORIZON] == (waits_until if tombstones else 0)
