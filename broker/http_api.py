@@ -43,6 +43,11 @@ READERS = 2
 MOST_WAITING = 16
 COMPACT_FIELDS = {"partition": int, "roll": bool, "dry_run": bool, "set": dict}
 OWN_NAMES = ("localhost",)
+LONG_MAX = 2**63 - 1
+LONG_DIGITS = 19
+SHOWN_LETTERS = 60
+UNREADABLE = (ValueError, LookupError, RecursionError, web.RequestPayloadError)
+"""what a body may be: no JSON or no text, in no charset that is known, too deep, packed wrongly"""
 
 
 class Refused(Exception):
@@ -126,10 +131,7 @@ class HttpApi:
         """The partitions that are meant; None means all."""
         if wanted is None:
             return list(range(topic.partition_count))
-        try:
-            index = int(str(wanted))
-        except ValueError:
-            raise Refused(400, f"{wanted!r} is no partition") from None
+        index = _number(str(wanted), "partition")
         if not 0 <= index < topic.partition_count:
             raise Refused(404, f"{topic.name} has {topic.partition_count} partitions, none is {index}")
         return [index]
@@ -204,14 +206,13 @@ class HttpApi:
         if len(asked) != 1:
             raise Refused(400, "ask for one: ?offset=N or ?time=MS")
         (name, text), at = asked.popitem(), self._moments(topic, [index])
-        if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
-            raise Refused(400, f"{text!r} is no {name}")
+        number = _number(text, name)
         if not at or at[0][1].log.offline_reason is not None:
             raise Refused(503, f"partition {index} is offline")
         explain = explain_offset if name == "offset" else explain_time
         try:
             async with self._readers:
-                answer = await self._broker.run_blocking(explain, at[0][1].log, int(text))
+                answer = await self._broker.run_blocking(explain, at[0][1].log, number)
         except (OffsetNotThere, TimeNotThere) as error:
             raise Refused(404, str(error)) from error
         return web.json_response({"topic": topic.name, "partition": index, **answer})
@@ -317,6 +318,13 @@ def _raw(request: web.Request, name: str) -> bytes:
     raise Refused(400, f"ask for one: ?{name}={name.upper()}")
 
 
+def _number(text: str, name: str) -> int:
+    """Digits, as many as a long has."""
+    if not text.isascii() or not text.isdigit() or len(text) > LONG_DIGITS or int(text) > LONG_MAX:
+        raise Refused(400, f"{text[:SHOWN_LETTERS]!r} is no {name}")
+    return int(text)
+
+
 def _one_of(value: str, name: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise Refused(400, f"{value!r} is no {name}; there are {', '.join(choices)}")
@@ -329,10 +337,10 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 async def _body(request: web.Request, fields: Mapping[str, type]) -> dict[str, Any]:
     """The JSON object that was sent, nothing unknown in it; an empty body is an empty object."""
-    text = await request.text()
     try:
+        text = await request.text()
         body = json.loads(text) if text.strip() else {}
-    except ValueError as error:
+    except UNREADABLE as error:
         raise Refused(400, f"the body is no JSON: {error}") from error
     if not isinstance(body, dict):
         raise Refused(400, "the body must be a JSON object")

@@ -291,7 +291,8 @@ async def test_every_partition_or_one(asker: Asker) -> None:
     answer = await asker.get("t/explain?partition=1")
     assert [one["partition"] for one in answer["partitions"]] == [1]
     await asker.get("t/explain?partition=3", 404)
-    await asker.get("t/explain?partition=x", 400)
+    for wrong in ("x", "0_1", "%D9%A1", "%201", "9" * 5000):
+        await asker.get(f"t/explain?partition={wrong}", 400)
     await asker.get("none/explain", 404)
 
 
@@ -386,7 +387,7 @@ async def test_a_time_is_found(asker: Asker) -> None:
     assert (answer["offset"], len(answer["time_steps"]), len(answer["steps"])) == (1, 3, 5)
     assert "segment 1" in answer["time_steps"][0]
     assert "newest" in (await asker.get(f"t/partitions/0/seek?time={at_ms + 1}", 404))["error"]
-    for bad in ("", "?offset=1&time=2", "?offset=x", "?offset=-1", f"?time={2**63}"):
+    for bad in ("", "?offset=1&time=2", "?offset=x", "?offset=-1", f"?time={2**63}", "?offset=" + "9" * 5000):
         await asker.get(f"t/partitions/0/seek{bad}", 400)
 
 

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from broker import http_api
@@ -436,3 +437,25 @@ async def test_not_while_starting(asker: Asker) -> None:
     await asker.get("t/explain", 503)
     asker.world.broker.is_ready = True
     assert (await asker.send("GET", "/api/topics/t/compact"))[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"[" * 200_000, {}),
+        (b'{"set": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", {}),
+        (b"\xff\xfe", {}),
+        (b"{}", {"Content-Type": "application/json; charset=none-of-these"}),
+        (b"{}", {"Content-Encoding": "gzip"}),
+    ],
+    ids=["deep", "deep-inside", "no-text", "charset", "packing"],
+)
+async def test_a_body_that_cannot_be_read_is_the_askers_fault(
+    asker: Asker, body: bytes, headers: dict[str, str]
+) -> None:
+    """It is told so; the broker has no trouble of its own, and nothing to write into its log."""
+    compacted(asker.world)
+    url = f"http://127.0.0.1:{asker.world.broker.http.port}/api/topics/t/compact"
+    sent = {"Content-Type": "application/json", **headers}
+    async with aiohttp.ClientSession() as session, session.post(url, data=body, headers=sent) as answer:
+        assert (answer.status, "no JSON" in (await answer.json())["error"]) == (400, True)
