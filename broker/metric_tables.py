@@ -395,7 +395,7 @@ PARTITION: tuple[Metric[PartitionCleanStats], ...] = (
     ),
     Metric(
         "kompakt_next_eligible_timestamp", Kind.GAUGE,
-        "When time alone will make more of it cleanable, or it is tried again, in seconds since 1970",
+        "When time alone will make it due to be cleaned, or it is tried again, in seconds since 1970",
         lambda one: None if one.next_eligible_ms is None else one.next_eligible_ms / 1000,
     ),
     Metric(

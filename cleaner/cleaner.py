@@ -273,9 +273,7 @@ class Cleaner:
         job.run()
 
     @staticmethod
-    def _report(
-        rewriter: Rewriter, keyless: int, result: CleanResult, snapshot: LogSnapshot
-    ) -> None:
+    def _report(rewriter: Rewriter, keyless: int, result: CleanResult, snapshot: LogSnapshot) -> None:
         result.records_read = rewriter.records_read
         result.records_kept = rewriter.records_kept
         result.bytes_read = rewriter.bytes_read

@@ -112,6 +112,10 @@ class Assessment:
     tombstones_expire_ms: int | None = None
     """when all tombstones that earlier cleanings kept may go, if the topic wants to be cleaned for that"""
     now_ms: int = 0
+    lag_ends_ms: int | None = None
+    """when min.compaction.lag.ms will let go of the first dirty segment that it keeps; None: it keeps none"""
+    max_lag_ends_ms: int | None = None
+    """when the oldest dirty record will be over max.compaction.lag.ms, or was; None: never"""
 
     @property
     def total_bytes(self) -> int:
@@ -234,15 +238,44 @@ def assess(
         reason=None,
         tombstones_expire_ms=tombstones_expire_ms if rules.cleans_expired_tombstones else None,
         now_ms=now_ms,
+        lag_ends_ms=beyond[0].largest_timestamp + rules.min_compaction_lag_ms
+        if beyond and kept_by is Reason.COMPACTION_LAG
+        else None,
+        max_lag_ends_ms=due_ms,
     )
+    if not rules.is_compacted and held in (Reason.PAUSED, Reason.UNCLEANABLE):
+        held = None  # of the time when it was compacted
     reason = held or _why_not(view, rules, weighed, kept_by, beyond)
-    if reason is Reason.COMPACTION_LAG and beyond:
-        due_ms = beyond[0].largest_timestamp + rules.min_compaction_lag_ms + 1
-    elif reason is not Reason.RATIO:
-        due_ms = now_ms if reason is None else None
-    if reason in WAITS_FOR_MORE and weighed.tombstones_expire_ms is not None:
-        due_ms = min(due_ms or MAX_TIME_MS, weighed.tombstones_expire_ms)
-    return replace(weighed, next_eligible_ms=due_ms, reason=reason)
+    eligible_ms = now_ms if reason is None else None
+    if reason in WAITS_FOR_MORE:
+        eligible_ms = _next_eligible(view, rules, weighed, dirty)
+    return replace(weighed, next_eligible_ms=eligible_ms, reason=reason)
+
+
+def _next_eligible(
+    view: LogView, rules: Rules, weighed: Assessment, dirty: Sequence[SegmentView]
+) -> int | None:
+    """When time alone will have made the log due; None: never, or not before somebody writes or ends a
+    transaction.
+
+    Time lets go of one dirty segment after the other, in their order (min.compaction.lag.ms): each makes the
+    ratio higher. The oldest dirty record gets over max.compaction.lag.ms, which counts as soon as there is
+    anything to clean. And tombstones expire.
+    """
+    last = segments_from(view, max(weighed.first_dirty_offset, view.last_stable_offset))
+    stable = [one for one in dirty if not last or one.base_offset < last[0].base_offset]
+    lag_ms = max(rules.min_compaction_lag_ms, 0)
+    times = [] if weighed.tombstones_expire_ms is None else [weighed.tombstones_expire_ms]
+    ripe_ms, cleanable = 0, 0
+    for segment in stable:
+        ripe_ms = max(ripe_ms, segment.largest_timestamp + lag_ms if lag_ms else 0)
+        cleanable += segment.size_bytes
+        if cleanable and weighed.max_lag_ends_ms is not None:
+            times.append(max(ripe_ms, weighed.max_lag_ends_ms))
+        if cleanable and cleanable / (weighed.clean_bytes + cleanable) > weighed.threshold:
+            times.append(ripe_ms)
+            break
+    return min((time for time in times if time < MAX_TIME_MS), default=None)
 
 
 def _left_out(view: LogView, beyond: Sequence[SegmentView], kept_by: Reason) -> dict[Reason, int]:

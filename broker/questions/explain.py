@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.questions.words import duration, moment, size
 from cleaner.quarantine import Uncleanable
-from cleaner.selection import Assessment, Reason, Trigger
+from cleaner.selection import MAX_TIME_MS, Assessment, Reason, Trigger
 from cleaner.statistics import LEFT_OUT_NAMES
 
 COUNTED = (None, Reason.RATIO, Reason.NOTHING_DIRTY)
@@ -133,15 +133,7 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
         case Reason.LAST_STABLE_OFFSET:
             return _unstable(facts)
         case Reason.COMPACTION_LAG:
-            until = (
-                ""
-                if found.next_eligible_ms is None
-                else f", the oldest until {moment(found.next_eligible_ms)}"
-            )
-            return (
-                f"All that is dirty is younger than min.compaction.lag.ms "
-                f"({duration(settings.min_compaction_lag_ms)}){until}."
-            )
+            return _lagging(found, settings)
         case _:
             words = f"Nothing was written since the last cleaning, which reached offset {found.end}."
             return words + _tombstones(found)
@@ -188,10 +180,32 @@ def _ratio(found: Assessment) -> str:
     )
     ways = [] if missing is None else [f"after {size(missing)} more in closed segments"]
     if found.next_eligible_ms is not None:
-        key = "compaction.expired.tombstones.enable"
-        by = key if found.next_eligible_ms == found.tombstones_expire_ms else "max.compaction.lag.ms"
-        ways.append(f"at {moment(found.next_eligible_ms)} by {by}")
+        ways.append(f"at {moment(found.next_eligible_ms)} by {_by_time(found)}")
     return f"{words}; eligible {' or '.join(ways)}." if ways else f"{words}."
+
+
+def _lagging(found: Assessment, settings: Settings) -> str:
+    words = (
+        "All that is dirty is younger than min.compaction.lag.ms "
+        f"({duration(settings.min_compaction_lag_ms)})"
+    )
+    if found.lag_ends_ms is None or found.lag_ends_ms >= MAX_TIME_MS:
+        return f"{words}."
+    words += f", the oldest until {moment(found.lag_ends_ms)}"
+    if found.next_eligible_ms is None:
+        return f"{words}; that alone will not make it due."
+    if found.next_eligible_ms == found.lag_ends_ms:
+        return f"{words}."
+    return f"{words}; eligible at {moment(found.next_eligible_ms)} by {_by_time(found)}."
+
+
+def _by_time(found: Assessment) -> str:
+    """What makes it eligible at that time."""
+    if found.next_eligible_ms == found.tombstones_expire_ms:
+        return "compaction.expired.tombstones.enable"
+    if found.next_eligible_ms == found.max_lag_ends_ms:
+        return "max.compaction.lag.ms"
+    return "the end of min.compaction.lag.ms for more of it"
 
 
 def _tombstones(found: Assessment) -> str:

@@ -170,9 +170,34 @@ async def test_too_young(asker: Asker) -> None:
     world = asker.world
     await put(world, ("a", "1"), ("a", "2"), roll=True)
     answer = await asker.why("compaction_lag", "younger than min.compaction.lag.ms (2 h)", "UTC")
-    assert answer["next_eligible_ms"] == world.clock.now_ms() + 2 * HOUR_MS + 1
+    assert answer["next_eligible_ms"] == world.clock.now_ms() + 2 * HOUR_MS
     assert answer["uncleanable_bytes"]["lag"] > 0
-    world.clock.advance(2 * HOUR_MS + 1)
+    world.clock.advance(2 * HOUR_MS - 1)
+    await asker.why("compaction_lag")
+    world.clock.advance(1)
+    await asker.why("eligible")
+
+
+async def test_too_young_and_not_enough_when_it_is_not(asker: Asker) -> None:
+    """The end of the lag is a time, but none at which the log is cleaned."""
+    lag = str(2 * HOUR_MS)
+    compacted(asker.world, min_compaction_lag_ms=lag, min_cleanable_dirty_ratio="0.5")
+    world = asker.world
+    await put(world, *((f"k{index}", "v" * 100) for index in range(20)), roll=True)
+    world.clock.advance(2 * HOUR_MS)
+    await asker.compact()
+    await put(world, ("a", "1"), roll=True)
+    answer = await asker.why("compaction_lag", "the oldest until", "that alone will not make it due")
+    assert answer["next_eligible_ms"] is None
+    world.clock.advance(HOUR_MS)
+    await put(world, *((f"n{index}", "v" * 100) for index in range(30)), roll=True)
+    answer = await asker.why("compaction_lag", "eligible at", "by the end of min.compaction.lag.ms")
+    assert answer["next_eligible_ms"] == world.clock.now_ms() + 2 * HOUR_MS
+    world.clock.advance(HOUR_MS)
+    answer = await asker.why("ratio", "eligible after", "by the end of min.compaction.lag.ms for more of it")
+    world.clock.advance(answer["next_eligible_ms"] - world.clock.now_ms() - 1)
+    await asker.why("ratio")
+    world.clock.advance(1)
     await asker.why("eligible")
 
 

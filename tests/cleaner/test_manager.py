@@ -369,7 +369,7 @@ def test_the_figures_of_a_partition(house: House) -> None:
     assert (before.cleanable_bytes, before.dirty_ratio) == (0, 0.0)
     assert before.why_not is not None
     assert "min.compaction.lag.ms" in before.why_not
-    assert before.next_eligible_ms == house.now_ms + HOUR_MS + 1
+    assert before.next_eligible_ms == house.now_ms + HOUR_MS
     house.now_ms = before.next_eligible_ms
     assert house.manager.partition_stats()[T].why_not is None
     house.clean()

@@ -5,6 +5,7 @@ Method: views of logs made of numbers, in a table a case; nothing is on disk.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -123,10 +124,54 @@ def test_t10_only_dirty_segments_are_asked_for_their_age() -> None:
 def test_t10_says_when_the_first_young_segment_will_be_old_enough() -> None:
     found = weigh(view(times=[NOW_MS - 1000] * 8), min_compaction_lag_ms=HOUR_MS)
     assert found.reason is Reason.COMPACTION_LAG
-    assert found.next_eligible_ms == NOW_MS - 1000 + HOUR_MS + 1
-    assert assess(
-        view(times=[NOW_MS - 1000] * 8), rules(min_compaction_lag_ms=HOUR_MS), None, found.next_eligible_ms
-    ).is_cleanable
+    assert found.next_eligible_ms == found.lag_ends_ms == NOW_MS - 1000 + HOUR_MS
+    for now_ms in (found.next_eligible_ms - 1, found.next_eligible_ms):
+        later = assess(view(times=[NOW_MS - 1000] * 8), rules(min_compaction_lag_ms=HOUR_MS), None, now_ms)
+        assert later.is_cleanable == (now_ms == found.next_eligible_ms)
+
+
+@pytest.mark.parametrize("held", [Reason.UNCLEANABLE, Reason.PAUSED])
+def test_what_held_a_log_while_it_was_compacted_is_no_reason_when_it_is_not(held: Reason) -> None:
+    found = assess(view(), rules(is_compacted=False), None, NOW_MS, held)
+    assert (found.reason, found.next_eligible_ms) == (Reason.NOT_COMPACTED, None)
+    assert assess(view(), rules(), None, NOW_MS, held).reason is held
+
+
+def test_t10_young_segments_come_one_by_one_until_the_ratio_is_passed() -> None:
+    """The end of the lag for the first is no promise: the log is due when enough of it is old enough."""
+    times = [NOW_MS] * 4 + [NOW_MS + 1000 * number for number in range(4)]
+    found = weigh(view(times=times), 40, min_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=0.4)
+    assert (found.reason, found.lag_ends_ms) == (Reason.COMPACTION_LAG, NOW_MS + HOUR_MS)
+    assert found.next_eligible_ms == NOW_MS + HOUR_MS + 2000
+    never = weigh(view(times=times), 40, min_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=0.5)
+    assert (never.reason, never.next_eligible_ms) == (Reason.COMPACTION_LAG, None)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_log_is_due_at_the_time_that_was_said_and_not_before(seed: int) -> None:
+    """Against every millisecond's own verdict at the times at which one can change."""
+    rng = random.Random(seed)
+    count = rng.randrange(9)
+    times = [rng.choice([-1, NOW_MS + rng.randrange(-50, 50)]) for _ in range(count)]
+    log = view(
+        count, times=times, last_stable_offset=rng.choice([10 * count + 5, rng.randrange(10 * count + 6)])
+    )
+    facts = rules(
+        min_compaction_lag_ms=rng.choice([0, 20, 60]),
+        max_compaction_lag_ms=rng.choice([2**63 - 1, 60, 90]),
+        min_cleanable_dirty_ratio=rng.choice([0, 0.3, 0.5, 0.9, 1.0]),
+        cleans_expired_tombstones=rng.random() < 0.5,
+    )
+    checkpoint = rng.choice([None, rng.randrange(10 * count + 6)])
+    expire_ms = rng.choice([None, NOW_MS + 40, NOW_MS + 110])
+
+    def is_due(now_ms: int) -> bool:
+        return assess(log, facts, checkpoint, now_ms, tombstones_expire_ms=expire_ms).is_cleanable
+
+    now_ms = NOW_MS + rng.randrange(-60, 60)
+    found = assess(log, facts, checkpoint, now_ms, tombstones_expire_ms=expire_ms)
+    due = next((at for at in range(now_ms, NOW_MS + 200) if is_due(at)), None)
+    assert found.next_eligible_ms == due
 
 
 def test_t11_a_lag_that_everything_has_passed_bounds_nothing() -> None:
