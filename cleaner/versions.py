@@ -7,7 +7,7 @@ read for keys that are in it. What the map says afterwards is the offset of each
 rewriting keeps just that record of a key that the map knows.
 
 - A tombstone is a record like others: it wins or loses by its version, and once it has won, it goes after
-its delete horizon. A record of a lower version that arrives later than that is the key's value again.
+its delete horizon. A record of a lower version that is cleaned only after that is the key's value again.
 - What is beyond the cleanable part is not weighed: readers see it until it is cleaned.
 - The last record of the log stays, whatever its version, as KIP-280 promises; the next cleaning weighs it.
 """

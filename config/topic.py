@@ -74,6 +74,7 @@ class TopicConfig:
         Type.STRING, OFFSET,
         "Which record of a key compaction keeps: the last (offset), the one with the highest timestamp, or "
         "the one with the highest version in the header compaction.strategy.header; among equals the last. "
+        "Until it has cleaned, who looks for the latest takes the last (readers, kompakt get, view=latest). "
         "Experimental (KIP-280; Kafka: offset only)",
         one_of=(OFFSET, TIMESTAMP, HEADER), dynamic=True, synonyms=("log.cleaner.compaction.strategy",),
     )  # fmt: skip

@@ -124,8 +124,10 @@ def _place(topic: str, one: dict[str, Any]) -> str:
 
 
 def _header(header: dict[str, Any]) -> str:
+    """Its name is a client's word as well as its value is, and all of it is one line."""
     data = None if header["value_base64"] is None else base64.b64decode(header["value_base64"])
-    return f"{header['key']}={'null' if data is None else _readable(header['value'], data)}"
+    value = "null" if data is None else _readable(header["value"], data)
+    return f"{_readable(header['key'], b'')}={value}".replace("\n", "\\n")
 
 
 def _readable(text: str | None, data: bytes) -> str:

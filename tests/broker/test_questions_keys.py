@@ -253,7 +253,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPro
     wait_for(lambda: "kompakt is ready" in process.log(), "its HTTP listener")
     settings = {"bootstrap.servers": process.bootstrap}
     new = [NewTopic(name, PARTITIONS) for name in PARTITIONERS]
-    new += [NewTopic(name, 1, config={"cleanup.policy": "compact"}) for name in ("t", "cleaned")]
+    new += [NewTopic(name, 1, config={"cleanup.policy": "compact"}) for name in ("t", "cleaned", "told")]
     admin = AdminClient(settings)
     for made in admin.create_topics(new).values():
         made.result(60)
@@ -270,6 +270,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPro
     ):  # fmt: skip
         for name in ("t", "cleaned"):
             producer.produce(name, value, key, timestamp=START_MS, headers=[("trace", b"7")])
+    producer.produce("told", "v", "k", timestamp=START_MS, headers=[("a\x1b[2J\n\x9bb", b"\x1b[31m\nc")])
     assert producer.flush(60) == 0
     yield process, told
     process.close()
@@ -302,6 +303,13 @@ def test_the_latest_value_byte_for_byte(served: tuple[BrokerProcess, Told]) -> N
     for arguments in (("00ff", "--hex"), ("AP8=", "--base64")):
         assert run(served, "t", *arguments)[:2] == (0, b"\xfe\x00")
     assert run(served, "t", "")[1] == b"empty"
+
+
+def test_nothing_that_a_client_wrote_moves_the_cursor(served: tuple[BrokerProcess, Told]) -> None:
+    """Names of headers are a client's words, as their values are."""
+    told = "a\\x1b[2J\\n\\x9bb=\\x1b[31m\\nc"
+    assert run(served, "told", "k")[2] == f"told-0 offset 0, 2023-11-14 22:13:20 UTC, {told}\n"
+    assert run(served, "told", "k", "--history")[1].decode().rstrip().endswith(told)
 
 
 def test_a_deleted_key_and_one_never_seen(served: tuple[BrokerProcess, Told]) -> None:
