@@ -6,7 +6,8 @@ there an error closes the connection, as Kafka does, so that the client looks ag
 leaves the others alone (T145). v0-v2 are advertised and refused: librdkafka before 2.11.1 would else turn
 compression off (G2). v7 allows zstd (T151b); v8 says which records were refused and why (T144); v10's
 leader hints are absent (one node); v12 and v13 belong to transactions v2 and topic ids and are not served
-(G15). `timeout_ms` bounds Kafka's wait for replicas; here it has nothing to bound.
+(G15). `min.insync.replicas` never refuses: Kafka asks for no more replicas than there are. `timeout_ms`
+bounds Kafka's wait for replicas; here it has nothing to bound.
 """
 
 from __future__ import annotations
@@ -168,10 +169,6 @@ def _checked(
         and records[ATTRIBUTES_POSITION] & CODEC_MASK == Codec.ZSTD
     ):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
-    if acks == ACKS_ALL and partition.log.config.min_insync_replicas > 1:
-        raise KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS, "one replica is in sync, min.insync.replicas asks for more"
-        )
     return partition
 
 

@@ -1,7 +1,8 @@
 """Right and wrong requests, each with a name: what is asked of two brokers to compare their answers.
 
-`plain` (3 partitions, a few records in partition 0), `compacted`, `stamped` (LogAppendTime), `apart` exist;
-to `apart` goes what only one of the two takes. Null in place of records is not asked: Kafka never answers.
+`plain` (3 partitions, a few records in partition 0), `compacted`, `stamped` (LogAppendTime), `asks-for-two`
+(min.insync.replicas), `apart` exist; to `apart` goes what only one of the two takes. Null in place of records
+is not asked: Kafka never answers.
 """
 
 from __future__ import annotations
@@ -155,6 +156,7 @@ CONFIGS: Sequence[tuple[str, str | None]] = (
     ("max_message_bytes", "-1"), ("segment_index_bytes", "3"), ("segment_jitter_ms", "-1"),
     ("message_timestamp_after_max_ms", "-1"), ("preallocate", "true"), ("retention_ms", None),
     ("retention_ms", " 5 "), ("log_cleaner_threads", "1"), ("remote_storage_enable", "true"),
+    ("remote_log_copy_disable", "true"), ("remote_log_delete_on_disable", "true"),
 )  # fmt: skip
 
 
@@ -280,6 +282,7 @@ def bad_batches() -> Iterator[tuple[str, str, bytes]]:
     yield "timestamp -1", "plain", encode_batch([(-1, b"k", b"v", ())])
     yield "timestamp -2", "plain", encode_batch([(-2, b"k", b"v", ())])
     yield "timestamp of tomorrow, stamped", "stamped", encode_batch([(NOW_MS * 3, b"k", b"v", ())])
+    yield "with too few replicas", "asks-for-two", good
     yield "too large", "plain", encode_batch([(NOW_MS, b"k", b"v" * 1_100_000, ())])
     for sequence, epoch in (
         (0, 0),

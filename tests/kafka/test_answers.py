@@ -55,6 +55,7 @@ def prepare(raw: Raw) -> None:
     raw.create("plain", {"retention.ms": "-1"}, partitions=3)
     raw.create("apart", {})
     raw.create("compacted", {"cleanup.policy": "compact"})
+    raw.create("asks-for-two", {"min.insync.replicas": "2"})
     raw.create("stamped", {"message.timestamp.type": "LogAppendTime"})
     records = [(NOW_MS + number, b"k%d" % number, b"v", ()) for number in range(4)]
     assert raw.produce("plain", encode_batch(records)).error_code == 0
