@@ -1,7 +1,8 @@
 """Where the broker's settings come from: defaults < properties file < environment < flags.
 
 Environment names are those of Kafka's container images: `KAFKA_LOG_RETENTION_MS` is `log.retention.ms`, a
-double underscore is an underscore, a triple one a dash. Variables that only start a JVM are not settings.
+double underscore is an underscore, a triple one a dash. Variables that only start a JVM, or tell
+where a service is, are not settings.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ NOT_SETTINGS = re.compile(
     r"PORT_\d+_.*|BOOTSTRAP.*|GROUP)"
 )
 """what images, service links and clients put beside the settings"""
+_OF_A_SERVICE = re.compile(
+    r"KAFKA_.+_(SERVICE_HOST|SERVICE_PORT|SERVICE_PORT_.+|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
+"""what the likes of KAFKA_UI_PORT hold, which beside a service `kafka-ui` every pod of Kubernetes has"""
 
 _SEPARATORS = {"_": ".", "__": "_", "___": "-"}
 
@@ -37,8 +43,18 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         environment_key(name): text
         for name, text in environment.items()
-        if name.startswith(PREFIX) and len(name) > len(PREFIX) and not NOT_SETTINGS.fullmatch(name)
+        if name.startswith(PREFIX)
+        and len(name) > len(PREFIX)
+        and not NOT_SETTINGS.fullmatch(name)
+        and not _is_of_a_service(name, text)
     }
+
+
+def _is_of_a_service(name: str, text: str) -> bool:
+    """Whether Kubernetes (or a link of Docker) tells here where another service is."""
+    if _OF_A_SERVICE.fullmatch(name):
+        return True
+    return name.endswith("_PORT") and _SERVICE_ADDRESS.fullmatch(text) is not None
 
 
 def read_properties(text: str) -> dict[str, str]:

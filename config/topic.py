@@ -177,12 +177,22 @@ class TopicConfig:
         at_least=0, dynamic=True, synonyms=("log.cleaner.min.compaction.lag.ms",),
     )  # fmt: skip
     min_insync_replicas: int = key(
-        Type.INT, 1, "How many replicas must have a record for acks=all; one node has one",
+        Type.INT, 1,
+        "How many replicas must have a record for acks=all, or all where there are fewer; one node has one",
         at_least=1, dynamic=True, synonyms=("min.insync.replicas",),
     )  # fmt: skip
     preallocate: bool = key(
         Type.BOOLEAN, False, "Whether a new segment's file gets its full size at once",
         dynamic=True, synonyms=("log.preallocate",),
+    )  # fmt: skip
+    remote_log_copy_disable: bool = key(
+        Type.BOOLEAN, False, "Whether no more segments are copied to remote storage; there is none",
+        dynamic=True,
+    )  # fmt: skip
+    remote_log_delete_on_disable: bool = key(
+        Type.BOOLEAN, False,
+        "Whether what lies in remote storage is deleted with remote.storage.enable=false; there is none",
+        dynamic=True,
     )  # fmt: skip
     remote_storage_enable: bool = key(
         Type.BOOLEAN, False, "Whether segments are moved to remote storage; there is none",

@@ -66,6 +66,8 @@ KAFKA_DEFAULTS = {
     "preallocate": "false",
     "min.insync.replicas": "1",
     "unclean.leader.election.enable": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
 }
 
 

@@ -78,6 +78,23 @@ def test_what_is_no_setting_is_left_alone(name: str) -> None:
     assert read_environment({name: "x"}) == {}
 
 
+def test_services_beside_the_broker_are_no_settings() -> None:
+    """Kubernetes tells every pod of a service `kafka-http`, or `kafka-ui`, in these variables."""
+    for name in ("KAFKA_UI", "KAFKA_HTTP"):
+        told = {
+            f"{name}_SERVICE_HOST": "10.0.0.7",
+            f"{name}_SERVICE_PORT": "80",
+            f"{name}_SERVICE_PORT_WEB": "80",
+            f"{name}_PORT": "tcp://10.0.0.7:80",
+            f"{name}_PORT_80_TCP": "tcp://10.0.0.7:80",
+            f"{name}_PORT_80_TCP_PROTO": "tcp",
+            f"{name}_PORT_80_TCP_PORT": "80",
+            f"{name}_PORT_80_TCP_ADDR": "10.0.0.7",
+        }
+        assert read_environment(told) == {}
+    assert read_environment({"KAFKA_HTTP_PORT": "9644"}) == {"http.port": "9644"}
+
+
 def test_every_wrong_setting_is_one_line() -> None:
     with pytest.raises(ConfigError) as caught:
         load(
