@@ -91,14 +91,26 @@ async def bind(
 
     Raises ListenError, which says `address`, if it cannot be had.
     """
-    try:
-        server = await asyncio.get_running_loop().create_server(
-            protocol, host or None, port, backlog=BACKLOG, start_serving=False
-        )
-    except OSError as error:
-        raise ListenError(address, error) from error
-    _share_address(server, False)
-    return server
+    loop = asyncio.get_running_loop()
+    chosen = port
+    while True:
+        try:
+            server = await loop.create_server(
+                protocol, host or None, chosen, backlog=BACKLOG, start_serving=False
+            )
+        except OSError as error:
+            if chosen == port:
+                raise ListenError(address, error) from error
+            chosen = port  # free for one family only: another one
+            continue
+        ports = {bound.getsockname()[1] for bound in server.sockets}
+        if len(ports) == 1:
+            _share_address(server, False)
+            return server
+        # IPv4 and IPv6 were each given a port of their own: clients are told only one.
+        server.close()
+        await server.wait_closed()
+        chosen = ports.pop()
 
 
 async def listen(server: asyncio.Server, address: str) -> None:

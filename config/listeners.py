@@ -81,6 +81,11 @@ def endpoints(
                 f"Invalid value {text} for configuration advertised.listeners: "
                 "Clients need an address they can reach"
             )
+        if name in told:
+            raise ConfigError(
+                f"Invalid value {text} for configuration advertised.listeners: "
+                "Clients of a listener are told one address; give the other one a listener of its own"
+            )
         told[name] = (host, port)
     found: dict[str, Endpoint] = {}
     for text in listeners:

@@ -83,6 +83,17 @@ def test_nobody_else_gets_a_port_that_is_bound(in_loop: In) -> None:
     in_loop(work())
 
 
+def test_any_free_port_is_the_same_one_of_every_address(in_loop: In) -> None:
+    """Clients are told one port, whether their name of the broker leads to IPv4 or to IPv6."""
+
+    async def work() -> None:
+        server = await bind(Echo, "TEST://", "", 0)
+        assert len({bound.getsockname()[1] for bound in server.sockets}) == 1
+        server.close()
+
+    in_loop(work())
+
+
 def test_a_port_can_be_had_again_at_once(in_loop: In) -> None:
     """Connections that the server ended first keep its port for a minute, for programs that do not share."""
 
