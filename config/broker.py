@@ -342,7 +342,7 @@ class BrokerConfig:
         problems = []
         chosen: dict[str, str] = {}
         for source in (static, dynamic_defaults or {}, dynamic or {}):
-            for name, text in _canonical_last(source, rows):
+            for name, text in canonical_last(source, rows):
                 if is_harmless(name):
                     continue
                 row = rows.get(name)
@@ -387,7 +387,7 @@ def _also_known_as(rows: Mapping[str, Row]) -> dict[str, str]:
     return names
 
 
-def _canonical_last(source: Mapping[str, str], rows: Mapping[str, Row]) -> list[tuple[str, str]]:
+def canonical_last(source: Mapping[str, str], rows: Mapping[str, Row]) -> list[tuple[str, str]]:
     """A key's own name comes after its aliases, so that it wins where both are set."""
     return sorted(source.items(), key=lambda item: item[0] in rows and rows[item[0]].name == item[0])
 

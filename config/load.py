@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from config.broker import BrokerConfig, broker_rows
+from config.broker import BrokerConfig, broker_rows, canonical_last
 from config.definition import ConfigError, by_any_name
 from config.listeners import parse_address
 
@@ -113,7 +113,7 @@ def load(
     rows = by_any_name(broker_rows())
 
     def override(settings: Mapping[str, str]) -> None:
-        for name, text in settings.items():
+        for name, text in canonical_last(settings, rows):
             row = rows.get(name)
             for other in (row.name, *row.aliases) if row is not None else ():
                 merged.pop(other, None)  # a later source wins, whichever of a key's names it uses

@@ -34,6 +34,13 @@ def test_a_later_alias_wins_over_an_earlier_name(tmp_path: Path) -> None:
     assert config.node_id == 4
 
 
+@pytest.mark.parametrize("names", [("KAFKA_LOG_DIRS", "KAFKA_LOG_DIR"), ("KAFKA_LOG_DIR", "KAFKA_LOG_DIRS")])
+def test_of_one_source_the_keys_own_name_wins(names: tuple[str, str]) -> None:
+    """As in Kafka, in whatever order the environment gives them."""
+    environment = {name: name for name in names}
+    assert load(environment=environment).log_dirs == ("KAFKA_LOG_DIRS",)
+
+
 def test_defaults_of_the_command() -> None:
     config = load()
     assert config.endpoints == [Endpoint("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092)]
