@@ -150,15 +150,32 @@ class TopicRegistry:
             )
 
     def _load_broker_settings(self, state: Mapping[tuple[str, str], dict[str, Any]]) -> None:
+        """What is no longer understood is left out with a line, and nothing else: a topic that is kept by
+        one of the others must not be deleted for it.
+        """
         broker = self._broker
-        defaults = state.get((BROKER, ""), {}).get("configs", {})
-        own = state.get((BROKER, str(broker.node_id)), {}).get("configs", {})
-        if not defaults and not own:
-            return
-        try:
-            broker.config = broker.config.with_dynamic(defaults, own)
-        except ConfigError as error:
-            logger.error("dynamic settings of the broker are left out: %s", error.message)
+        good: tuple[dict[str, str], dict[str, str]] = ({}, {})
+        left = [
+            (place, key, text)
+            for place, name in enumerate(("", str(broker.node_id)))
+            for key, text in state.get((BROKER, name), {}).get("configs", {}).items()
+        ]
+        while left:
+            refused = []
+            for place, key, text in left:
+                tried = (dict(good[0]), dict(good[1]))
+                tried[place][key] = text
+                try:
+                    broker.config = broker.config.with_dynamic(*tried)
+                except ConfigError as error:
+                    refused.append((place, key, text, error.message))
+                else:
+                    good = tried
+            if len(refused) == len(left):
+                for *_, message in refused:
+                    logger.error("a dynamic setting of the broker is left out: %s", message)
+                return
+            left = [(place, key, text) for place, key, text, _ in refused]  # good beside a later one, maybe
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy
 
+from config.broker import OFFSET_MAP_ENTRY_BYTES
 from protocol.kernel import kernel, unchecked_kernel
 from protocol.siphash import hash_keys
 
-ENTRY_BYTES = 24
+ENTRY_BYTES = OFFSET_MAP_ENTRY_BYTES
 ENTRY_LONGS = 3
 NOT_FOUND = -1
 

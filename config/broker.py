@@ -29,6 +29,8 @@ from config.listeners import Endpoint, endpoints
 from config.topic import HEADER, HOUR_MS, MIB, MINUTE_MS, topic_rows
 
 _topic = topic_rows()
+OFFSET_MAP_ENTRY_BYTES = 24
+"""what a key takes of `log.cleaner.dedupe.buffer.size`"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,11 +414,51 @@ def _problems_together(config: BrokerConfig) -> list[str]:
             "group.min.session.timeout.ms: It must not be above group.max.session.timeout.ms "
             f"({config.group_max_session_timeout_ms})"
         )
+    problems += [problem for check in _CHECKS if (problem := check(config)) is not None]
     try:
         config.endpoints  # noqa: B018
     except ConfigError as error:
         problems.append(error.message)
     return problems
+
+
+def _problem_of_retention(config: BrokerConfig) -> str | None:
+    """0 for all topics is no "no limit", which is what those who write it mean: all would be deleted."""
+    for synonym in topic_rows()["retention.ms"].synonyms:
+        value = getattr(config, synonym.name.replace(".", "_"))
+        if value == 0:
+            return (
+                f"Invalid value 0 for configuration {synonym.name}: It must be at least 1, or -1, which is "
+                "no limit; a single topic may have retention.ms=0"
+            )
+        if value is not None:
+            return None
+    return None
+
+
+def _problem_of_offset_maps(config: BrokerConfig) -> str | None:
+    """A map that holds no key cleans nothing (T30); the broker would not start again with it."""
+    threads, factor = max(1, config.log_cleaner_threads), config.log_cleaner_io_buffer_load_factor
+    slots = config.log_cleaner_dedupe_buffer_size // threads // OFFSET_MAP_ENTRY_BYTES
+    if slots > 1 and slots * factor > 1:
+        return None
+    return (
+        f"Invalid value {config.log_cleaner_dedupe_buffer_size} for configuration "
+        f"log.cleaner.dedupe.buffer.size: It has room for no key in the offset map of each of {threads} "
+        f"log.cleaner.threads at log.cleaner.io.buffer.load.factor {factor:g}"
+    )
+
+
+def _problem_of_partitions(config: BrokerConfig) -> str | None:
+    if config.num_partitions <= config.max_partitions_per_topic:
+        return None
+    return (
+        f"Invalid value {config.num_partitions} for configuration num.partitions: It must not be above "
+        f"max.partitions.per.topic ({config.max_partitions_per_topic})"
+    )
+
+
+_CHECKS = (_problem_of_retention, _problem_of_offset_maps, _problem_of_partitions)
 
 
 def check_threads(current: int, wanted: int) -> None:

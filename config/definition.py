@@ -136,7 +136,6 @@ def like(row: Row, *, dynamic: bool = True) -> Any:
         name="",
         is_dynamic=dynamic,
         synonyms=(),
-        client_at_least=None,
         words=f"{row.words} (default of topics)",
     )
     return dataclasses.field(default=row.default, metadata={"row": copied})

@@ -23,7 +23,15 @@ from broker.context import RequestContext
 from broker.handlers.config_entries import Entry, broker_entries, default_broker_entries, topic_entries
 from broker.topics import METADATA_TOPIC
 from config.broker import broker_rows, check_threads
-from config.definition import ConfigError, Row, Type, by_any_name, split_list, text_of
+from config.definition import (
+    ConfigError,
+    Row,
+    Type,
+    by_any_name,
+    check_client_floor,
+    split_list,
+    text_of,
+)
 from config.topic import check_client_overrides, topic_name_problem, topic_rows
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.configs import (
@@ -298,6 +306,8 @@ class BrokerTarget(Target):
                 overrides if self._is_default else config.dynamic_defaults,
                 config.dynamic if self._is_default else overrides,
             )
+            for name in changed & overrides.keys():
+                check_client_floor(self.row(name), getattr(wanted, self.row(name).attribute))
             if wanted.log_cleaner_threads != config.log_cleaner_threads:
                 check_threads(config.log_cleaner_threads, wanted.log_cleaner_threads)
         except ConfigError as error:

@@ -200,6 +200,11 @@ REFUSED = [
     (BROKER, "1", [("no.such", SET, "2")], ErrorCode.INVALID_CONFIG),
     (BROKER, "1", [("log.cleaner.threads", SET, "3")], ErrorCode.INVALID_CONFIG),
     (BROKER, "1", [("log.cleaner.threads", SET, "0")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "", [("log.cleaner.dedupe.buffer.size", SET, "1")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "1", [("log.cleaner.io.buffer.load.factor", SET, "0")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "", [("log.retention.ms", SET, "0")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "1", [("log.segment.bytes", SET, "1048575")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "1", [("num.partitions", SET, "2000000000")], ErrorCode.INVALID_CONFIG),
     (BROKER, "7", [("log.cleaner.threads", SET, "2")], ErrorCode.INVALID_REQUEST),
     (8, "1", [("kafka", SET, "DEBUG")], ErrorCode.INVALID_REQUEST),
 ]  # fmt: skip
@@ -275,6 +280,30 @@ async def test_dynamic_broker_keys_reach_topics_and_survive(world: World) -> Non
     assert sources(entries["log.retention.ms"]) == [("log.retention.ms", "77", Source.DYNAMIC_BROKER)]
     assert await alter(client, incremental(BROKER, "1", ("log.retention.ms", DELETE, None))) == 0
     assert world.broker.partitions[TopicPartition("t", 0)].log.config.retention_ms == 168 * 3_600_000
+
+
+async def test_dynamic_settings_that_are_not_understood_do_not_stop_the_start(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Set before they were refused: they go alone, so that what the others keep is not deleted."""
+    world = await make_world(log_cleaner_enable="true", log_cleaner_max_compaction_lag_ms="5")
+    stored = {
+        "log.cleaner.dedupe.buffer.size": "1",
+        "no.such": "1",
+        "log.cleaner.min.compaction.lag.ms": "9",  # good only beside the next
+        "log.cleaner.max.compaction.lag.ms": "10",
+    }
+    world.broker.topics._append("broker", "", {"configs": stored})
+    world.broker.topics._append("broker", "1", {"configs": {"log.retention.ms": "-1"}})
+    await world.restart()
+    config = world.broker.config
+    assert config.log_retention_ms == -1
+    assert (config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms) == (9, 10)
+    assert world.broker.cleaner_pool.is_running
+    told = [one.message for one in caplog.records if "is left out" in one.message]
+    assert len(told) == 2
+    assert "log.cleaner.dedupe.buffer.size" in told[0]
+    assert "no.such" in told[1]
 
 
 async def test_t28_a_client_changes_the_cleaner_that_runs(make_world: MakeWorld) -> None:

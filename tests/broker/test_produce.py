@@ -291,7 +291,7 @@ async def test_who_may_write_where(world: World) -> None:
 
 
 async def test_more_replicas_in_sync_are_asked_for_than_there_are(world: World) -> None:
-    """T154: as in Kafka, all replicas are enough where there are fewer (a topic's settings from a cluster)."""
+    """T154: as in Kafka, all replicas are enough where there are fewer than a topic asks for."""
     world.topic(min_insync_replicas="2")
     client = await world.connect()
     assert (await world.produce(client, world.batch(ONE))).base_offset == 0

@@ -238,6 +238,12 @@ def test_a_listener_is_never_plain_where_security_was_asked_for(
         ),
         ({"group.min.session.timeout.ms": "2", "group.max.session.timeout.ms": "1"}, "must not be above"),
         ({"default.replication.factor": "3"}, "no more than 1"),
+        ({"log.retention.ms": "0"}, "log.retention.ms: It must be at least 1, or -1"),
+        ({"log.retention.hours": "0"}, "log.retention.hours: It must be at least 1, or -1"),
+        ({"log.cleaner.dedupe.buffer.size": "47"}, "room for no key"),
+        ({"log.cleaner.dedupe.buffer.size": "96", "log.cleaner.threads": "4"}, "room for no key"),
+        ({"log.cleaner.io.buffer.load.factor": "0"}, "room for no key"),
+        ({"num.partitions": "10001"}, "max.partitions.per.topic"),
     ],
 )
 def test_what_does_not_fit_together(settings: dict[str, str], words: str) -> None:
