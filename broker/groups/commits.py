@@ -127,6 +127,14 @@ class Commits:
             return Outcome(errors)
         return self._append(group, commits, errors)
 
+    def refused(self, request: CommitRequest, code: ErrorCode) -> Outcome:
+        """The group does not take the request; of partitions that do not exist that is said all the same."""
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for position in request.positions:
+            exists = self._exists(position.topic_partition)
+            errors[position.topic_partition] = code if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return Outcome(errors)
+
     def _append(
         self, group: Group, commits: dict[TopicPartition, Commit], errors: dict[TopicPartition, ErrorCode]
     ) -> Outcome:

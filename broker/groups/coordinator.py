@@ -259,6 +259,10 @@ class GroupCoordinator:
             self.groups[request.group_id] = group
         return outcome
 
+    def refused_commit(self, request: CommitRequest, code: ErrorCode) -> Outcome:
+        """The answer to an OffsetCommit that `commit` refused with `code`."""
+        return self._commits.refused(request, code)
+
     def fetch_offsets(self, group_id: str) -> Mapping[TopicPartition, Commit]:
         """OffsetFetch: the durable commits of a group; nothing for a group that is not there (T194)."""
         self._store.check_available(group_id)

@@ -64,7 +64,7 @@ def commit_offsets(
     try:
         outcome = broker.groups.commit(commit, api_version=context.api_version)
     except KafkaError as error:
-        outcome = Outcome({position.topic_partition: error.code for position in positions})
+        outcome = broker.groups.refused_commit(commit, error.code)
     if outcome.flushed is None:
         return _commit_response(request, outcome)
     return Later([outcome.flushed], lambda: _commit_response(request, outcome))

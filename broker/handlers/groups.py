@@ -3,7 +3,7 @@ ListGroups 0-5, DeleteGroups 0-2.
 
 Behaviour: the classic group protocol, whole; `broker/groups/` decides, here versions are translated. The one
 node coordinates every group and transactional id. Not implemented: share group keys in FindCoordinator
-(refused with INVALID_REQUEST), authorized operations (answered as not asked for).
+(refused with INVALID_REQUEST).
 
 Version notes: JoinGroup v4+ asks new members to come back with an id, v7+ allows a null protocol name, v9+
 can tell a leader to skip its assignment. LeaveGroup v3+ and FindCoordinator v4+ are batches. DescribeGroups
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _GROUP, _TRANSACTION = 0, 1
 _NOT_ASKED_FOR = -(1 << 31)
+# Read, delete, describe, describe and alter configs: what nobody is kept from where there are no ACLs.
+_GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
 # FindCoordinator
@@ -237,14 +239,18 @@ def leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequ
 def describe_groups(
     broker: Broker, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
+    operations = _GROUP_OPERATIONS if request.include_authorized_operations else _NOT_ASKED_FOR
     return DescribeGroupsResponse(
         groups=[
-            _describe(broker, group_id, context.api_version) for group_id in dict.fromkeys(request.groups)
+            _describe(broker, group_id, context.api_version, operations)
+            for group_id in dict.fromkeys(request.groups)
         ]
     )
 
 
-def _describe(broker: Broker, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
+def _describe(
+    broker: Broker, group_id: str, version: int, operations: int
+) -> DescribeGroupsResponse.DescribedGroup:
     try:
         group = broker.groups.find(group_id)
     except KafkaError as error:
@@ -256,7 +262,7 @@ def _describe(broker: Broker, group_id: str, version: int) -> DescribeGroupsResp
             error_message=f"Group {group_id} not found." if is_told else None,
             group_id=group_id,
             group_state=GroupState.DEAD.value,
-            authorized_operations=_NOT_ASKED_FOR,
+            authorized_operations=_NOT_ASKED_FOR if is_told else operations,
         )
     return DescribeGroupsResponse.DescribedGroup(
         group_id=group_id,
@@ -264,12 +270,12 @@ def _describe(broker: Broker, group_id: str, version: int) -> DescribeGroupsResp
         protocol_type=group.protocol_type or "",
         protocol_data=(group.protocol_name or "") if group.state is GroupState.STABLE else "",
         members=_described_members(group),
-        authorized_operations=_NOT_ASKED_FOR,
+        authorized_operations=operations,
     )
 
 
 def _described_members(group: Group) -> list[DescribeGroupsResponse.DescribedGroup.DescribedGroupMember]:
-    # Metadata and assignment mean something only while they belong together.
+    # Between generations a member still owns what it was assigned, but what it subscribes to may have changed.
     is_stable = group.state is GroupState.STABLE
     return [
         DescribeGroupsResponse.DescribedGroup.DescribedGroupMember(
@@ -278,7 +284,7 @@ def _described_members(group: Group) -> list[DescribeGroupsResponse.DescribedGro
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata_of(group.protocol_name) if is_stable else b"",
-            member_assignment=member.assignment if is_stable else b"",
+            member_assignment=member.assignment,
         )
         for member in group.members.values()
     ]

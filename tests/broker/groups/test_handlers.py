@@ -211,7 +211,19 @@ async def test_describe_in_every_version(version: int) -> None:
     world.joining()
     (group,) = ask(world, DescribeGroupsRequest(groups=["g"]), version).groups
     assert (group.group_state, group.protocol_data) == ("PreparingRebalance", "")
-    assert bytes(group.members[0].member_assignment) == b""
+    assert bytes(group.members[0].member_metadata) == b""
+    assert bytes(group.members[0].member_assignment) == leader.member_id.encode()
+
+
+@pytest.mark.parametrize("version", range(3, 7))
+async def test_describe_tells_what_may_be_done_if_asked(version: int) -> None:
+    world = World()
+    await world.form("a")
+    for is_asked, found, missing in ((False, -(1 << 31), -(1 << 31)), (True, 3400, 3400)):
+        request = DescribeGroupsRequest(groups=["g", "x"], include_authorized_operations=is_asked)
+        group, absent = ask(world, request, version).groups
+        assert group.authorized_operations == found
+        assert absent.authorized_operations == (missing if version < 6 else -(1 << 31))
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -271,7 +283,8 @@ async def test_t191_commit_in_every_version(version: int) -> None:
     assert (stored.offset, stored.metadata) == (5, "m")
     assert stored.leader_epoch == (3 if version >= 6 else -1)
     wrong = commit_request(6, generation_id_or_member_epoch=4, member_id="m")
-    assert codes(ask(world, wrong, version)) == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    expected = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert codes(ask(world, wrong, version)) == expected
 
 
 async def test_a_commit_is_answered_after_its_flush() -> None:
