@@ -129,7 +129,8 @@ class Background:
                 partition.flush()
 
     async def expire_offsets(self) -> None:
-        self._broker.groups.expire_offsets(self._broker.clock.now_ms())
+        for _ in self._broker.groups.expire_offsets(self._broker.clock.now_ms()):
+            await asyncio.sleep(0)
 
     async def expire_producers(self) -> None:
         now_ms = self._broker.clock.now_ms()

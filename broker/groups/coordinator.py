@@ -273,18 +273,28 @@ class GroupCoordinator:
         """OffsetDelete."""
         return self._commits.delete(self._existing(group_id), topic_partitions)
 
-    def expire_offsets(self, now_ms: int) -> None:
-        """Remove what `offsets.retention.minutes` lets go, and empty groups without offsets (T196)."""
+    def expire_offsets(self, now_ms: int) -> Iterator[None]:
+        """Remove what `offsets.retention.minutes` lets go, and empty groups without offsets (T196).
+
+        A step a group that loses something: thousands may end together, and clients get their turn in between.
+        """
         for group in list(self.groups.values()):
-            expired = self._commits.expired(group, now_ms)
-            try:
-                self._commits.forget(group, expired)
-                if group.state is GroupState.EMPTY and group.offsets.is_empty and not group.pending_members:
-                    self._remove(group)
-            except KafkaError as error:
-                logger.warning("group %s: expired offsets not removed: %s", group.group_id, error)
-                continue
-            self.statistics.offset_expirations += len(expired)
+            if self.groups.get(group.group_id) is group and self._expire(group, now_ms):
+                yield
+
+    def _expire(self, group: Group, now_ms: int) -> bool:
+        """Whether there was anything to remove."""
+        expired = self._commits.expired(group, now_ms)
+        try:
+            self._commits.forget(group, expired)
+            is_over = group.state is GroupState.EMPTY and group.offsets.is_empty and not group.pending_members
+            if is_over:
+                self._remove(group)
+        except KafkaError as error:
+            logger.warning("group %s: expired offsets not removed: %s", group.group_id, error)
+            return True
+        self.statistics.offset_expirations += len(expired)
+        return is_over or bool(expired)
 
     def on_topics_deleted(self, topics: Iterable[str]) -> None:
         """The topic deletion path calls this: commits for deleted topics go (T198)."""

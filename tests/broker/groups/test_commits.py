@@ -3,8 +3,12 @@ Method: a coordinator over memory partitions and a manual clock; restarts keep o
 
 from __future__ import annotations
 
+import asyncio
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
+from broker.background import Background
 from broker.groups.contents import read_contents
 from broker.groups.records import GroupKey, OffsetKey, offset_key, offset_value, read_commit, read_key
 from broker.groups.state import GroupState
@@ -23,6 +27,9 @@ from tests.broker.groups.world import (
     refused,
     settle,
 )
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
 
 COLUMNS_0 = TopicPartition("columns", 0)
 MINUTE_MS = 60_000
@@ -198,6 +205,24 @@ async def test_t196_a_commit_may_be_kept_for_ever() -> None:
     world.commit({ROWS_0: 1}, version=4, retention_ms=2**63 - 1)
     await world.restart()
     assert world.committed() == {ROWS_0: 1}
+
+
+async def test_t196_others_get_their_turn_while_many_groups_end() -> None:
+    world = World()
+    names = [f"group-{number}" for number in range(5)]
+    for name in names:
+        world.commit({ROWS_0: 1}, group_id=name)
+    world.clock.advance(RETENTION_MS)
+    ending = asyncio.ensure_future(Background(cast("Broker", world)).expire_offsets())
+    while names[0] in world.groups.groups:
+        assert not ending.done()
+        await asyncio.sleep(0)
+    assert names[-1] in world.groups.groups  # a client that comes now need not wait for the others
+    world.groups.delete_group(names[-1])
+    world.commit({ROWS_0: 2}, group_id=names[-1])
+    await ending
+    assert list(world.groups.groups) == names[-1:]
+    assert world.committed(names[-1]) == {ROWS_0: 2}
 
 
 async def test_t196_a_commit_under_way_holds_its_offset() -> None:

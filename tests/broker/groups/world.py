@@ -262,7 +262,8 @@ class World:
     def expire(self, now_ms: int) -> int:
         """Expire as if it were `now_ms`; how many offsets went."""
         before = self.groups.statistics.offset_expirations
-        self.groups.expire_offsets(now_ms)
+        for _ in self.groups.expire_offsets(now_ms):
+            pass
         return self.groups.statistics.offset_expirations - before
 
     def committed(self, group_id: str = "g") -> dict[TopicPartition, int]:
