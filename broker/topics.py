@@ -396,7 +396,6 @@ class TopicRegistry:
         self._append(TOPIC, name, {**topic.stored(), "deleting": True})
         self._deleting[name] = topic.partition_count
         self._remove(topic)
-        self._broker.groups.on_topics_deleted([name])
         self._broker.metrics_state.topics.pop(name, None)
         for topic_partition in topic.partitions():
             self._broker.forget(topic_partition)
@@ -405,6 +404,8 @@ class TopicRegistry:
     async def _finish_deletion(self, topic: Topic) -> None:
         broker = self._broker
         await self.flushed()
+        for _ in broker.groups.on_topics_deleted([topic.name]):
+            await asyncio.sleep(0)
         for topic_partition in topic.partitions():
             await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
             await broker.reopening.settled(topic_partition)

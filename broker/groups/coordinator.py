@@ -114,7 +114,8 @@ class GroupCoordinator:
         lost = [topic for topic in topics if self._broker.topics.get(topic) is None]
         if lost:
             logger.warning("offsets of topics that do not exist are removed: %s", ", ".join(sorted(lost)))
-            self.on_topics_deleted(lost)
+            for _ in self.on_topics_deleted(lost):
+                pass
 
     def _restore(self, group: Group) -> None:
         known = self.groups.get(group.group_id)
@@ -296,17 +297,21 @@ class GroupCoordinator:
         self.statistics.offset_expirations += len(expired)
         return is_over or bool(expired)
 
-    def on_topics_deleted(self, topics: Iterable[str]) -> None:
-        """The topic deletion path calls this: commits for deleted topics go (T198)."""
+    def on_topics_deleted(self, topics: Iterable[str]) -> Iterator[None]:
+        """The topic deletion path calls this: commits for deleted topics go (T198).
+
+        A step a group that loses something, as in `expire_offsets`.
+        """
         names = frozenset(topics)
-        for group in self.groups.values():
+        for group in list(self.groups.values()):
             doomed = group.offsets.of_topics(names)
-            if not doomed:
+            if not doomed or self.groups.get(group.group_id) is not group:
                 continue
             try:
                 self._commits.forget(group, doomed)
             except KafkaError as error:
                 logger.warning("group %s: offsets of deleted topics not removed: %s", group.group_id, error)
+            yield
 
     def lag(self) -> Iterator[Lag]:
         """(group, partition, committed offset, lag) for the metrics (T203)."""

@@ -299,8 +299,11 @@ async def test_t198_a_deleted_topic_takes_its_offsets_along() -> None:
     world = World()
     world.commit({ROWS_0: 1, ROWS_1: 1, COLUMNS_0: 2})
     world.commit({ROWS_0: 3}, group_id="other")
-    world.groups.on_topics_deleted(["rows"])
+    steps = world.groups.on_topics_deleted(["rows"])
+    next(steps)
     assert world.committed() == {COLUMNS_0: 2}
+    assert world.committed("other") == {ROWS_0: 3}  # others have their turn before it goes too
+    assert list(steps) == [None]
     assert world.committed("other") == {}
     await world.restart()
     assert world.committed() == {COLUMNS_0: 2}
