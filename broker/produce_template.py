@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from protocol.framing import LENGTH_BYTES, RequestHeader, encode_request, encode_response
+from protocol.framing import RequestHeader, encode_request, encode_response
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.schema import schema_of
 from protocol.varint import write_unsigned
@@ -28,6 +28,7 @@ FLEXIBLE_VERSION = schema_of(ProduceRequest).flexible_header_from
 ACKS = (1, -1)
 NO_TAGS = b"\0\0\0"
 """behind the records, of the partition, the topic and the request"""
+LENGTH_BYTES = 4
 API_AND_VERSION = slice(0, 4)
 BEHIND_CORRELATION = 8
 INDEX_BYTES = 4

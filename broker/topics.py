@@ -27,6 +27,7 @@ from broker.partition import INTERNAL_TOPICS
 from broker.policy_lint import warn
 from broker.topic import Topic, adopted_overrides
 from config.definition import ConfigError
+from config.dynamic import with_what_is_understood
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition, partition_directory_name
@@ -150,32 +151,13 @@ class TopicRegistry:
             )
 
     def _load_broker_settings(self, state: Mapping[tuple[str, str], dict[str, Any]]) -> None:
-        """What is no longer understood is left out with a line, and nothing else: a topic that is kept by
-        one of the others must not be deleted for it.
-        """
         broker = self._broker
-        good: tuple[dict[str, str], dict[str, str]] = ({}, {})
-        left = [
-            (place, key, text)
-            for place, name in enumerate(("", str(broker.node_id)))
-            for key, text in state.get((BROKER, name), {}).get("configs", {}).items()
-        ]
-        while left:
-            refused = []
-            for place, key, text in left:
-                tried = (dict(good[0]), dict(good[1]))
-                tried[place][key] = text
-                try:
-                    broker.config = broker.config.with_dynamic(*tried)
-                except ConfigError as error:
-                    refused.append((place, key, text, error.message))
-                else:
-                    good = tried
-            if len(refused) == len(left):
-                for *_, message in refused:
-                    logger.error("a dynamic setting of the broker is left out: %s", message)
-                return
-            left = [(place, key, text) for place, key, text, _ in refused]  # good beside a later one, maybe
+        defaults, own = (
+            state.get((BROKER, name), {}).get("configs", {}) for name in ("", str(broker.node_id))
+        )
+        broker.config, problems = with_what_is_understood(broker.config, defaults, own)
+        for problem in problems:
+            logger.error("a dynamic setting of the broker is left out: %s", problem)
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""

@@ -277,7 +277,7 @@ class GroupCoordinator:
     def expire_offsets(self, now_ms: int) -> Iterator[None]:
         """Remove what `offsets.retention.minutes` lets go, and empty groups without offsets (T196).
 
-        A step a group that loses something: thousands may end together, and clients get their turn in between.
+        A step a group that loses something: thousands may end together, and clients have their turn between.
         """
         for group in list(self.groups.values()):
             if self.groups.get(group.group_id) is group and self._expire(group, now_ms):

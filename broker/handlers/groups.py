@@ -275,7 +275,7 @@ def _describe(
 
 
 def _described_members(group: Group) -> list[DescribeGroupsResponse.DescribedGroup.DescribedGroupMember]:
-    # Between generations a member still owns what it was assigned, but what it subscribes to may have changed.
+    # Between generations a member still owns what it was assigned; what it subscribes to may have changed.
     is_stable = group.state is GroupState.STABLE
     return [
         DescribeGroupsResponse.DescribedGroup.DescribedGroupMember(
