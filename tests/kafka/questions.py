@@ -369,6 +369,8 @@ def offsets_of_groups() -> Iterator[Question]:
     for label, group, generation, member, name, partition, metadata in (
         ("without a member", "simple", -1, "", "plain", 0, ""),
         ("of an unknown member", "simple", 1, "nobody", "plain", 0, ""),
+        ("of an unknown member, no topic", "simple", 1, "nobody", "none", 0, ""),
+        ("of an unknown member, no partition", "simple", 1, "nobody", "plain", 9, ""),
         ("of a generation without a member", "simple", 1, "", "plain", 0, ""),
         ("of no topic", "simple", -1, "", "none", 0, ""),
         ("of no partition", "simple", -1, "", "plain", 9, ""),
