@@ -80,6 +80,26 @@ def test_a_few_empty_answers_then_the_records(
     assert read(broker, kafka__max__partition__fetch__bytes="1") == list(range(6))
 
 
+def test_each_silence_has_a_patience_of_its_own(start_broker: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records came in between: what was seen before them would make a hole of the next slow answer."""
+    monkeypatch.setattr(silence, "HOLE_PATIENCE_S", 0.0)
+    broker = start_broker(logs_of([batch(0, 3), batch(3, 3), batch(6, 3)]))
+    keep_back(broker, lambda number, _: number in (0, 1, 2, 4))
+    assert read(broker, kafka__max__partition__fetch__bytes="1") == list(range(9))
+    assert broker.fetched[:6] == [0, 0, 8, 0, 3, 3]
+
+
+def test_a_broker_that_brings_older_batches_only_is_not_asked_for_ever(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 3), batch(3, 3)]))
+
+    def oldest(offset: int, size: int) -> bytes:
+        return batch(0, 3)
+
+    broker.logs[T0].read = oldest  # type: ignore[method-assign]
+    with pytest.raises(ConnectorError, match="a fetch at offset 3 brought older batches only"):
+        read(broker, startingOffsets='{"t":{"0":3}}')
+
+
 @pytest.mark.parametrize("options", [{}, {"failOnDataLoss": "false"}, {"endingOffsets": '{"t":{"0":3}}'}])
 def test_records_that_never_come_are_an_error(
     start_broker: Start, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
