@@ -89,13 +89,11 @@ def test_each_silence_has_a_patience_of_its_own(start_broker: Start, monkeypatch
     assert broker.fetched[:6] == [0, 0, 8, 0, 3, 3]
 
 
-def test_a_broker_that_brings_older_batches_only_is_not_asked_for_ever(start_broker: Start) -> None:
+def test_a_broker_that_brings_older_batches_only_is_not_asked_for_ever(
+    start_broker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = start_broker(logs_of([batch(0, 3), batch(3, 3)]))
-
-    def oldest(offset: int, size: int) -> bytes:
-        return batch(0, 3)
-
-    broker.logs[T0].read = oldest  # type: ignore[method-assign]
+    monkeypatch.setattr(broker.logs[T0], "read", lambda offset, size: batch(0, 3))
     with pytest.raises(ConnectorError, match="a fetch at offset 3 brought older batches only"):
         read(broker, startingOffsets='{"t":{"0":3}}')
 
