@@ -32,6 +32,7 @@ REFUSED = {
 JAVA_STORES = ("JKS", "PKCS12")
 
 _TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([=;])|([^\s"\'=;]+))', re.DOTALL)
+_PEM = re.compile(r"[ \t]*(-----BEGIN [^-]+-----)\s(.*?)\s(-----END [^-]+-----)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _trust(values: Mapping[str, str]) -> Trust:
         raise ConnectorError(
             "kafka.ssl.truststore.certificates must be PEM text (-----BEGIN CERTIFICATE-----)"
         )
-    return Trust(certificates, path)
+    return Trust(as_pem(certificates), path)
 
 
 def _identity(values: Mapping[str, str]) -> Identity | None:
@@ -133,7 +134,20 @@ def _identity(values: Mapping[str, str]) -> Identity | None:
         )
     if not chain and not path:
         return None
-    return Identity(chain, key, path, values.get("kafka.ssl.key.password", ""))
+    return Identity(as_pem(chain), as_pem(key), path, values.get("kafka.ssl.key.password", ""))
+
+
+def as_pem(text: str) -> str:
+    """PEM as OpenSSL wants it: Kafka takes any space for a line's end, so texts may be one line, or indented.
+
+    A block with headers of its own, which have colons, stays as it is.
+    """
+
+    def lines(block: re.Match[str]) -> str:
+        body = block[2] if ":" in block[2] else "\n".join(block[2].split())
+        return f"{block[1]}\n{body}\n{block[3]}\n"
+
+    return _PEM.sub(lines, text)
 
 
 def _require_pem(values: Mapping[str, str], store: str) -> None:

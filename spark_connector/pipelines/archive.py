@@ -4,13 +4,20 @@ Both are streaming queries that end when they have caught up; what they have don
 Into the files a record comes exactly once: Spark's file sink lists the files of a finished micro-batch in
 `_spark_metadata`, which readers of the directory follow. Into a topic it comes at least once, as from any
 Kafka sink: a micro-batch that was cut short is written again.
+
+That list names whole paths. Of a directory that was moved none of the files would be read any more, and no
+word said, so both look first.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from spark_connector.errors import ConnectorError
 
@@ -33,8 +40,9 @@ def archive_topic(
     """Append what has arrived since the last run to the Parquet files in `path`; the records of this run.
 
     `source` are options of the format (brokers, a subscription). The checkpoint lies in `path` unless told
-    otherwise. `report` gets Spark's progress of each micro-batch.
+    otherwise. `report` gets Spark's progress of each micro-batch. ConnectorError when `path` was moved.
     """
+    _refuse_moved(path)
     stream = (
         spark.readStream.format("kompakt")
         .option("startingOffsets", "earliest")
@@ -46,7 +54,7 @@ def archive_topic(
     query = (
         stream.writeStream.format("parquet")
         .option("path", path)
-        .option("checkpointLocation", checkpoint or str(Path(path, CHECKPOINT)))
+        .option("checkpointLocation", checkpoint or f"{path.rstrip('/')}/{CHECKPOINT}")  # `path` may be a URL
         .trigger(availableNow=True)
         .start()
     )
@@ -66,7 +74,9 @@ def restore_topic(
 
     Records keep key, value, headers and timestamp, and the order of their partition. With `keep_partitions`
     they go to the partition they came from, else where the producer's partitioner puts their key.
+    ConnectorError when `path` was moved, or is no archive.
     """
+    _refuse_moved(path)
     schema = spark.read.parquet(path).schema
     missing = {*WRITTEN_COLUMNS, "partition", "offset"} - set(schema.names)
     if missing:
@@ -89,6 +99,23 @@ def restore_topic(
         .start()
     )
     return _finish(query, report)
+
+
+def _refuse_moved(path: str) -> None:
+    """ConnectorError when the list of files in `path` is that of another directory; local paths only."""
+    local = re.sub("^file:(//)?", "", path)
+    if "://" in local:
+        return
+    here = Path(os.path.abspath(local))  # links stay: Spark does not follow them either
+    for batch in sorted(here.glob("_spark_metadata/[0-9]*")):
+        for line in batch.read_text().splitlines()[1:]:  # the first one is the form's version
+            listed = Path(unquote(urlsplit(json.loads(line)["path"]).path)).parent
+            if listed != here:
+                raise ConnectorError(
+                    f"the files of {path} are listed (in _spark_metadata) under {listed}, and Spark reads none "
+                    f"under another name: put the directory back there, or a symbolic link to it, and use that "
+                    f"name; or archive into a new directory"
+                )
 
 
 def _finish(query: Any, report: Report | None) -> int:

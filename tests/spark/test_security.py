@@ -330,6 +330,24 @@ def test_certificates_of_the_client(kafka: SecuredKafka, certificates: Certifica
 
 
 @pytest.mark.java
+@pytest.mark.parametrize("line", ["{}", "    {}\n", "\t{}\r\n"], ids=["one line", "indented", "CRLF"])
+def test_pem_texts_with_any_space(kafka: SecuredKafka, certificates: Certificates, line: str) -> None:
+    """Kafka's own parser takes them, and options of SQL or in indented strings look like this."""
+
+    def text(name: str) -> str:
+        lines = certificates.text(name).splitlines()
+        return " ".join(lines) if line == "{}" else "".join(map(line.format, lines))
+
+    base = options(kafka, "TLS", "SSL", kafka__ssl__truststore__certificates=text("ca.pem"))
+    for key, password in (("client.key", ""), ("locked.key", "unlock")):
+        own = {
+            "kafka.ssl.keystore.certificate.chain": text("client.crt"),
+            "kafka.ssl.keystore.key": text(key),
+        }
+        assert rows({**base, **own, "kafka.ssl.key.password": password}) == 30
+
+
+@pytest.mark.java
 def test_certificates_of_the_broker(kafka: SecuredKafka, certificates: Certificates) -> None:
     """Trusted by file or text; refused when unknown, or for another host, unless that is allowed."""
     base = {**options(kafka, "SASLTLS", "SASL_SSL"), **sasl("SCRAM-SHA-512")}
