@@ -58,6 +58,8 @@ def is_one_object(data: Bytes, position: int, size: int) -> bool:
                 at += 1
             elif byte == QUOTE:
                 is_text = False
+            elif byte in (NEWLINE, RETURN):
+                return False  # it stands there as \n; `copy_line` would make a space of it
         elif byte in (SPACE, NEWLINE, RETURN, TAB):
             continue
         elif is_over:

@@ -127,6 +127,8 @@ BROKEN = (
     b'"text"',
     b'{"name": "not closed}',
     b'{"name": "\\',
+    b'{"id": 1, "name": "two\nlines"}',
+    b'{"id": 1, "name": "two\rlines"}',
     b'{"id": 1, "id": 2}',
     b'{"tags": [}',
     b"{" * 5000 + b"}" * 5000,
