@@ -106,15 +106,15 @@ def _refuse_moved(path: str) -> None:
     local = re.sub("^file:(//)?", "", path)
     if "://" in local:
         return
-    here = Path(os.path.abspath(local))  # links stay: Spark does not follow them either
+    here = Path(os.path.normpath(Path(local).absolute()))  # links stay: Spark does not follow them either
     for batch in sorted(here.glob("_spark_metadata/[0-9]*")):
         for line in batch.read_text().splitlines()[1:]:  # the first one is the form's version
             listed = Path(unquote(urlsplit(json.loads(line)["path"]).path)).parent
             if listed != here:
                 raise ConnectorError(
-                    f"the files of {path} are listed (in _spark_metadata) under {listed}, and Spark reads none "
-                    f"under another name: put the directory back there, or a symbolic link to it, and use that "
-                    f"name; or archive into a new directory"
+                    f"the files of {path} are listed (in _spark_metadata) under {listed}, and Spark reads "
+                    f"none under another name: put the directory back there, or a symbolic link to it, and "
+                    f"use that name; or archive into a new directory"
                 )
 
 

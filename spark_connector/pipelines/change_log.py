@@ -55,5 +55,5 @@ def apply_changes(
             f"_corrupt_record IS NOT NULL AS {IS_MALFORMED}",
         )
 
-    feed = Feed(read, (*META, *fields.names), f"{record}, {schema}")
+    feed = Feed(read, (*META, *fields.names), f"{record}, {schema}", delete_when)
     return refresh(spark, KeyedTable(path), topic, source, feed, buckets=buckets, is_full=is_full, say=say)

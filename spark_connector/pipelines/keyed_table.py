@@ -46,6 +46,9 @@ class Manifest:
     """bucket to the version that wrote it; a bucket without rows is absent"""
     previous: dict[str, int] = field(default_factory=dict)
     """the same of the version before, whose readers may not have finished"""
+    starts: dict[str, dict[str, int]] | None = None
+    """where the logs began; None, as below, in manifests from before it was noted"""
+    delete_when: str | None = None
     format: int = FORMAT
 
 

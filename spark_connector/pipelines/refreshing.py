@@ -28,12 +28,16 @@ class Feed:
     """How the records of a topic become rows: `read` gives them between two offsets.
 
     Its rows have the columns of the table (the key first, then partition, offset and timestamp among others),
-    and the booleans IS_DELETED and IS_MALFORMED.
+    and the booleans IS_DELETED and IS_MALFORMED. `delete_when` is the condition that a row of the table must
+    not have met. With `follows_starts` what leaves the log at its start (retention, DeleteRecords) leaves the
+    table too; a table of changes outlives its log.
     """
 
     read: Callable[[dict[str, str]], Any]
     columns: Sequence[str]
     schema: str
+    delete_when: str = ""
+    follows_starts: bool = False
 
 
 def why_full(manifest: Manifest | None, log: LogState, feed: Feed, buckets: int, now_ms: int) -> str:
@@ -42,6 +46,8 @@ def why_full(manifest: Manifest | None, log: LogState, feed: Feed, buckets: int,
         return "there is no table yet"
     if manifest.schema != feed.schema:
         return "its columns changed"
+    if manifest.delete_when not in (None, feed.delete_when):
+        return f"rows were deleted by another condition, {manifest.delete_when}"
     if manifest.buckets != buckets:
         return f"it has {manifest.buckets} buckets, not {buckets}"
     if manifest.topic_id != log.topic_id:
@@ -52,6 +58,11 @@ def why_full(manifest: Manifest | None, log: LogState, feed: Feed, buckets: int,
             return f"{partition} ends before offset {offset}, which was read already"
         if offset < log.starts[partition]:
             return f"{partition} begins at {log.starts[partition]}: what followed offset {offset} is gone"
+    if feed.follows_starts and manifest.starts is not None:
+        then = offsets_of(manifest.starts)
+        for partition, start in log.starts.items():
+            if start > then.get(partition, start):
+                return f"{partition} begins at {start} now: records before that were deleted"
     age_ms = now_ms - manifest.refreshed_ms
     if age_ms >= log.delete_retention_ms:
         return (
@@ -95,6 +106,8 @@ def refresh(
             feed.schema,
             version=manifest.version + 1 if manifest is not None else 1,
             offsets=offsets_text(log.ends),
+            starts=offsets_text(log.starts),
+            delete_when=feed.delete_when,
             refreshed_ms=now_ms,
             versions=dict(base.versions) if base is not None else {},
             previous=dict(manifest.versions) if manifest is not None else {},

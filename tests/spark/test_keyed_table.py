@@ -30,6 +30,8 @@ MANIFEST = Manifest(
     refreshed_ms=1000,
     versions={"0": 3, "2": 1},
 )
+STARTED = dataclasses.replace(MANIFEST, starts={"t": {"0": 7}}, delete_when="")
+FOLLOWING = dataclasses.replace(FEED, follows_starts=True)
 LOG = LogState("id", {A: 0}, {A: 80}, DAY_MS)
 
 
@@ -37,6 +39,12 @@ def test_changes_are_enough_after_a_refresh() -> None:
     assert why_full(MANIFEST, LOG, FEED, 4, 1000 + DAY_MS - 1) == ""
     grown = dataclasses.replace(LOG, starts={A: 50, B: 7}, ends={A: 50, B: 9})
     assert why_full(MANIFEST, grown, FEED, 4, 2000) == ""
+    assert why_full(STARTED, grown, FEED, 4, 2000) == ""  # a table of changes outlives its log
+
+
+def test_a_manifest_from_before_its_last_fields_is_believed() -> None:
+    feed = dataclasses.replace(FOLLOWING, delete_when="false")
+    assert why_full(MANIFEST, dataclasses.replace(LOG, starts={A: 50}), feed, 4, 2000) == ""
 
 
 @pytest.mark.parametrize(
@@ -44,6 +52,15 @@ def test_changes_are_enough_after_a_refresh() -> None:
     [
         (None, LOG, FEED, 4, 2000, "no table yet"),
         (MANIFEST, LOG, dataclasses.replace(FEED, schema="key binary"), 4, 2000, "columns changed"),
+        (
+            dataclasses.replace(MANIFEST, delete_when="op = 'd'"),
+            LOG,
+            dataclasses.replace(FEED, delete_when="op = 'x'"),
+            4,
+            2000,
+            "another condition, op = 'd'",
+        ),
+        (STARTED, dataclasses.replace(LOG, starts={A: 8, B: 9}), FOLLOWING, 4, 2000, "t-0 begins at 8 now"),
         (MANIFEST, LOG, FEED, 8, 2000, "4 buckets, not 8"),
         (MANIFEST, dataclasses.replace(LOG, topic_id="other"), FEED, 4, 2000, "made again"),
         (MANIFEST, dataclasses.replace(LOG, ends={A: 49}), FEED, 4, 2000, "ends before offset 50"),

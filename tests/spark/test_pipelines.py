@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import confluent_kafka.admin
 import pytest
 
 from spark_connector.errors import ConnectorError
@@ -92,6 +93,27 @@ def test_a_topic_goes_to_parquet_and_back(spark: Any, servers: str, tmp_path: Pa
     assert restore_topic(spark, archive, sink, checkpoint=checkpoint) == 0
     restored = received(reader(spark, servers, copy, includeHeaders="true").load())
     assert restored == [record._replace(topic=copy) for record in sorted(sent, key=place_of)]
+
+
+def test_an_archive_that_was_moved_is_refused(spark: Any, servers: str, tmp_path: Path) -> None:
+    """Spark's list of its files names the old place: all that was archived before would read as nothing."""
+    topic = create_topic(servers)
+    produce(servers, topic, 10)
+    old, new = tmp_path / "an archive", tmp_path / "moved"
+    options = {**source(servers), "subscribe": topic}
+    assert archive_topic(spark, options, f"file://{old}") == 10
+    assert archive_topic(spark, options, f"{old}/") == 0
+    old.rename(new)
+    produce(servers, topic, 5, first=10)
+    with pytest.raises(ConnectorError, match=r"under .*/an archive, and Spark reads none"):
+        archive_topic(spark, options, str(new))
+    with pytest.raises(ConnectorError, match=r"under .*/an archive, and Spark reads none"):
+        restore_topic(
+            spark, str(new), {**source(servers), "topic": topic}, checkpoint=str(tmp_path / "restored")
+        )
+    old.symlink_to(new)
+    assert archive_topic(spark, options, str(old)) == 5
+    assert spark.read.parquet(str(old)).count() == 15
 
 
 def test_parquet_that_is_no_archive_is_refused(spark: Any, servers: str, tmp_path: Path) -> None:
@@ -188,6 +210,23 @@ def test_a_snapshot_older_than_the_tombstones_begins_anew(spark: Any, servers: s
     assert table_of(spark, tmp_path) == model.rows
 
 
+def test_a_snapshot_leaves_out_what_left_the_log_at_its_start(
+    spark: Any, servers: str, tmp_path: Path
+) -> None:
+    """Retention of compact,delete takes keys without a tombstone: their rows stayed for ever."""
+    model = Model(servers, {"cleanup.policy": "compact,delete"})
+    model.change(20, 100)
+    refresh_snapshot(spark, model.topic, source(servers), tmp_path)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": servers})
+    end = confluent_kafka.OFFSET_END
+    ends = [confluent_kafka.TopicPartition(model.topic, number, end) for number in range(3)]
+    for done in admin.delete_records(ends).values():
+        done.result(60)
+    refreshed = refresh_snapshot(spark, model.topic, source(servers), tmp_path)
+    assert "records before that were deleted" in refreshed.reason
+    assert table_of(spark, tmp_path) == {}
+
+
 def test_a_snapshot_that_is_killed_is_the_one_before(
     spark: Any, servers: str, tmp_path: Path, start_command: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
@@ -205,6 +244,20 @@ def test_a_snapshot_that_is_killed_is_the_one_before(
     done = refresh_snapshot(spark, model.topic, source(servers), path)
     assert not done.was_full
     assert table_of(spark, path) == model.rows
+
+
+def test_another_condition_for_deletions_builds_the_table_anew(
+    spark: Any, servers: str, tmp_path: Path
+) -> None:
+    topic = create_topic(servers)
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    for number in range(4):
+        producer.produce(topic, json.dumps({"id": number}).encode(), str(number).encode())
+    assert producer.flush(60) == 0
+    for condition, left in (("false", [0, 1, 2, 3]), ("id > 1", [0, 1]), ("id > 1", [0, 1])):
+        done = apply_changes(spark, topic, source(servers), tmp_path, "id long", delete_when=condition)
+        assert sorted(row.id for row in KeyedTable(tmp_path).read(spark).collect()) == left
+    assert not done.was_full
 
 
 def test_changes_are_applied_to_a_table(spark: Any, servers: str, tmp_path: Path) -> None:
