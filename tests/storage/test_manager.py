@@ -466,3 +466,17 @@ def test_a_file_that_comes_or_goes_while_a_directory_is_removed(managers: Manage
     manager._disk = Busy()
     assert manager.remove_deleted() == 1
     assert not list(managers.root.rglob("*-delete"))
+
+
+def test_a_directory_with_a_log_that_went_offline_is_not_called_clean(managers: Managers) -> None:
+    """What its last flush left unsure is to be read by the next start, as after a crash."""
+    manager = managers.start()
+    managers.create(manager, ORDERS[0])
+    managers.create(manager, ORDERS[1]).take_offline("as a test says")
+    manager.close()
+    assert not (managers.root / "data" / layout.CLEAN_SHUTDOWN).exists()
+    again = managers.start()
+    assert not again.directories[0].was_clean
+    assert again.logs[ORDERS[1]].offline_reason is None
+    again.close()
+    assert (managers.root / "data" / layout.CLEAN_SHUTDOWN).exists()
