@@ -88,7 +88,8 @@ def test_t48_a_thinned_batch_keeps_its_header(world: World, codec: int) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_t48_of_log_append_time_the_max_timestamp_is_kept(make_world: MakeWorld, codec: int) -> None:
     world = make_world(message_timestamp_type="LogAppendTime")
-    world.put(("a", "1"), ("b", "1"), codec=codec)
+    of_the_producer = [(NOW_MS - 1000, key, b"1", ()) for key in (b"a", b"b")]
+    world.log.append(encode_batch(of_the_producer, codec=codec), now_ms=NOW_MS)
     world.now_ms += 5
     world.put(("a", "2"))
     world.roll()
