@@ -86,7 +86,12 @@ class Partition:
         """
         log = self.log
         before = log.high_watermark
-        appended = log.append(records, now_ms=now_ms, origin=origin)
+        try:
+            appended = log.append(records, now_ms=now_ms, origin=origin)
+        except KafkaError:
+            if log.offline_reason is not None:
+                self.wake()  # nothing will come that they wait for
+            raise
         if log.high_watermark != before:
             self.wake()
         if log.must_flush:

@@ -21,6 +21,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from protocol.messages.offsets import DeleteRecordsRequest
 from protocol.records import decode_all
+from storage.file import DataFile
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.segment import Segment
@@ -233,6 +234,23 @@ async def test_a_log_that_goes_offline_ends_the_long_poll(
     flushes.end(OSError(errno.EIO, "as a test says"))
     answer = (await reader.receive(FetchResponse, 12))[1].responses[0].partitions[0]
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_write_that_fails_ends_the_long_poll(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.topic()
+    client, reader = await world.connect(), await world.connect()
+    await fill(world, client, 3)
+    reader.send(fetch_request([("t", 0, 3)], max_wait_ms=60_000), 12)
+    await until(lambda: len(world.broker.purgatory) == 1)
+
+    def failing(*arguments: Any) -> None:
+        raise OSError(errno.EIO, "as a test says")
+
+    monkeypatch.setattr(DataFile, "write", failing)
+    assert (await world.produce(client, world.batch(ONE))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    answer = (await reader.receive(FetchResponse, 12))[1].responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.undo()
 
 
 async def test_a_log_that_starts_later_now_ends_the_long_poll(world: World) -> None:
