@@ -29,11 +29,24 @@ from tests.storage.conftest import MakeLog
 PLENTY = 1 << 30
 
 
+@pytest.fixture(autouse=True)
+def reads_meet_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take pages at any time: what is cached is said by the disks of the tests alone."""
+    monkeypatch.setattr("storage.slice.blocks_read", lambda: 0)
+
+
 class KnownDisk(Disk):
     """Says of all pages that they are cached, or that they are not, whatever the kernel can tell."""
 
     def __init__(self, is_cached: bool) -> None:
         self.knows = is_cached
+
+    def pread_cached(
+        self, descriptor: int, size: int, position: int
+    ) -> bytes | memoryview | bytearray | None:
+        if self.knows:
+            return self.pread(descriptor, size, position)
+        return super().pread_cached(descriptor, size, position)
 
     def is_cached(self, descriptor: int, size: int, position: int) -> bool:
         return self.knows
