@@ -25,6 +25,7 @@ OFFSETS_A_BATCH = 5_000_000
 """What one micro-batch of an archive covers: the most that a restart has to do again."""
 FILES_A_BATCH = 64
 CHECKPOINT = "_checkpoint"
+CUTTING = ("minPartitions", "maxRecordsPerPartition")
 WRITTEN_COLUMNS = ("key", "value", "headers", "timestamp")
 Report = Callable[[dict[str, Any]], None]
 
@@ -40,9 +41,11 @@ def archive_topic(
     """Append what has arrived since the last run to the Parquet files in `path`; the records of this run.
 
     `source` are options of the format (brokers, a subscription). The checkpoint lies in `path` unless told
-    otherwise. `report` gets Spark's progress of each micro-batch. ConnectorError when `path` was moved.
+    otherwise. `report` gets Spark's progress of each micro-batch. ConnectorError when `path` was moved, or
+    `source` would cut partitions.
     """
     _refuse_moved(path)
+    _refuse_cutting(source)
     stream = (
         spark.readStream.format("kompakt")
         .option("startingOffsets", "earliest")
@@ -99,6 +102,18 @@ def restore_topic(
         .start()
     )
     return _finish(query, report)
+
+
+def _refuse_cutting(source: Mapping[str, str]) -> None:
+    """A restore takes files in the order of their times, a limited number at once: what lay in one partition
+    keeps its order only if it is in one file of a micro-batch.
+    """
+    for name in CUTTING:
+        if name.lower() in map(str.lower, source):
+            raise ConnectorError(
+                f"{name} would cut a partition into files that are finished in any order, and a restore could "
+                f"not write them in theirs: leave {name} out"
+            )
 
 
 def _refuse_moved(path: str) -> None:

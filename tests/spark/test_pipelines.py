@@ -116,6 +116,15 @@ def test_an_archive_that_was_moved_is_refused(spark: Any, servers: str, tmp_path
     assert spark.read.parquet(str(old)).count() == 15
 
 
+@pytest.mark.parametrize("name", ["minPartitions", "maxrecordsperpartition"])
+def test_an_archive_cuts_no_partition(spark: Any, servers: str, tmp_path: Path, name: str) -> None:
+    """Its pieces would be restored in the order in which their tasks ended."""
+    options = {**source(servers), "subscribe": create_topic(servers), name: "10"}
+    with pytest.raises(ConnectorError, match=f"(?i){name} would cut a partition"):
+        archive_topic(spark, options, str(tmp_path / "archive"))
+    assert not (tmp_path / "archive").exists()
+
+
 def test_parquet_that_is_no_archive_is_refused(spark: Any, servers: str, tmp_path: Path) -> None:
     spark.range(3).write.parquet(str(tmp_path / "other"))
     with pytest.raises(ConnectorError, match="no archive of a topic: it has no column headers, key"):
