@@ -21,7 +21,6 @@ from protocol.errors import KafkaError
 from storage import layout
 from storage.cleaned_segment import CleanedSegment
 from storage.file import POOL, SYSTEM_DISK, Disk
-from storage.roll import RollLimits
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.types import AbortedTransaction
 from storage.verify import verify_log
@@ -78,7 +77,7 @@ def clean(log: LogBuilder, sources: Sequence[Segment], groups: int = 1) -> list[
             made.append(CleanedSegment.create(log.directory, segment.base_offset, log.config, log.disk))
         for header, view in log.log.scan(segment.base_offset, segment.next_offset):
             if header.base_offset % 2 == 0:
-                made[-1].append(bytes(view), header.last_offset, header.max_timestamp, header.last_offset)
+                made[-1].append(bytes(view))
         made[-1].add_aborted(segment.txn_index.entries())
     for one in made:
         one.finish(sources[-1].last_modified_ms)
@@ -193,14 +192,9 @@ def test_t124_an_abandoned_cleaning_leaves_nothing(make_log: MakeLog) -> None:
 def test_t106_a_cleaned_segment_holds_no_offset_too_far(make_log: MakeLog) -> None:
     log = build(make_log)
     cleaned = CleanedSegment.create(log.directory, 0, log.config)
-    limits = RollLimits(log.config)
     near = struct.pack(">q", 0) + batch()[8:]
     far = struct.pack(">q", MAX_RELATIVE_OFFSET + 1) + batch()[8:]
-    assert cleaned.fits(SIZE, 5 * MAX_RELATIVE_OFFSET, limits), "a first batch always fits"
     cleaned.append(near)
-    assert cleaned.fits(SIZE, MAX_RELATIVE_OFFSET, limits)
-    assert not cleaned.fits(SIZE, MAX_RELATIVE_OFFSET + 1, limits)
-    assert not cleaned.fits(4 * SIZE, 1, limits)
     with pytest.raises(ValueError, match="does not fit"):
         cleaned.append(far)
     cleaned.abandon()
