@@ -78,7 +78,7 @@ class Background:
 
     async def expire_segments(self) -> None:
         """Retention by size, time and log start offset (T127-T132); compact,delete belongs to the cleaner
-        (T133).
+        (T133), and so does what is still being cleaned (T29).
         """
         partitions = tuple(self._broker.partitions.values())
         now_ms = self._broker.clock.now_ms()
@@ -94,6 +94,8 @@ class Background:
         if partition.is_forgotten or log.offline_reason is not None:
             return
         if log.config.is_compacted and log.config.is_deleted:
+            return
+        if broker.cleaner.is_being_cleaned(log.topic_partition):  # its policy has changed
             return
         expired = log.expire(broker.clock.now_ms())
         if expired.removed_segments:

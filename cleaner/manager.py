@@ -73,9 +73,8 @@ def cause_of(assessment: Assessment) -> str:
     """Why a log that may be cleaned is."""
     if assessment.trigger is Trigger.RATIO:
         return f"dirty ratio {assessment.dirty_ratio:.2f} above {assessment.threshold:g}"
-    return (
-        "expired tombstones" if assessment.trigger is Trigger.EXPIRED_TOMBSTONES else "max.compaction.lag.ms"
-    )
+    is_by_tombstones = assessment.trigger is Trigger.EXPIRED_TOMBSTONES
+    return "expired tombstones" if is_by_tombstones else "max.compaction.lag.ms"
 
 
 BY_HAND = "asked for"
@@ -151,6 +150,11 @@ class CleanerManager:
         """Whether a cleaning runs at this moment; any thread may ask."""
         return any(state.phase is Phase.IN_PROGRESS for state in tuple(self._states.values()))
 
+    def is_being_cleaned(self, topic_partition: TopicPartition) -> bool:
+        """Whether its segments must stay: what they become begins where the first did (T29). Any thread."""
+        # Had the first gone meanwhile, no file would say any more where the log begins: a crash undid that.
+        return self.state_of(topic_partition).phase in (Phase.IN_PROGRESS, Phase.ABORTED)
+
     def _move(self, topic_partition: TopicPartition, move: Move) -> CleaningState:
         state = after(self.state_of(topic_partition), move)
         if state == IDLE:
@@ -181,9 +185,7 @@ class CleanerManager:
         """
         with self._changed:
             self._move(topic_partition, Move.ABORT)
-            self._changed.wait_for(
-                lambda: self.state_of(topic_partition).phase not in (Phase.ABORTED, Phase.IN_PROGRESS)
-            )
+            self._changed.wait_for(lambda: not self.is_being_cleaned(topic_partition))
         if all(log.topic_partition != topic_partition for log in self._logs()):
             self.forget(topic_partition)
 
@@ -223,10 +225,9 @@ class CleanerManager:
     def _held(self, log: Log, now_ms: int) -> Reason | None:
         if log.offline_reason is not None:
             return Reason.OFFLINE
-        phase = self.state_of(log.topic_partition).phase
-        if phase in (Phase.IN_PROGRESS, Phase.ABORTED):
+        if self.is_being_cleaned(log.topic_partition):
             return Reason.IN_PROGRESS
-        if phase is Phase.PAUSED:
+        if self.state_of(log.topic_partition).phase is Phase.PAUSED:
             return Reason.PAUSED
         return Reason.UNCLEANABLE if self._quarantine.holds(log.topic_partition, now_ms) else None
 
@@ -423,8 +424,9 @@ class CleanerManager:
         return removed
 
     def _expire(self, log: Log, now_ms: int) -> int:
+        key, is_held = log.topic_partition, self.is_being_cleaned  # another thread may have begun just now
         try:
-            expired: Any = self.run_on_owner(lambda: log.expire(now_ms))
+            expired: Any = self.run_on_owner(lambda: None if is_held(key) else log.expire(now_ms))
             if expired is None or not expired.removed_segments:
                 return 0
             expired.run()

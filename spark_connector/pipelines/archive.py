@@ -111,8 +111,8 @@ def _refuse_cutting(source: Mapping[str, str]) -> None:
     for name in CUTTING:
         if name.lower() in map(str.lower, source):
             raise ConnectorError(
-                f"{name} would cut a partition into files that are finished in any order, and a restore could "
-                f"not write them in theirs: leave {name} out"
+                f"{name} would cut a partition into files that are finished in any order, and a restore "
+                f"could not write them in theirs: leave {name} out"
             )
 
 

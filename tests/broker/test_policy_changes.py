@@ -4,25 +4,26 @@ counts is lost, none that is gone comes back, and nothing waits for a restart.
 Method: a broker in the loop; the part of the work that is done on a thread is held there, the policy changed,
 the other one let run to its end meanwhile, and the log read again, at once and after a restart.
 
-Kafka marks such a log as being worked on, since its retention and its cleaner both change the list of
-segments from threads of their own: neither may begin before the other has ended. Here the event loop alone
-changes that list, in one step each (`Log.expire`, `Log.replace_segments`), so that the other one always finds
-it whole. What runs on a thread, the looking up of ages before and the removal of files after, does not need
-the log to be left alone. So Kafka's "not picked until it is released" is not to be seen here, only what it is
-there for.
+As in Kafka a log that is being cleaned is left alone by retention, whatever its policy became meanwhile. The
+reverse is not needed: what retention does to the list of segments it does in one step of the event loop,
+before a cleaning looks at it or after. What it does on a thread, the looking up of ages before and the
+removal of files after, does not need the log to be left alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker import background
 from cleaner.states import Phase
+from protocol.messages.offsets import DeleteRecordsRequest
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.types import Expired
@@ -185,19 +186,42 @@ async def cleaning_held(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[
 
 
 async def test_t29_it_is_no_longer_compacted_while_a_cleaning_runs(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """T120: retention takes the segments out under the cleaning, whose swap leaves out what is gone."""
+    """Retention leaves the segments to the cleaning until it has ended; and what was deleted stays so if the
+    broker is killed right behind the swap: the file that it brings begins where the first of them began.
+    """
     log = await filled(world, COMPACT)
     held, cleaning = await cleaning_held(world, monkeypatch)
     world.broker.topics.set_overrides("t", DELETE)
+    await delete_records(world, 4)
     await world.broker.background.expire_segments()
-    assert log.log_start_offset == 4
+    await world.broker.background.checkpoint()
     assert world.broker.cleaner.state_of(KEY).phase is Phase.IN_PROGRESS
     assert await kept(world, 4) == YOUNG
     held.go_on.set()
     await cleaning
-    await check_for_good(world, 4, YOUNG)
+    shutil.copytree(world.directory, tmp_path / "killed")
+    killed = World(tmp_path / "killed", {})
+    await killed.start()
+    try:
+        assert killed.broker.partitions[KEY].log.log_start_offset == 4
+        assert await kept(killed, 4) == YOUNG
+    finally:
+        await killed.stop()
+    world.clock.advance(2 * HOUR_MS)
+    await world.broker.background.expire_segments()
+    assert log.log_start_offset == log.log_end_offset == 7
+    await check_for_good(world, 7, [])
+
+
+async def delete_records(world: World, before_offset: int) -> None:
+    """By a client, who is told that it is done."""
+    asked = DeleteRecordsRequest.DeleteRecordsTopic
+    partition = asked.DeleteRecordsPartition(partition_index=0, offset=before_offset)
+    client = await world.connect()
+    response = await client.ask(DeleteRecordsRequest(topics=[asked(name="t", partitions=[partition])]), 2)
+    assert response.topics[0].partitions[0].error_code == 0
 
 
 async def test_t29_compacted_and_deleted_waits_for_the_cleaning(

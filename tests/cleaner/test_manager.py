@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -320,6 +321,29 @@ def test_t133_retention_of_compact_delete_is_done_here(house: House) -> None:
     assert house.table("t") == {"b": "1"}
     assert house.table("bad") == {"b": "1"}
     assert house.table("kept") == {"a": "1"}
+
+
+def test_t29_retention_leaves_alone_what_another_thread_begins_to_clean(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was idle when it was looked at, and is being cleaned when the owner of the log comes to it."""
+    house.log("t", cleanup_policy="compact,delete", retention_ms=HOUR_MS)
+    house.put("t", ("a", "1"), ("a", "2"))
+    house.now_ms += 2 * HOUR_MS
+    on_owner, begun = house.manager.run_on_owner, []
+
+    def begin_first(function: Callable[[], Any]) -> Any:
+        if not begun:
+            begun.append(house.manager.grab())
+        return on_owner(function)
+
+    monkeypatch.setattr(house.manager, "run_on_owner", begin_first)
+    assert house.manager.expire() == 0
+    assert begun[0] is not None
+    house.manager.clean(house.manager.make_cleaner(lambda size: None), begun[0])
+    house.now_ms += HOUR_MS
+    assert house.manager.expire() > 0
+    assert house.table("t") == {}
 
 
 def test_a_cleaning_by_hand_ignores_the_ratio(house: House) -> None:
