@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
+BIND_ATTEMPTS = 20  # to find a port that is free in all addresses of a host
 SWEEPS_PER_IDLE_LIMIT = 10
 UNLIMITED_SWEEP_MS = 60_000  # for those that hung up, where nobody is idle too long
 DRAIN_MS = 5_000
@@ -93,7 +94,7 @@ async def bind(
     """
     loop = asyncio.get_running_loop()
     chosen = port
-    while True:
+    for _ in range(BIND_ATTEMPTS):
         try:
             server = await loop.create_server(
                 protocol, host or None, chosen, backlog=BACKLOG, start_serving=False
@@ -111,6 +112,7 @@ async def bind(
         server.close()
         await server.wait_closed()
         chosen = ports.pop()
+    raise ListenError(address, OSError(-1, "no port was free in all of its addresses; name one"))
 
 
 async def listen(server: asyncio.Server, address: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -92,6 +93,27 @@ def test_any_free_port_is_the_same_one_of_every_address(in_loop: In) -> None:
         server.close()
 
     in_loop(work())
+
+
+def test_a_port_that_is_free_nowhere_else_is_not_sought_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with the same address twice: each gets a port, and never the other one's."""
+    asked: list[int] = []
+
+    class Twice:
+        async def create_server(self, protocol: Any, host: str, port: int, **options: Any) -> Any:
+            asked.append(port)
+            if port:
+                raise OSError("taken, by itself")
+            sockets = [SimpleNamespace(getsockname=lambda port=port: (HOST, port)) for port in (1, 2)]
+            return SimpleNamespace(sockets=sockets, close=lambda: None, wait_closed=closed)
+
+    async def closed() -> None:
+        pass
+
+    monkeypatch.setattr(servers, "asyncio", SimpleNamespace(get_running_loop=Twice))
+    with pytest.raises(ListenError, match="no port was free in all of its addresses"):
+        asyncio.run(bind(Echo, "TEST://here", HOST, 0))
+    assert len(asked) == servers.BIND_ATTEMPTS
 
 
 def test_a_port_can_be_had_again_at_once(in_loop: In) -> None:
