@@ -96,19 +96,20 @@ def produce_alike(
     """What `produce` answers to a request that `template` knows: a response where it has to tell of an error,
     else the encoded one.
     """
-    partition = broker.partition(template.topic, index)
+    topic = template.topic  # which is another one when a flush ends, if the client went on to that
+    partition = broker.partition(topic, index)
     try:
         base_offset, last_offset, log_append_time_ms, log_start_offset, _ = _appended(
             partition, template.version, template.acks, None, records, broker.clock.now_ms()
         )
     except KafkaError as error:
-        return _refusal(template.topic, index, error)
+        return _refusal(topic, index, error)
     answer = template.answer(correlation_id, index, base_offset, log_append_time_ms, log_start_offset)
     if template.acks == ACKS_ALL:
         assert partition is not None
         flushed = partition.when_flushed(last_offset + 1)
         if flushed is not None:
-            return Later([flushed], lambda: _when_flushed(flushed, answer, template.topic, index))
+            return Later([flushed], lambda: _when_flushed(flushed, answer, topic, index))
     return answer
 
 

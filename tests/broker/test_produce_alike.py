@@ -255,6 +255,25 @@ async def test_a_flush_that_failed_is_told(world: World, monkeypatch: pytest.Mon
     assert "the disk is gone" in (answer.error_message or "")
 
 
+async def test_a_flush_that_failed_is_told_of_its_own_topic(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection's requests went on to another topic meanwhile."""
+    client = await world.connect()
+    flushes = await flush_held(world, monkeypatch, client)
+    world.topic("other")
+    client.send(produce_request([("t", 0, batch(b"v"))]), 9)
+    await until(lambda: flushes.held)
+    for _ in range(3):
+        client.send(produce_request([("other", 0, batch(b"v"))], 1), 9)
+    other = partition_of(world, "other")
+    await until(lambda: other.log.log_end_offset == 3)
+    flushes.end(OSError(5, "the disk is gone"))
+    (topic,) = (await client.receive(ProduceResponse, 9))[1].responses
+    (answer,) = topic.partition_responses
+    assert (topic.name, answer.error_code) == ("t", ErrorCode.KAFKA_STORAGE_ERROR)
+
+
 async def test_a_topic_that_is_deleted_and_made_again_is_looked_up_anew(world: World) -> None:
     world.topic()
     client = await world.connect()

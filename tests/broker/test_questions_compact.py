@@ -206,8 +206,8 @@ async def test_markers_are_no_keys(asker: Asker) -> None:
     assert world.broker.cleaner.partition_stats()[KEY].live_keys == 3
 
 
-async def test_a_cleaning_that_makes_the_log_larger_says_so(make_world: MakeWorld) -> None:
-    """A tombstone's delete horizon takes bytes where nothing else goes: in a dry run, and in rounds."""
+async def with_a_small_map(make_world: MakeWorld) -> Asker:
+    """A compacted topic of more keys than a cleaning can map at once."""
     asker = Asker(
         await make_world(
             http_port="0",
@@ -216,6 +216,12 @@ async def test_a_cleaning_that_makes_the_log_larger_says_so(make_world: MakeWorl
         )
     )
     compacted(asker.world)
+    return asker
+
+
+async def test_a_cleaning_that_makes_the_log_larger_says_so(make_world: MakeWorld) -> None:
+    """A tombstone's delete horizon takes bytes where nothing else goes: in a dry run, and in rounds."""
+    asker = await with_a_small_map(make_world)
     world = asker.world
     await put(world, *((f"k{index}", None) for index in range(30)), roll=True)
     before = log_of(world).size_bytes
@@ -242,14 +248,7 @@ async def test_a_dry_run_leaves_what_is_set_aside(asker: Asker) -> None:
 
 
 async def test_a_map_too_small_takes_several_rounds(make_world: MakeWorld) -> None:
-    asker = Asker(
-        await make_world(
-            http_port="0",
-            log_cleaner_dedupe_buffer_size="1048576",
-            log_cleaner_io_buffer_load_factor="0.0002",
-        )
-    )
-    compacted(asker.world)
+    asker = await with_a_small_map(make_world)
     await put(asker.world, *((f"k{index % 30}", "v") for index in range(60)), roll=True)
     answer = await asker.compact()
     assert answer["rounds"] > 1
