@@ -77,7 +77,7 @@ class CleanerCheckpoints:
         """Before what is below the start of a log counts as clean, though files still hold it: if a crash
         took that start back, a tombstone down there could go before the value that it deletes. OSError.
         """
-        if log.log_start_offset > log.segments[0].base_offset:
+        if log.needs_written_start:
             self.keep_starts()
 
     def keep_starts(self) -> None:

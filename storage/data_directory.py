@@ -115,7 +115,7 @@ class DataDirectory:
         starts |= {  # without what the first file's name says anyway, as in Kafka
             log.topic_partition: log.log_start_offset
             for log in logs
-            if log.log_start_offset > log.segments[0].base_offset
+            if log.needs_written_start
         }
         if starts != self.log_starts:
             self.log_start_checkpoint.write(starts)

@@ -92,7 +92,7 @@ class Log:
         self.update_config(config)
         if not self._list.active.is_active:
             self._list.active.make_active()
-        self._list.active.roll_jitter_ms = self._jitter_ms()
+        self._list.active.roll_jitter_ms = self._roll_limits.draw_jitter_ms(self._random)
         self.producers.high_watermark_moved(self.high_watermark)
 
     @classmethod
@@ -154,10 +154,6 @@ class Log:
         if not self.must_flush and self.offline_reason is None:
             self._advance_high_watermark(self.log_end_offset)
 
-    def _jitter_ms(self) -> int:
-        jitter_ms = self._roll_limits.jitter_ms
-        return self._random.randint(0, jitter_ms) if jitter_ms else 0
-
     # Figures
 
     @property
@@ -172,6 +168,11 @@ class Log:
     @property
     def size_bytes(self) -> int:
         return self._list.closed_bytes + self._list.active.size_bytes
+
+    @property
+    def needs_written_start(self) -> bool:
+        """Whether no file's name says where the log starts, or would after a power cut. Any thread."""
+        return self.log_start_offset > self._list.settled_base_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -303,7 +304,7 @@ class Log:
         base_offset = self.log_end_offset
         try:
             snapshot = take_snapshot(self.disk, self.directory, self.producers, base_offset)
-            self._list.roll(base_offset, self.config, self._jitter_ms(), now_ms)
+            self._list.roll(base_offset, self.config, self._roll_limits.draw_jitter_ms(self._random), now_ms)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot roll: {error}") from error
         self._unsynced += [lambda: sync_file(self.disk, snapshot), self._sync_directory]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 from storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
@@ -21,3 +22,7 @@ class RollLimits:
         # A jitter as large as the age itself would roll a segment for every batch.
         self.jitter_ms = max(0, min(config.segment_jitter_ms, self.segment_ms - 1))
         self.index_entries = max(1, config.segment_index_bytes // max(OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES))
+
+    def draw_jitter_ms(self, source: random.Random) -> int:
+        """By how much earlier one segment is closed, so that not all topics do it at once."""
+        return source.randint(0, self.jitter_ms) if self.jitter_ms else 0

@@ -43,7 +43,17 @@ def _base_offset(segment: Segment) -> int:
 class SegmentList:
     """Owned by: event loop; `all` may be read by any thread."""
 
-    __slots__ = ("_disk", "_removals", "active", "all", "closed_bytes", "directory", "health", "rolled")
+    __slots__ = (
+        "_disk",
+        "_removals",
+        "active",
+        "all",
+        "closed_bytes",
+        "directory",
+        "health",
+        "rolled",
+        "settled_base_offset",
+    )
 
     def __init__(
         self, disk: Disk, directory: Path, segments: SegmentTuple, removals: Removals, health: Health
@@ -56,6 +66,8 @@ class SegmentList:
         self.closed_bytes = sum(segment.size_bytes for segment in segments[:-1])
         self.health = health
         self.rolled: list[Segment] = []  # closed, but not yet known to be on disk
+        self.settled_base_offset = segments[0].base_offset
+        """where the first file begins, and will after a power cut as well: what was removed before is gone"""
 
     def roll(self, base_offset: int, config: TopicConfig, jitter_ms: int, now_ms: int) -> None:
         """Close the active segment and begin one at `base_offset`. After an OSError nothing has changed."""
@@ -120,10 +132,12 @@ class SegmentList:
         stale = [
             self._path(segment, layout.SNAPSHOT_SUFFIX) for segment in gone if segment.base_offset not in kept
         ]
+        first = self.all[0].base_offset
 
         def work() -> None:
             try:
                 self._disk.sync_directory(self.directory)
+                self.settled_base_offset = max(self.settled_base_offset, first)
                 for path in stale:
                     self._disk.unlink(path)
             finally:  # else nobody would remove them before the next start

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import pytest
 
+from cleaner.checkpoints import CleanerCheckpoints
 from config.broker import BrokerConfig
 from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
@@ -24,7 +25,7 @@ from storage.log import Log
 from storage.manager import LogManager
 from tests.storage.builders import NOW_MS, batch, topic_config
 from tests.storage.conftest import MakeLog
-from tests.storage.faults import FaultyDisk
+from tests.storage.faults import FaultyDisk, PowerCutDisk
 
 ORDERS = TopicPartition("orders", 0)
 SIZE = len(batch())
@@ -87,6 +88,40 @@ def test_a_log_that_could_not_be_made_can_be_made_later(start: Start, call: str,
     )
     disk.fail_on.clear()
     assert create(manager, 1).high_watermark == 1
+
+
+def test_a_start_is_kept_until_the_removal_below_it_is_on_disk(tmp_path: Path) -> None:
+    """A checkpoint between the renames of expired segments and the sync of their directory: a power cut takes
+    the renames back, and with them, were it not for the checkpoint, the records that were deleted.
+    """
+    disk = PowerCutDisk(tmp_path / "attic")
+    config = topic_config(segment_bytes=2 * SIZE, cleanup_policy="compact,delete")
+
+    def started(disk: Disk) -> LogManager:
+        manager = LogManager([tmp_path / "data"], BrokerConfig(), lambda: NOW_MS, disk)
+        manager.open_all(lambda topic: config, 1)
+        return manager
+
+    manager = started(disk)
+    log = manager.create(ORDERS, uuid.uuid4(), config)
+    for _ in range(6):
+        log.append(batch(), now_ms=NOW_MS)
+    log.flush()
+    log.delete_records(4)
+    manager.checkpoint()
+    expired = log.expire(NOW_MS)
+    assert expired.removed_segments == 2
+    CleanerCheckpoints(manager).keep_start(log)
+    manager.checkpoint()
+    manager.abandon()
+    disk.power_cut(tmp_path / "data")
+    manager = started(SYSTEM_DISK)
+    log = manager.logs[ORDERS]
+    assert (log.log_start_offset, log.log_end_offset) == (4, 6)
+    log.expire(NOW_MS).run()
+    manager.checkpoint()
+    assert not manager.directories[0].log_starts, "the first file's name says it now"
+    manager.abandon()
 
 
 def test_a_flush_that_finds_no_descriptor_is_no_failed_flush(make_log: MakeLog) -> None:
