@@ -389,7 +389,9 @@ class DataFile:
             self.release()
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
-        """As `read`, never waiting: None when the page cache does not hold the bytes (or all of them)."""
+        """As `read`, never waiting: None when the page cache does not hold the bytes (or all of them). For the
+        log's owner: nobody else may unpin the file meanwhile.
+        """
         descriptor = self._descriptor
         if descriptor >= 0 and self.is_pinned:
             return self.disk.pread_cached(descriptor, size, position)

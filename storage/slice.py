@@ -281,7 +281,9 @@ class Slice:
         if position < segment.size_bytes and (
             segment.trust is None or segment.trust.covers(position, position + 1)
         ):
-            base_offset = segment.file.read_cached(BASE_OFFSET_BYTES, position)
+            file = segment.file
+            with file.descriptor() as descriptor:  # held: on a reader's thread the owner may give it back
+                base_offset = file.disk.pread_cached(descriptor, BASE_OFFSET_BYTES, position)
             if base_offset is not None and len(base_offset) == BASE_OFFSET_BYTES:
                 segment.remember(int.from_bytes(base_offset, "big"), position)
 

@@ -7,11 +7,15 @@ way there is.
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode, KafkaError
 from storage.cleaned_segment import CleanedSegment
+from storage.file import Buffer
 from tests.storage.builders import NOW_MS, LogBuilder
 from tests.storage.conftest import MakeLog
 from tests.storage.faults import UnsyncedDisk
@@ -80,3 +84,49 @@ def test_t121_readers_beside_everything(make_log: MakeLog) -> None:
     for one in seen:
         assert one == sorted(set(one))
         assert survivors <= set(one) | {offset for offset in survivors if offset < one[0]}
+
+
+class Meanwhile(UnsyncedDisk):
+    """What the owner does at the moment in which a reader's thread has a descriptor in its hand."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self.then: Callable[[], None] | None = then
+
+    def pread_cached(self, descriptor: int, size: int, position: int) -> Buffer | None:
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+        return super().pread_cached(descriptor, size, position)
+
+
+def test_a_reader_is_not_misled_by_a_descriptor_that_was_given_back(
+    make_log: MakeLog, tmp_path: Path
+) -> None:
+    """The segment is closed under it, and another file gets the number: what stands there is no offset."""
+    log = make_log(index_interval_bytes=1)
+    log.fill(10)
+    log.log.flush()
+    segment, size = log.log.active_segment, log.log.size_bytes // 10
+    other = tmp_path / "other"
+    other.write_bytes(bytes(log.log.size_bytes))
+    opened: list[int] = []
+
+    def give_back() -> None:
+        log.log.roll(NOW_MS)
+        log.log.flush()
+        segment.file.try_close()
+        opened.extend(os.open(other, os.O_RDONLY) for _ in range(8))
+
+    found = log.log.read(2, 3 * size + 1, upper_offset=10)
+    segment.file.disk = Meanwhile(give_back)
+    try:
+        thread = threading.Thread(target=found.read)
+        thread.start()
+        thread.join(LIMIT_SECONDS)
+        assert not thread.is_alive()
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    assert opened
+    assert segment.position_of(0) == 0
+    assert [header.base_offset for header, _ in log.log.scan(0)] == list(range(10))
