@@ -161,19 +161,23 @@ class TopicRegistry:
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""
-        is_internal = name in INTERNAL_TOPICS
+
+        def resolved(values: Mapping[str, str]) -> TopicConfig:
+            is_internal = name in INTERNAL_TOPICS
+            return TopicConfig.resolve(values, self._broker.config, is_internal=is_internal, is_stored=True)
+
         try:
-            return TopicConfig.resolve(overrides, self._broker.config, is_internal=is_internal)
+            return resolved(overrides)
         except ConfigError:
             good: dict[str, str] = {}
             for key, text in overrides.items():
                 try:
-                    TopicConfig.resolve({**good, key: text}, self._broker.config)
+                    resolved({**good, key: text})
                 except ConfigError as error:
                     logger.error("a setting of topic %s is left out: %s", name, error.message)
                 else:
                     good[key] = text
-            return TopicConfig.resolve(good, self._broker.config, is_internal=is_internal)
+            return resolved(good)
 
     def reconcile(self) -> None:
         """Serve every log; make the partitions that miss one, adopt logs nobody knows, end deletions."""

@@ -257,11 +257,17 @@ class TopicConfig:
 
     @staticmethod
     def resolve(
-        overrides: Mapping[str, str], broker: BrokerConfig, *, is_internal: bool = False
+        overrides: Mapping[str, str],
+        broker: BrokerConfig,
+        *,
+        is_internal: bool = False,
+        is_stored: bool = False,
     ) -> TopicConfig:
         """The values of a topic with these overrides; ConfigError when they cannot hold together.
 
         The broker reads its internal topics by offset, so that nothing else may decide which record stays.
+        Of a topic that is there (`is_stored`) a compaction lag may contradict what was set for all topics
+        since: both hold, as in Kafka, and what is younger than the minimum stays.
         """
         rows = topic_rows()
         values: dict[str, Any] = {}
@@ -274,7 +280,7 @@ class TopicConfig:
             raise ConfigError(f"Unknown topic config name: {strange[0]}")
         if "segment.bytes" not in overrides or "internal.segment.bytes" in overrides:
             values["segment_bytes"] = values["internal_segment_bytes"] or values["segment_bytes"]
-        if values["min_compaction_lag_ms"] > values["max_compaction_lag_ms"]:
+        if not is_stored and values["min_compaction_lag_ms"] > values["max_compaction_lag_ms"]:
             raise ConfigError(
                 f"Invalid value {values['max_compaction_lag_ms']} for configuration max.compaction.lag.ms: "
                 f"It must not be below min.compaction.lag.ms ({values['min_compaction_lag_ms']})"

@@ -306,6 +306,22 @@ async def test_dynamic_settings_that_are_not_understood_do_not_stop_the_start(
     assert "no.such" in told[1]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_lag_that_contradicts_that_of_all_topics_still_holds(
+    make_world: MakeWorld, is_restarted: bool
+) -> None:
+    """As in Kafka. Were it dropped, what a topic promises to keep for an hour would be compacted at once."""
+    world = await make_world()
+    client = await world.connect()
+    world.topic("t", cleanup_policy="compact", min_compaction_lag_ms="3600000")
+    lag = ("log.cleaner.max.compaction.lag.ms", SET, "1000")
+    assert await alter(client, incremental(BROKER, "1", lag)) == 0
+    if is_restarted:
+        await world.restart()
+    config = world.broker.partitions[TopicPartition("t", 0)].log.config
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (3_600_000, 1000)
+
+
 async def test_t28_a_client_changes_the_cleaner_that_runs(make_world: MakeWorld) -> None:
     """What each key does then is shown in cleaner/test_pool.py; here they get there, and new threads come."""
     world = await make_world(log_cleaner_enable="true", log_cleaner_backoff_ms="3600000")
