@@ -146,6 +146,11 @@ class HttpApi:
         text = await self._broker.run_blocking(json.dumps, answer)
         return web.Response(text=text, content_type="application/json")
 
+    def _refuse_a_crowd(self) -> None:
+        """Before anything that has to wait for its turn."""
+        if self._compactions.waiting >= MOST_WAITING:
+            raise Refused(429, f"{MOST_WAITING} compactions wait already")
+
     # The questions
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
@@ -161,6 +166,7 @@ class HttpApi:
         indexes = self._indexes(topic, body.get("partition"))
         runs = {}
         if topic.config.is_compacted:
+            self._refuse_a_crowd()
             for index in indexes:
                 key = TopicPartition(topic.name, index)
                 runs[index] = await self._compactions.compact(key, Wish(is_dry=True), Progress(index))
@@ -244,8 +250,7 @@ class HttpApi:
         body = await _body(request, COMPACT_FIELDS)
         indexes = self._indexes(topic, body.get("partition"))
         wish = self._wish(topic, body)
-        if self._compactions.waiting >= MOST_WAITING:
-            raise Refused(429, f"{MOST_WAITING} compactions wait already")
+        self._refuse_a_crowd()
         config, verb = (topic.config, "is") if wish.config is None else (wish.config, "would be")
         if not config.is_compacted:
             policy = ",".join(sorted(config.cleanup_policy)) or "none"

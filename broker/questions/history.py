@@ -55,6 +55,20 @@ def run_of(result: CleanResult) -> Run:
     }
 
 
+def is_done(run: Run) -> bool:
+    """Whether it was finished, and is no failure."""
+    return "removed" in run
+
+
+def latest(runs: list[Run]) -> list[Run]:
+    """So many as are kept, the last one that was finished among them: what it left behind still holds, after
+    however many failures.
+    """
+    kept = runs[-RUNS_KEPT:]
+    done = next((run for run in reversed(runs) if is_done(run)), None)
+    return kept if done is None or done in kept else [done, *kept[1:]]
+
+
 class CleaningHistory:
     """Owned by: event loop; `note...` may be called on any thread, `restore` before the broker listens."""
 
@@ -76,7 +90,7 @@ class CleaningHistory:
         after a start: the tombstones that wait for their horizon, above all.
         """
         for topic_partition, partition in self._broker.partitions.items():
-            done = [one for one in self.runs(topic_partition, partition.topic_id) if "removed" in one]
+            done = [one for one in self.runs(topic_partition, partition.topic_id) if is_done(one)]
             if done:
                 last = done[-1]
                 finished_ms = last.get("started_ms", 0) + int(last.get("seconds", 0) * 1000)
@@ -109,7 +123,7 @@ class CleaningHistory:
             return
         name = partition_directory_name(topic_partition)
         topic_id = partition.topic_id
-        runs = change(self.runs(topic_partition, topic_id))[-RUNS_KEPT:]
+        runs = latest(change(self.runs(topic_partition, topic_id)))
         self._runs[name] = (str(topic_id), runs)
         self._append(name, {"id": str(topic_id), "runs": runs})
 

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from broker import http_api
+from cleaner.quarantine import Uncleanable
 from storage.layout import TopicPartition
 from tests.broker.client import until
 from tests.broker.conftest import World
@@ -368,6 +369,28 @@ async def test_a_queue_of_compactions_has_an_end(asker: Asker, monkeypatch: pyte
     monkeypatch.setattr("broker.http_api.MOST_WAITING", 0)
     compacted(asker.world)
     await asker.post("t/compact", {}, 429)
+    await asker.post("t/explain", {}, 429)
+    await asker.get("t/explain")
+
+
+async def test_failures_do_not_push_out_what_the_last_cleaning_left_behind(asker: Asker) -> None:
+    """After a restart it alone says when the tombstones that it kept may go."""
+    compacted(asker.world, compaction_expired_tombstones_enable="true")
+    world = asker.world
+    await put(world, ("a", "1"), ("a", None), roll=True)
+    await asker.compact()
+    expire_ms = world.broker.cleaner.assess(log_of(world)).tombstones_expire_ms
+    assert expire_ms is not None
+    for number in range(40):
+        why = Uncleanable(f"OSError: {number}", 0, 1, 0, is_damaged=True)
+        world.broker.cleanings.note_failure(KEY, why)
+    topic_id = log_of(world).topic_id
+    await until(lambda: world.broker.cleanings.runs(KEY, topic_id)[-1].get("error") == "OSError: 39")
+    runs = (await asker.get("t/history"))["partitions"][0]["runs"]
+    assert "removed" in runs[0]
+    assert [run["error"] for run in runs[1:]] == [f"OSError: {number}" for number in range(9, 40)]
+    await world.restart()
+    assert world.broker.cleaner.assess(log_of(world)).tombstones_expire_ms == expire_ms
 
 
 async def test_history_is_bounded_and_a_new_topic_has_none(asker: Asker) -> None:
