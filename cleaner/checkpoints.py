@@ -7,6 +7,7 @@ again next time.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,8 +44,8 @@ class Directories(Protocol):
     @property
     def directories(self) -> Sequence[Directory]: ...
 
-    def checkpoint(self) -> None:
-        """Write down where the logs begin."""
+    def checkpoint(self, path: Path | None = None) -> None:
+        """Write down where the logs of a directory begin."""
 
 
 class CleanerCheckpoints:
@@ -55,20 +56,28 @@ class CleanerCheckpoints:
         self._lock = threading.Lock()
         self._offsets: dict[Path, dict[TopicPartition, int]] = {}
 
-    def _load(self) -> dict[Path, dict[TopicPartition, int]]:
+    def _of(self, path: Path) -> dict[TopicPartition, int]:
+        """What is known of one directory. OSError when its file cannot be read."""
         for directory in self._source.directories:
-            if directory.path not in self._offsets:
-                self._offsets[directory.path] = directory.cleaner_checkpoint.read()
+            if directory.path == path and path not in self._offsets:
+                self._offsets[path] = directory.cleaner_checkpoint.read()
+        return self._offsets.setdefault(path, {})
+
+    def _all(self) -> dict[Path, dict[TopicPartition, int]]:
+        """What is known of all directories whose file can be read: one that fails is no matter of others."""
+        for directory in self._source.directories:
+            with contextlib.suppress(OSError):
+                self._of(directory.path)
         return self._offsets
 
     def offset_of(self, directory: Path, topic_partition: TopicPartition) -> int | None:
-        """The first dirty offset as it was written down; None when the log was never cleaned."""
+        """The first dirty offset as it was written down; None when the log was never cleaned. OSError."""
         with self._lock:
-            return self._load().get(directory, {}).get(topic_partition)
+            return self._of(directory).get(topic_partition)
 
     def put(self, directory: Path, topic_partition: TopicPartition, offset: int) -> None:
         with self._lock:
-            known = self._load().setdefault(directory, {})
+            known = self._of(directory)
             if known.get(topic_partition) != offset:
                 known[topic_partition] = offset
                 self._write(directory)
@@ -78,19 +87,13 @@ class CleanerCheckpoints:
         took that start back, a tombstone down there could go before the value that it deletes. OSError.
         """
         if log.needs_written_start:
-            self.keep_starts()
-
-    def keep_starts(self) -> None:
-        """Likewise of all logs, whatever their segments are at this moment: files that retention has just
-        taken may come back until their directory is synced. OSError.
-        """
-        self._source.checkpoint()
+            self._source.checkpoint(log.directory.parent)
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
         """The partitions were deleted (T122)."""
         doomed = set(gone)
         with self._lock:
-            for directory, known in self._load().items():
+            for directory, known in self._all().items():
                 if doomed & known.keys():
                     for topic_partition in doomed & known.keys():
                         del known[topic_partition]
@@ -98,7 +101,7 @@ class CleanerCheckpoints:
 
     def known(self) -> set[TopicPartition]:
         with self._lock:
-            return {one for known in self._load().values() for one in known}
+            return {one for known in self._all().values() for one in known}
 
     def _write(self, path: Path) -> None:
         for directory in self._source.directories:

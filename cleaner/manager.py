@@ -270,7 +270,7 @@ class CleanerManager:
             logger.warning(
                 "%s: %s; it counts as dirty from %d on", log.name, reset.value, assessment.first_dirty_offset
             )
-        self.checkpoints.keep_starts()
+        self.checkpoints.keep_start(log)
         self.checkpoints.put(log.directory.parent, log.topic_partition, assessment.first_dirty_offset)
 
     def _prune(self, served: set[TopicPartition]) -> None:

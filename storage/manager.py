@@ -296,16 +296,27 @@ class LogManager:
             self.segments_recovered += change < 0
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
-        """A new log, in the directory that has fewest. FileExistsError when there is one."""
-        if topic_partition in self.logs:
+        """A new log, in the directory that has fewest and takes it. FileExistsError when there is one."""
+        name = layout.partition_directory_name(topic_partition)
+        if topic_partition in self.logs or any((one.path / name).exists() for one in self.directories):
             raise FileExistsError(f"{topic_partition} exists")
-        directory = min(self.directories, key=lambda directory: directory.log_count)
+        for directory in sorted(self.directories, key=lambda one: one.log_count):
+            try:
+                return self._create_in(directory, topic_partition, topic_id, config)
+            except OSError as error:
+                failure = error
+                if (directory.path / name).exists():  # it could not be taken back, and would be there twice
+                    break
+                logger.warning("%s cannot be made in %s: %s", topic_partition, directory.path, error)
+        raise failure
+
+    def _create_in(
+        self, directory: DataDirectory, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig
+    ) -> Log:
         path = directory.path / layout.partition_directory_name(topic_partition)
-        if path.exists():
-            raise FileExistsError(f"{topic_partition} exists")
-        with self._checkpointing:
-            directory.forget(topic_partition)
         try:
+            with self._checkpointing:
+                directory.forget(topic_partition)
             return self._open(directory, topic_partition, config, topic_id)
         except OSError:
             with contextlib.suppress(OSError):
@@ -357,17 +368,27 @@ class LogManager:
 
     # Keeping
 
-    def checkpoint(self) -> None:
-        """Write recovery points and log start offsets, on a thread."""
+    def checkpoint(self, path: Path | None = None) -> None:
+        """Write recovery points and log start offsets, on a thread, of all directories or of one. OSError of
+        the first that fails, after the others.
+        """
+        failures = []
         with self._checkpointing:
             logs = list(self.logs.values())
             for directory in self.directories:
+                if path not in (None, directory.path):
+                    continue
                 own = [
                     log
                     for log in logs
                     if log.directory.parent == directory.path and log.topic_partition not in self._unopened
                 ]
-                directory.write_checkpoints(own, self._unopened)
+                try:
+                    directory.write_checkpoints(own, self._unopened)
+                except OSError as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
 
     def close(self) -> None:
         """Flush and close every log, write the checkpoints, say that all is in order, unlock the directories.
@@ -378,18 +399,15 @@ class LogManager:
         with ThreadPoolExecutor(CLOSING_THREADS, "close") as pool:  # they wait for the disk: together
             closed = list(pool.map(self._close_log, logs))
         unclean = {log.directory.parent for log, is_closed in zip(logs, closed, strict=True) if not is_closed}
-        try:
-            unclean |= {
-                directory.path
-                for directory in self.directories
-                if not directory.was_clean and not self._unopened.isdisjoint(directory.partitions())
-            }
-            self.checkpoint()
-            for directory in self.directories:
+        for directory in self.directories:
+            try:
+                self.checkpoint(directory.path)
+                if not directory.was_clean and not self._unopened.isdisjoint(directory.partitions()):
+                    continue
                 if directory.path not in unclean:
                     directory.mark_clean()
-        except OSError as error:
-            logger.error("the clean shutdown could not be marked: %s", error)
+            except OSError as error:
+                logger.error("the clean shutdown of %s could not be marked: %s", directory.path, error)
         self._unlock()
 
     @staticmethod

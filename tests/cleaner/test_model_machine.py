@@ -439,7 +439,7 @@ class CleanedLog(RuleBasedStateMachine):
         Count.steps += 1
         self.write_checkpoints()
 
-    def write_checkpoints(self) -> None:
+    def write_checkpoints(self, path: Path | None = None) -> None:
         self.builder.recovery_point = self.log.recovery_point
         self.builder.log_start_offset = self.log.log_start_offset
 
