@@ -77,7 +77,7 @@ class Reopening:
         if known is None or known.log is not log:
             self._note(partition)
             return False
-        return now_ms >= known.retry_ms
+        return not now_ms < known.retry_ms <= now_ms + LONGEST_PAUSE_MS  # else the clock was set back
 
     def _note(self, partition: Partition) -> None:
         """One more failure: the next try is later than the last one was."""

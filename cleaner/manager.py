@@ -413,7 +413,7 @@ class CleanerManager:
         """
         with self._changed:
             now_ms = self.now_ms()
-            if now_ms < self._next_retention_ms:
+            if now_ms < self._next_retention_ms <= now_ms + RETENTION_INTERVAL_MS:  # else the clock went back
                 return 0
             self._next_retention_ms = now_ms + RETENTION_INTERVAL_MS
         removed = 0

@@ -40,9 +40,9 @@ class Quarantine:
         return self._set_aside.get(topic_partition)
 
     def holds(self, topic_partition: TopicPartition, now_ms: int) -> bool:
-        """Whether it is not yet time to try again."""
+        """Whether it is not yet time to try again. A clock that was set back makes no pause longer."""
         found = self._set_aside.get(topic_partition)
-        return found is not None and now_ms < found.retry_ms
+        return found is not None and now_ms < found.retry_ms <= now_ms + LONGEST_RETRY_MS
 
     def add(self, topic_partition: TopicPartition, error: BaseException, now_ms: int) -> Uncleanable:
         """One more failure."""

@@ -113,9 +113,7 @@ class DataDirectory:
             self.recovery_points = recovery_points
         starts = _only(self.log_starts, unopened)
         starts |= {  # without what the first file's name says anyway, as in Kafka
-            log.topic_partition: log.log_start_offset
-            for log in logs
-            if log.needs_written_start
+            log.topic_partition: log.log_start_offset for log in logs if log.needs_written_start
         }
         if starts != self.log_starts:
             self.log_start_checkpoint.write(starts)

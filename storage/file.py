@@ -389,8 +389,8 @@ class DataFile:
             self.release()
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
-        """As `read`, never waiting: None when the page cache does not hold the bytes (or all of them). For the
-        log's owner: nobody else may unpin the file meanwhile.
+        """As `read`, never waiting: None when the page cache does not hold the bytes (or all of them).
+        For the log's owner: nobody else may unpin the file meanwhile.
         """
         descriptor = self._descriptor
         if descriptor >= 0 and self.is_pinned:

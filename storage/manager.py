@@ -311,7 +311,11 @@ class LogManager:
         raise failure
 
     def _create_in(
-        self, directory: DataDirectory, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig
+        self,
+        directory: DataDirectory,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID,
+        config: TopicConfig,
     ) -> Log:
         path = directory.path / layout.partition_directory_name(topic_partition)
         try:

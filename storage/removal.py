@@ -21,6 +21,7 @@ class Removals:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, Segment]] = []
+        self._last_run_ms = 0
 
     def add(self, due_ms: int, segments: Sequence[Segment]) -> None:
         with self._lock:
@@ -30,8 +31,12 @@ class Removals:
         return len(self._waiting)
 
     def run(self, now_ms: int) -> int:
-        """Unlink what is due, on a thread; how many segments."""
+        """Unlink what is due, on a thread; how many segments. A clock that was set back makes none wait
+        longer: the disk might be full by then.
+        """
         with self._lock:
+            back_ms, self._last_run_ms = max(0, self._last_run_ms - now_ms), now_ms
+            self._waiting = [(due_ms - back_ms, segment) for due_ms, segment in self._waiting]
             due = [segment for due_ms, segment in self._waiting if due_ms <= now_ms]
             self._waiting = [(due_ms, segment) for due_ms, segment in self._waiting if due_ms > now_ms]
         for segment in due:

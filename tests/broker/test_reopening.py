@@ -109,6 +109,13 @@ async def test_it_comes_back_by_itself_after_a_pause(world: World, failing: Fail
     assert answer.records, "who waits at the end of the new log is woken by it"
 
 
+async def test_a_clock_that_is_set_back_makes_no_pause_longer(world: World, failing: Failing) -> None:
+    await offline(world, failing)
+    await look(world)
+    await look(world, -24 * 3_600_000)
+    assert log_of(world).offline_reason is None
+
+
 async def test_a_reader_that_waits_is_told_when_it_goes_offline(world: World, failing: Failing) -> None:
     world.topic()
     client, reader = await world.connect(), await world.connect()

@@ -201,6 +201,25 @@ def test_t178_a_log_that_was_set_aside_is_tried_again_later_and_later(house: Hou
     assert house.manager.uncleanable(T) is None
 
 
+def test_a_clock_that_is_set_back_makes_no_pause_longer(house: House) -> None:
+    """T178, T133: Kafka's pauses are of a clock that cannot be set."""
+    right_ms = house.now_ms
+    house.now_ms += 1000 * HOUR_MS
+    house.put("t", ("a", "1"), ("a", "2"))
+    path = house.damage("t")
+    house.log("short", cleanup_policy="compact,delete", retention_ms=HOUR_MS)
+    assert house.clean() is None
+    assert house.manager.expire() == 0
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    house.now_ms = right_ms
+    house.put("short", ("a", "1"))
+    house.now_ms += 2 * HOUR_MS
+    assert house.manager.expire() == 1
+    assert house.clean() is not None
+
+
 def test_t178_a_retry_by_hand_is_at_once(house: House) -> None:
     house.put("t", ("a", "1"), ("a", "2"))
     path = house.damage("t")

@@ -191,6 +191,20 @@ def test_files_that_cannot_be_removed_now_are_removed_later(make_log: MakeLog) -
     assert (log.files(".deleted"), len(removals)) == ([], 0)
 
 
+def test_removed_files_go_though_the_clock_was_set_back(make_log: MakeLog) -> None:
+    """They wait for so long, not until a time that may be days away by then."""
+    log = make_log(segment_bytes=2 * SIZE, retention_ms=HOUR_MS, file_delete_delay_ms=1000)
+    log.fill(6)
+    log.log.flush()
+    removals, wrong_ms = log.log._list._removals, NOW_MS + 100 * HOUR_MS
+    log.log.expire(wrong_ms).run()
+    removals.run(wrong_ms)
+    removals.run(NOW_MS)
+    assert log.files(".deleted") != []
+    removals.run(NOW_MS + 1000)
+    assert log.files(".deleted") == []
+
+
 def descriptors_of(directory: Path) -> list[str]:
     """What this process holds open of a directory."""
     held = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
