@@ -392,12 +392,13 @@ class TopicRegistry:
         await self.flushed()
         for _ in broker.groups.on_topics_deleted([topic.name]):
             await asyncio.sleep(0)
+        directories = set()
         for topic_partition in topic.partitions():
             await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
             await broker.reopening.settled(topic_partition)
             if topic_partition in broker.logs.logs:
-                broker.logs.delete(topic_partition)
-        await broker.run_blocking(broker.logs.sync_deleted)
+                directories.add(broker.logs.delete(topic_partition))
+        await broker.run_blocking(broker.logs.sync_deleted, directories)
         await self._or_later("checkpoints", topic.name, broker.logs.checkpoint)
         del self._deleting[topic.name]  # a new topic's record may as well take the place of this one's end
         broker.cleanings.forget(topic.name, topic.partition_count)

@@ -12,7 +12,7 @@ import errno
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +77,6 @@ class LogManager:
         self._now_ms = now_ms
         self._checkpointing = threading.Lock()
         self._deleted: list[Path] = []
-        self._deleted_in: set[Path] = set()  # where a rename was made since the start
         self._unopened: set[TopicPartition] = set()
         self._limits = LogLimits(
             producer_expiration_ms=config.producer_id_expiration_ms,
@@ -329,28 +328,31 @@ class LogManager:
 
     # Deleting
 
-    def delete(self, topic_partition: TopicPartition) -> None:
-        """Take a log away; its files go with `remove_deleted`."""
+    def delete(self, topic_partition: TopicPartition) -> Path:
+        """Take a log away; its files go with `remove_deleted`. The data directory, for `sync_deleted`."""
         log = self.logs.pop(topic_partition)
         self.directory_of(log).log_count -= 1
         path = log.mark_deleted()
         self._deleted.append(path)
-        self._deleted_in.add(path.parent)
         log.abandon()
+        return path.parent
 
-    def sync_deleted(self) -> None:
-        """On a thread: what was deleted so far stays deleted, whatever another disk forgets of it. Also what
+    def sync_deleted(self, directories: Iterable[Path]) -> None:
+        """On a thread: what was deleted there stays deleted, whatever another disk forgets of it. Also what
         `remove_deleted` is at work on in this moment, or has removed without having come to its own sync.
         """
-        for parent in tuple(self._deleted_in):
-            self._disk.sync_directory(parent)
+        for directory in directories:
+            self._disk.sync_directory(directory)
 
     def remove_deleted(self) -> int:
         """On a thread: unlink what was deleted and whose time has come; how many directories and segments."""
         gone, self._deleted = self._deleted, []
         failures = [error for path in gone if (error := self._remove_directory(path)) is not None]
         for parent in {path.parent for path in gone}:
-            self._disk.sync_directory(parent)
+            try:
+                self._disk.sync_directory(parent)
+            except OSError as error:  # the other directories, and files of removed segments, go all the same
+                failures.append(error)
         removed = self.removals.run(self._now_ms())
         if failures:
             raise failures[0]

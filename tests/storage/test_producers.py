@@ -52,6 +52,7 @@ def test_t156_an_older_or_partial_duplicate_is_out_of_order(log: LogBuilder) -> 
         send(log, sequence, 2)
     assert code_of(log, 0, count=2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert code_of(log, 10, count=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code_of(log, 11) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "it ends as the last one does"
     assert code_of(log, 14) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -140,11 +141,16 @@ def test_the_number_of_producers_is_bounded() -> None:
     from protocol.batch import parse_header
 
     producers = ProducerStateManager(LogLimits(max_producers=100))
+    in_transaction = batch(
+        producer_id=2000, producer_epoch=0, base_sequence=0, timestamp=0, is_transactional=True
+    )
+    producers.update(parse_header(in_transaction), 0)
     for number in range(1000):
         data = batch(producer_id=number, producer_epoch=0, base_sequence=0, timestamp=NOW_MS + number)
         producers.update(parse_header(data), number)
     assert len(producers.producers) <= 100
     assert 999 in producers.producers
+    assert 2000 in producers.producers, "forgotten, its marker would not end the transaction"
 
 
 def test_t164_snapshots_at_rolls_and_at_the_end(log: LogBuilder) -> None:
@@ -245,6 +251,39 @@ def test_an_undecided_marker_keeps_its_transaction_unstable_until_it_is_flushed(
     assert log.log.last_stable_offset == 0
     log.log.flush()
     assert log.log.last_stable_offset == 2
+
+
+def test_a_flush_that_ends_before_the_marker_decides_nothing(log: LogBuilder) -> None:
+    """A power cut may still take the marker, and with it what readers have taken for committed."""
+    send(log, 0, is_transactional=True)
+    log.append()
+    job = log.log.begin_flush()
+    assert job is not None
+    log.end_transaction(7, is_commit=True)
+    job.run()
+    log.log.end_flush(job, None)
+    assert (log.log.high_watermark, log.log.last_stable_offset) == (2, 0)
+
+
+def test_the_first_of_what_is_open_and_what_is_not_yet_safe_counts(log: LogBuilder) -> None:
+    send(log, 0, producer=1, is_transactional=True)
+    send(log, 0, producer=2, is_transactional=True)
+    log.log.flush()
+    log.end_transaction(1, is_commit=True)
+    assert log.log.last_stable_offset == 0
+    log.log.flush()
+    assert log.log.last_stable_offset == 1
+
+
+def test_t163_a_transaction_is_open_however_long_ago_it_began(log: LogBuilder) -> None:
+    """After a start, too: its records must not pass for committed ones."""
+    send(log, 0, is_transactional=True)
+    send(log, 0, producer=8)
+    log.now_ms += 30 * DAY_MS
+    log.restart()
+    assert log.log.producers.open_transactions() == {7: 0}
+    assert set(log.log.producers.producers) == {7}
+    assert log.log.last_stable_offset == 0
 
 
 def test_the_marker_may_lie_in_a_later_segment(log: LogBuilder) -> None:

@@ -213,7 +213,7 @@ def test_a_deletion_is_synced_while_another_turn_removes_it(start: Start) -> Non
 
         def remove_tree(self, path: Path) -> None:
             self.synced.clear()
-            manager.sync_deleted()
+            manager.sync_deleted([deleted_in])
             assert self.synced == [path.parent]
             super().remove_tree(path)
 
@@ -223,7 +223,7 @@ def test_a_deletion_is_synced_while_another_turn_removes_it(start: Start) -> Non
 
     manager = start(Watched())
     create(manager, 1)
-    manager.delete(next(iter(manager.logs)))
+    deleted_in = manager.delete(next(iter(manager.logs)))
     assert manager.remove_deleted() == 1
 
 

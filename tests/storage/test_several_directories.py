@@ -51,10 +51,11 @@ class Pair:
     def __init__(self, root: Path) -> None:
         self.paths = [root / "a", root / "b"]
         self.disk = HalfFull()
+        self.now_ms = NOW_MS
         self.manager = self.start()
 
     def start(self) -> LogManager:
-        self.manager = LogManager(self.paths, BrokerConfig(), lambda: NOW_MS, self.disk)
+        self.manager = LogManager(self.paths, BrokerConfig(), lambda: self.now_ms, self.disk)
         self.manager.open_all(lambda topic: CONFIG, 1)
         return self.manager
 
@@ -123,6 +124,30 @@ def test_a_cleaning_asks_its_own_disk_alone(pair: Pair, full: int, monkeypatch: 
     assert checkpoints.known() == set()
     with pytest.raises(OSError):
         checkpoints.offset_of(pair.paths[full], ORDERS[0])
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_what_is_deleted_on_a_good_disk_goes(pair: Pair, broken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names, the directories, and the files of removed segments."""
+    bad, good = pair.log_in(pair.paths[broken]), pair.log_in(pair.paths[1 - broken])
+    good.roll(NOW_MS)
+    good.delete_records(4)
+    good.expire(NOW_MS).run()
+    sync = HalfFull.sync_directory
+
+    def fail(disk: HalfFull, path: Path) -> None:
+        if path == pair.paths[broken]:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(disk, path)
+
+    monkeypatch.setattr(HalfFull, "sync_directory", fail)
+    pair.manager.delete(bad.topic_partition)
+    assert list(good.directory.glob("*.deleted"))
+    pair.now_ms += CONFIG.file_delete_delay_ms
+    with pytest.raises(OSError):
+        pair.manager.remove_deleted()
+    assert not list(good.directory.glob("*.deleted"))
+    pair.manager.sync_deleted([pair.manager.delete(good.topic_partition)])
 
 
 def test_a_new_log_goes_where_there_is_room(pair: Pair) -> None:
