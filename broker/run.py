@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from broker.broker import Broker
+from broker.output import give_up_output
 from broker.warm_up import load_cleaner_kernels, settle
 
 if TYPE_CHECKING:
@@ -64,13 +65,22 @@ async def _serve(config: BrokerConfig, started: float) -> int:
         if broker is not None:
             await broker.stop()
         return EXIT_STARTED_IN_VAIN
-    print(_ready_line(broker, time.monotonic() - started), flush=True)  # noqa: T201
+    _say(_ready_line(broker, time.monotonic() - started))
     await broker.run_blocking(load_cleaner_kernels)
     settle()
     await stopping.wait()
     logger.info("stopping")
     await broker.stop()
     return 0
+
+
+def _say(line: str) -> None:
+    """A broker serves, whether or not somebody can be told."""
+    try:
+        print(line, flush=True)  # noqa: T201
+    except OSError as error:
+        logger.warning("%s (standard output takes nothing: %s)", line, error.strerror)
+        give_up_output()
 
 
 def _ready_line(broker: Broker, seconds: float) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 INTERRUPTED = 130
 """what a shell says of a command that Ctrl-C has ended"""
+NOBODY_READS = 141
+"""what a shell says of a command whose output nobody reads any more (SIGPIPE)"""
 
 try:
     import click
     from click.exceptions import Exit
 
+    from broker.cli.asking import BAD_USAGE
     from broker.cli.dump import dump
     from broker.cli.explain import explain_read
     from broker.cli.get import get
@@ -22,18 +26,25 @@ try:
     from broker.cli.topics import topics
     from broker.cli.verify import verify
     from broker.cli.version import version
+    from broker.output import give_up_output
 except KeyboardInterrupt:  # Ctrl-C, before anything was begun
     raise SystemExit(INTERRUPTED) from None
 
 
 class Commands(click.Group):
-    """All commands; Ctrl-C ends each of them alike."""
+    """All commands; Ctrl-C ends each of them alike, and so does an output that takes no more."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # else the interpreter meets what cannot be written, and complains
         except KeyboardInterrupt:
             raise Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            give_up_output()
+            raise Exit(NOBODY_READS) from None
 
 
 @click.group("kompakt", cls=Commands)
@@ -47,6 +58,14 @@ for command in (serve, get, verify, dump, explain_read, kernels, version, spark,
 
 def main() -> None:
     """The entry point of the console script."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed (`>&-`)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that knows only ASCII gets ? for ≈ and ≤
         sys.stdout.reconfigure(errors="replace")
-    app()
+    try:
+        app()
+    except OSError as error:  # of a full disk; a status of 1 would be an answer
+        give_up_output()
+        print(f"kompakt: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        sys.exit(BAD_USAGE)

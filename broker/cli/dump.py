@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,26 +28,29 @@ LAST_MS = 253_402_300_799_999
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
 def dump(file: Path, records: bool, values: bool, as_json: bool) -> None:
     """Print what a file of a data directory holds; exit status 1 when something in it cannot be right."""
-    from storage.dump import PROBLEM, UnknownFile
-    from storage.dump import dump as rows_of
+    from storage.dump import PROBLEM
 
     if not file.is_file():
         raise fail(f"{file} is no file", BAD_USAGE)
     problems = 0
+    for row in _rows(file, records, values):
+        problems += row["kind"] == PROBLEM
+        print(json.dumps(row) if as_json else line_of(row))
+    if problems:
+        raise Exit(1)
+
+
+def _rows(file: Path, records: bool, values: bool) -> Iterator[dict[str, Any]]:
+    """What the file holds; what goes wrong where a row is printed does not come here."""
+    from storage.dump import UnknownFile
+    from storage.dump import dump as rows_of
+
     try:
-        for row in rows_of(file, with_records=records, with_values=values):
-            problems += row["kind"] == PROBLEM
-            print(json.dumps(row) if as_json else line_of(row))
-        sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has seen enough
-        sys.stdout = None
-        raise Exit(0) from None
+        yield from rows_of(file, with_records=records, with_values=values)
     except UnknownFile as error:
         raise fail(str(error), BAD_USAGE) from None
     except OSError as error:
         raise fail(f"{file}: {error.strerror}", BAD_USAGE) from None
-    if problems:
-        raise Exit(1)
 
 
 def line_of(row: dict[str, Any]) -> str:

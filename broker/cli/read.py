@@ -50,9 +50,9 @@ def explain(
 
 def _milliseconds(text: str) -> int:
     """ms since 1970; a time without a zone is UTC."""
-    if text.isascii() and text.isdigit():
-        return int(text)
     try:
+        if text.isascii() and text.isdigit():
+            return int(text)
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise fail(f"{text} is neither ms since 1970 nor a time as ISO 8601 has it", BAD_USAGE) from None

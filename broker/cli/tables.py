@@ -28,11 +28,17 @@ NUMERIC = (
 )
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """The command ends as all do whose output nobody reads; rich would end it with 1."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output, its full width; no colours or cut cells in a pipe."""
-    out = Console(highlight=False, markup=False, emoji=False)
+    out = _Output(highlight=False, markup=False, emoji=False)
     if not out.is_terminal:
-        out = Console(highlight=False, markup=False, emoji=False, width=UNBOUNDED)
+        out = _Output(highlight=False, markup=False, emoji=False, width=UNBOUNDED)
     return out
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import IO
 
 import pytest
 from click.testing import CliRunner
@@ -81,13 +82,13 @@ def test_verify_refuses_what_is_no_data_directory(tmp_path: Path) -> None:
     assert invoke("verify", str(tmp_path)) == (2, "", words)
 
 
-def start(directory: Path, *more: str) -> subprocess.Popen[str]:
+def start(directory: Path, *more: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
             sys.executable, "-m", "broker",
             "--port", "0", "--http-port", "0", "--data", str(directory), *more,
         ],
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         env=dict(os.environ),
@@ -179,6 +180,64 @@ def test_ctrl_c_while_modules_are_loaded_ends_a_command_with_130(module: str, ar
     script = INTERRUPTING.format(module=module, arguments=arguments)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+FULL = "kompakt: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["dump", "explain-read", "version", "help"])
+def test_an_output_that_takes_nothing_is_no_traceback(tmp_path: Path, command: str, unbuffered: str) -> None:
+    """Nor a status 1, which is an answer: of `verify` that there is damage, of `get` that no record has the
+    key.
+    """
+    log = partition_with_records(tmp_path) / "00000000000000000000.log"
+    arguments = {
+        "dump": ["dump", log],
+        "explain-read": ["explain-read", "t", "0", "15", "--data", tmp_path],
+        "version": ["version"],
+        "help": ["dump", "--help"],
+    }[command]
+    whole = [Path(sys.executable).with_name("kompakt"), *arguments]
+
+    def run(*before: str, stdout: int | IO[bytes]) -> tuple[int, str]:
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(
+            [*before, *whole], stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        return done.returncode, done.stderr
+
+    reads, writes = os.pipe()
+    os.close(reads)
+    assert run(stdout=writes) == (141, "")
+    os.close(writes)
+    with Path("/dev/full").open("wb") as full:
+        assert run(stdout=full) == (2, FULL)
+    assert run("bash", "-c", '"$@" >&-', "x", stdout=subprocess.DEVNULL) == (0, "")
+
+
+def test_a_broker_serves_though_nobody_reads_that_it_is_ready(tmp_path: Path) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    process = start(tmp_path, stdout=writes)
+    os.close(writes)
+    try:
+        assert process.stderr is not None
+        while "kompakt is ready" not in (line := process.stderr.readline()):
+            assert line, process.wait()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+
+
+def test_a_closed_standard_error_is_no_damage(tmp_path: Path) -> None:
+    command = [Path(sys.executable).with_name("kompakt"), "verify", tmp_path]
+    done = subprocess.run(["bash", "-c", '"$@" 2>&-', "x", *command], stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path} is in order\n")
 
 
 def test_explain_read_of_what_is_not_there(tmp_path: Path) -> None:

@@ -149,6 +149,10 @@ def test_refusals_are_one_line(served: BrokerProcess) -> None:
         (("topics", "explain", ""), "'' is no name of a topic"),
         (("topics", "history", ".."), "'..' is no name of a topic"),
         (("get", "a b", "k"), "'a b' is no name of a topic"),
+        (
+            ("read", "explain", "t", "0", "--time", "9" * 5000),
+            f"{'9' * 5000} is neither ms since 1970 nor a time as ISO 8601 has it",
+        ),
     ],
 )
 def test_what_cannot_be_asked_is_one_line_and_status_2(
