@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from config.broker import BrokerConfig, broker_rows, canonical_last
@@ -29,6 +29,9 @@ _OF_A_SERVICE = re.compile(
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 """what the likes of KAFKA_UI_PORT hold, which beside a service `kafka-ui` every pod of Kubernetes has"""
 
+_REFUSED = re.compile(r"[cC]onfiguration (\S+?)(?::| is not supported)")
+"""the key in a line that refuses a setting"""
+
 _SEPARATORS = {"_": ".", "__": "_", "___": "-"}
 
 
@@ -40,8 +43,13 @@ def environment_key(name: str) -> str:
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The settings among the environment's variables."""
+    return {key: environment[name] for key, name in _variables(environment).items()}
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are settings, by their keys."""
     return {
-        environment_key(name): text
+        environment_key(name): name
         for name, text in environment.items()
         if name.startswith(PREFIX)
         and len(name) > len(PREFIX)
@@ -105,21 +113,23 @@ def load(
 ) -> BrokerConfig:
     """The broker's configuration; ConfigError with one line for every setting that is wrong."""
     merged: dict[str, str] = {}
-    if file is not None:
-        try:
-            merged.update(read_properties(file.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"Cannot read {file}: {error}") from None
+    sources: dict[str, str] = {}
     rows = by_any_name(broker_rows())
 
-    def override(settings: Mapping[str, str]) -> None:
+    def override(settings: Mapping[str, str], source: Callable[[str], str] = lambda name: "") -> None:
         for name, text in canonical_last(settings, rows):
             row = rows.get(name)
             for other in (row.name, *row.aliases) if row is not None else ():
                 merged.pop(other, None)  # a later source wins, whichever of a key's names it uses
-            merged[name] = text
+            merged[name], sources[name] = text, source(name)
 
-    override(read_environment(environment or {}))
+    if file is not None:
+        try:
+            override(read_properties(file.read_text(encoding="utf-8")), lambda name: f" (in {file})")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"Cannot read {file}: {error}") from None
+    variables = _variables(environment or {})
+    override(read_environment(environment or {}), lambda name: f" ({variables[name]} in the environment)")
     override(settings or {})
     if data:
         override({"log.dirs": ",".join(data)})
@@ -129,7 +139,17 @@ def load(
         listeners = merged.get("listeners", broker_rows()["listeners"].default[0])
         with contextlib.suppress(ConfigError):  # told below, with all the others
             override({"listeners": _with_port(listeners, port)})
-    return BrokerConfig.parse(merged)
+    try:
+        return BrokerConfig.parse(merged)
+    except ConfigError as error:
+        lines = error.message.splitlines()
+        raise ConfigError("\n".join(f"{line}{_source_of(line, sources)}" for line in lines)) from None
+
+
+def _source_of(line: str, sources: Mapping[str, str]) -> str:
+    """Where the setting that `line` refuses was found, unless the person has just written it."""
+    found = _REFUSED.search(line)
+    return sources.get(found[1], "") if found is not None else ""
 
 
 def _with_port(listeners: str, port: int) -> str:

@@ -114,6 +114,30 @@ def test_every_wrong_setting_is_one_line() -> None:
         assert sum(part in line for line in lines) == 1
 
 
+def test_a_wrong_setting_names_the_file_or_variable_it_was_found_in(tmp_path: Path) -> None:
+    """KAFKA_TOPIC is a client's variable: nobody knows a setting `topic`, nor where to look for it."""
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=x\nlog.dir=\nsasl.mechanism=PLAIN\nbroker.id=-1\n")
+    environment = {"KAFKA_TOPIC": "orders", "KAFKA_LOG_RETENTION_HOURS": "0", "KAFKA_BROKER_ID": "y"}
+    with pytest.raises(ConfigError) as caught:
+        load(file=file, environment=environment, settings={"log.roll.ms": "z", "log.roll.hours": "z"})
+    lines = caught.value.message.splitlines()
+    for key, ending in {
+        "num.partitions": f" (in {file})",
+        "log.dir": f" (in {file})",
+        "sasl.mechanism": f" (in {file})",
+        "topic": " (KAFKA_TOPIC in the environment)",
+        "log.retention.hours": " (KAFKA_LOG_RETENTION_HOURS in the environment)",
+        "broker.id": " (KAFKA_BROKER_ID in the environment)",
+        "log.roll.ms": "Not a number of type LONG",
+        "log.roll.hours": "Not a number of type INT",
+    }.items():
+        (line,) = [line for line in lines if f"onfiguration {key}" in line]
+        assert line.endswith(ending)
+        lines.remove(line)
+    assert not lines
+
+
 def test_harmless_keys_are_taken_and_do_nothing() -> None:
     texts = dict.fromkeys(HARMLESS, "whatever")
     texts["controller.quorum.voters"] = "1@localhost:9093"
