@@ -8,9 +8,11 @@ takes what belongs to the event loop there and renders the rest on an I/O thread
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from broker.http_api import HttpApi
 from broker.metrics import CONTENT_TYPE, Metrics
@@ -20,6 +22,16 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 GRACE_SECONDS = 1.0
+LONGEST_LINE = 512 * 1024
+"""of a request: the longest key that a shell can hand to `kompakt get`, each of its bytes as %XX"""
+server_logger = logging.getLogger(f"{__name__}.server")
+
+
+@server_logger.addFilter
+def _is_ours(record: logging.LogRecord) -> bool:
+    """What a peer did wrong is told to the peer; a traceback of ours for each would fill the log."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
 class HttpServer:
@@ -42,7 +54,13 @@ class HttpServer:
         application.router.add_get("/metrics", self.metrics)
         application.router.add_get("/healthz", self.healthz)
         self._api.add_to(application.router)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=GRACE_SECONDS)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            shutdown_timeout=GRACE_SECONDS,
+            max_line_size=LONGEST_LINE,
+            logger=server_logger,
+        )
         await self._runner.setup()
         await listen(server, address)
         self.port = int(server.sockets[0].getsockname()[1])

@@ -42,6 +42,7 @@ PROGRESS_SECONDS = 0.2
 READERS = 2
 MOST_WAITING = 16
 COMPACT_FIELDS = {"partition": int, "roll": bool, "dry_run": bool, "set": dict}
+READING = ("GET", "HEAD")
 OWN_NAMES = ("localhost",)
 LONG_MAX = 2**63 - 1
 LONG_DIGITS = 19
@@ -96,7 +97,7 @@ class HttpApi:
         return answer
 
     def _guard(self, request: web.Request) -> None:
-        if request.method != "GET" and request.content_type != "application/json":
+        if request.method not in READING and request.content_type != "application/json":
             raise Refused(415, "the content type must be application/json")
         if not self._is_own(request.host):
             raise Refused(403, f"this is not {request.host}: ask by an address or a configured name")

@@ -58,6 +58,43 @@ async def test_healthz_names_what_is_offline(served: World) -> None:
     assert "its disk failed" in body
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/api/topics/t/explain", "/api/topics/t/get?key=k"])
+async def test_what_can_be_read_can_be_asked_for_its_head(served: World, path: str) -> None:
+    served.topic("t")
+    async with (
+        aiohttp.ClientSession() as session,
+        session.head(f"http://127.0.0.1:{served.broker.http.port}{path}") as answer,
+    ):
+        assert (answer.status, await answer.read()) == (200, b"")
+
+
+async def test_long_keys_can_be_asked_for(served: World) -> None:
+    """As long as the shell takes them, with every byte escaped."""
+    served.topic("t")
+    status, _, body = await get(served, f"/api/topics/t/get?encoding=hex&key={'00' * 60_000}")
+    assert (status, '"versions": []' in body) == (200, True)
+    status, _, body = await get(served, f"/api/topics/t/get?key={'k' * 600_000}")
+    assert status == 400
+
+
+async def test_what_peers_do_wrong_is_no_traceback_in_the_log(
+    served: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.topic("t")
+    assert (await get(served, "/" + "x" * 600_000))[0] == 400
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"http://127.0.0.1:{served.broker.http.port}/api/topics/t/explain",
+            data=b"{}",
+            headers={"Content-Type": "application/json", "Content-Encoding": "gzip"},
+        ) as answer,
+    ):
+        assert answer.status == 400
+    await get(served, "/healthz")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 async def test_other_paths(served: World) -> None:
     assert (await get(served, "/nothing"))[0] == 404
 
