@@ -5,6 +5,7 @@ its `DefaultSource`: no `spark.dataSource.register` is needed, in SQL neither. T
 `source.py`); `commit_offsets` and `pipelines`, which need more, are looked up when a program asks for them.
 """
 
+from importlib import import_module
 from typing import Any
 
 from spark_connector.source import KompaktDataSource as DefaultSource
@@ -18,7 +19,5 @@ def __getattr__(name: str) -> Any:
 
         return commit_offsets
     if name == "pipelines":
-        from spark_connector import pipelines
-
-        return pipelines
+        return import_module(f"{__name__}.pipelines")
     raise AttributeError(f"module {__name__} has no attribute {name}")

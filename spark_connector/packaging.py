@@ -73,7 +73,8 @@ def build(output: Path) -> Path:
 
 def _files() -> Iterator[tuple[Path, Path]]:
     """Every source file and its place in the wheel."""
-    yield ROOT / PACKAGE / "__init__.py", Path(PACKAGE, "__init__.py")
+    for path in sorted((ROOT / PACKAGE).glob("*.py")):
+        yield path, Path(PACKAGE, path.name)
     for room in INSIDE:
         for path in sorted((ROOT / room).rglob("*.py")):
             if path not in LEFT_OUT:

@@ -211,6 +211,7 @@ def _spark(master: str) -> Iterator[Any]:
     """A session with this interpreter in its workers; what fails in it is one line."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError:
@@ -221,7 +222,13 @@ def _spark(master: str) -> Iterator[Any]:
         local = LOCAL if master.startswith("local") else {}
         for name, value in {**SETTINGS, **local}.items():
             builder = builder.config(name, value)
-        spark = builder.getOrCreate()
+        try:
+            spark = builder.getOrCreate()
+        except (PySparkException, Py4JError) as problem:
+            needs = "it needs Java 17 or newer, on the PATH or in JAVA_HOME"
+            why = f"{_first_reason(problem)} (master {master}; {needs})"
+            console.print(f"kompakt: Spark does not start: {why}", markup=False, soft_wrap=True)
+            raise Exit(2) from None
     try:
         yield spark
     except (ConnectorError, PySparkException) as problem:
@@ -234,6 +241,7 @@ def _spark(master: str) -> Iterator[Any]:
 def _first_reason(problem: Exception) -> str:
     """The connector's own words out of an error that went through Spark."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]  # Spark's begin with none
+    lines = [line[2:] for line in lines if line.startswith(": ")] or lines  # py4j says first whom it called
     ours = [line for line in lines if line.startswith("spark_connector.errors.")]
     return ours[-1].partition(": ")[2] if ours else (lines or [type(problem).__name__])[0]
 

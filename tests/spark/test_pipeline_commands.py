@@ -93,6 +93,24 @@ def kill(process: Popen) -> None:
     process.wait(60)
 
 
+def test_a_java_that_does_not_start_is_told_with_what_to_do(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    done = subprocess.run(
+        [KOMPAKT, "spark", "archive", "t", str(tmp_path / "archive")],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert last.startswith("kompakt: Spark does not start: ")
+    assert "Java 17" in last
+
+
 def test_archive_and_restore_by_command(spark: Any, servers: str, tmp_path: Path, start: Start) -> None:
     """--checkpoint, --option and --no-keep-partitions; a terminal is told how far it is."""
     topic, copy = create_topic(servers), create_topic(servers)

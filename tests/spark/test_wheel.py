@@ -194,6 +194,21 @@ def test_the_wheel_asks_for_what_it_imports(wheel: Path) -> None:
     assert always <= foreign <= {_NAME.split(line)[0] for line in asked}
 
 
+def test_the_pipelines_are_imported_by_the_name_that_the_readme_says(
+    bare: Path, wheel: Path, tmp_path: Path
+) -> None:
+    program = (
+        "from pyspark_kompakt.pipelines import KeyedTable, archive_topic, restore_topic, refresh_snapshot\n"
+        "import pyspark_kompakt\n"
+        "assert pyspark_kompakt.pipelines.KeyedTable is KeyedTable\n"
+    )
+    environment = {**clean_environment(), "PYTHONPATH": str(wheel)}
+    done = subprocess.run(
+        [bare, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.usefixtures("spark_needs_java")
 @pytest.mark.parametrize("way", ["classic", "connect"])
 def test_an_installed_wheel(installed: Path, way: str, job: Path, kompakt_broker: Any, topic: str) -> None:
