@@ -58,7 +58,10 @@ class BrokerConfig:
         "What each listener speaks, as NAME:PROTOCOL; names are free. Only PLAINTEXT can be served: one "
         "that is mapped to SSL, SASL_SSL or SASL_PLAINTEXT, or has their name and is not mapped, is refused",
     )  # fmt: skip
-    http_host: str = key(Type.STRING, "127.0.0.1", "The address that /metrics, /healthz and /api listen on")
+    http_host: str = key(
+        Type.STRING, "127.0.0.1",
+        "The address that /metrics, /healthz and /api listen on; an empty one is every address",
+    )  # fmt: skip
     http_port: int = key(
         Type.INT,
         9644,

@@ -91,7 +91,7 @@ class TopicConfig:
         synonyms=("compression.type",),
     )  # fmt: skip
     compression_gzip_level: int = key(
-        Type.INT, -1, "The level for compression.type gzip; -1 is the codec's own default",
+        Type.INT, -1, "The level for compression.type gzip, 1 to 9; -1 is the codec's own default",
         dynamic=True, synonyms=("compression.gzip.level",), check=_gzip_level,
     )  # fmt: skip
     compression_lz4_level: int = key(

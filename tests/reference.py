@@ -15,7 +15,7 @@ from broker.api import apis
 from broker.cli import app
 from config.broker import BrokerConfig
 from config.definition import Row, Type, rows_of
-from config.harmless import HARMLESS
+from config.harmless import HARMLESS, HARMLESS_FAMILIES
 from config.topic import TopicConfig
 from spark_connector import kafka_option_table, option_table, write_option_table
 
@@ -52,12 +52,17 @@ def _default(row: Row) -> str:
     return "" if value is None else str(value)
 
 
+def _exact(number: float) -> str:
+    return str(int(number)) if number == int(number) else repr(number)
+
+
 def _range(row: Row) -> str:
     if row.one_of:
         return ", ".join(row.one_of)
-    bounds = [f"≥ {row.at_least:g}" if row.at_least is not None else ""]
-    bounds += [f"≤ {row.at_most:g}" if row.at_most is not None else ""]
-    bounds += [f"≥ {row.client_at_least:g} when a client sets it" if row.client_at_least is not None else ""]
+    bounds = [f"≥ {_exact(row.at_least)}" if row.at_least is not None else ""]
+    bounds += [f"≤ {_exact(row.at_most)}" if row.at_most is not None else ""]
+    floor = row.client_at_least
+    bounds += [f"≥ {_exact(floor)} when a client sets it" if floor is not None else ""]
     return ", ".join(filter(None, bounds))
 
 
@@ -127,7 +132,8 @@ def render() -> str:
     key_headings = ("key", "type", "default", "range", "dynamic", "also known as, or taken from", "meaning")
     option_headings = ("option", "default", "batch, stream", "meaning")
     writes = (*write_option_table.ROWS, *write_option_table.KAFKA_ROWS)
-    harmless = ((f"`{name}`", reason) for name, reason in sorted(HARMLESS.items()))
+    families = {f"{start}*": reason for start, reason in HARMLESS_FAMILIES.items()}
+    harmless = ((f"`{name}`", reason) for name, reason in sorted({**HARMLESS, **families}.items()))
     sections = [
         HEAD,
         "## APIs\n\n" + _table(("key", "API", "versions", "handler"), _apis()),
@@ -135,7 +141,8 @@ def render() -> str:
         "## Keys of a topic\n\n" + _table(key_headings, _keys(list(rows_of(TopicConfig).values()))),
         "## Keys of the broker\n\n" + _table(key_headings, _keys(list(rows_of(BrokerConfig).values()))),
         "## Keys of Kafka that are taken and do nothing\n\n" + _table(("key", "why"), harmless),
-        "## Metrics\n\nScrape `/metrics`.\n\n"
+        "## Metrics\n\nScrape `/metrics`. Beside these, `process_*` and `python_*` are those of Prometheus' "
+        "client for Python. Those of groups are labelled with `consumergroup`, `topic` and `partition`.\n\n"
         + _table(("name", "kind", "label", "of", "meaning"), _metrics()),
         '## Options of a Spark read\n\n`spark.read` and `spark.readStream` with `format("kompakt")`.\n\n'
         + _table(option_headings, _options((*option_table.ROWS, *kafka_option_table.READ_ROWS))),

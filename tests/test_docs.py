@@ -9,6 +9,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from config.broker import BrokerConfig
+from config.definition import rows_of
+from config.harmless import HARMLESS_FAMILIES
+from config.topic import TopicConfig
 from tests import promises, reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +45,22 @@ def test_the_table_of_promises_is_the_one_the_tests_carry() -> None:
 
 def test_the_reference_lists_every_api_config_key_metric_and_command() -> None:
     assert reference.REFERENCE.read_text() == reference.render(), "run `make docs`"
+
+
+def test_the_reference_gives_bounds_to_the_last_digit() -> None:
+    """1.04858e+06 bytes are not 1 MiB."""
+    text = reference.REFERENCE.read_text()
+    rows = rows_of(BrokerConfig) | rows_of(TopicConfig)
+    for row in rows.values():
+        (line, *_) = re.findall(rf"^\| `{re.escape(row.name)}` \|.*$", text, re.MULTILINE)
+        for bound in (row.at_least, row.at_most, row.client_at_least):
+            numbers = {float(number) for number in re.findall(r"[≥≤] (-?[\d.]+)(?=[, |])", line)}
+            assert bound is None or row.one_of or bound in numbers, line
+
+
+def test_the_reference_lists_the_families_of_keys_that_do_nothing() -> None:
+    text = reference.REFERENCE.read_text()
+    assert all(f"| `{family}*` |" in text for family in HARMLESS_FAMILIES)
 
 
 def test_the_readme_names_every_command() -> None:
