@@ -3,9 +3,10 @@
 ListOffsets knows latest (-1; for read_committed the last stable offset, T101), earliest (-2; the log start
 offset, whatever compaction removed, T141), the largest timestamp (-3, v7, KIP-734), earliest local (-4, v8:
 the same as earliest) and last tiered (-5, v9: none) (G21). Searches by time look inside batches and run on
-an I/O thread. A producer that got its acks=1 answer finds its records below "latest": the answer waits for
-the flush that is due. OffsetForLeaderEpoch answers from the epoch cache, or -1 (G10). DeleteRecords moves
-the log start offset, on topics with the delete policy only (T136), and is checkpointed before it is answered.
+an I/O thread. A producer that got its acks=1 answer finds its records below "latest" and by their time: the
+answer waits for the flush that is due. OffsetForLeaderEpoch answers from the epoch cache, or -1 (G10); its
+end is the log's, as in Kafka. DeleteRecords moves the log start offset, on topics with the delete policy only
+(T136), and is checkpointed before it is answered; it waits as well for the flush of what it deletes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.api import handles
 from broker.context import RequestContext
@@ -115,9 +116,11 @@ def _list_one(
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset, answer.leader_epoch = log.log_start_offset, _epoch_of_start(log)
     elif timestamp == MAX_TIMESTAMP:
-        return _search(broker, log, log.max_timestamp_offset, is_committed_only, answer)
+        return _search(broker, partition, log.max_timestamp_offset, is_committed_only, answer)
     elif timestamp != LATEST_TIERED:
-        return _search(broker, log, lambda: log.offset_for_timestamp(timestamp), is_committed_only, answer)
+        return _search(
+            broker, partition, lambda: log.offset_for_timestamp(timestamp), is_committed_only, answer
+        )
     return None
 
 
@@ -142,18 +145,22 @@ async def _latest_after_flush(
 
 
 async def _search(
-    broker: Broker, log: Log, search: Search, is_committed_only: bool, answer: ListedPartition
+    broker: Broker, partition: Partition, search: Search, is_committed_only: bool, answer: ListedPartition
 ) -> None:
-    """A search by time; what lies at or beyond the readable end is not found."""
-    upper_offset = log.last_stable_offset if is_committed_only else log.high_watermark
+    """A search by time; a found record's flush is waited for, one of an open transaction is not found."""
+    log = partition.log
     try:
         found = await broker.run_blocking(search)
+        flushed = partition.when_flushed(found.offset + 1) if found is not None else None
+        if flushed is not None:
+            await flushed
     except KafkaError as error:
         answer.error_code = error.code
         return
     except OSError:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return
+    upper_offset = log.last_stable_offset if is_committed_only else log.high_watermark
     if found is not None and found.offset < upper_offset:
         answer.timestamp, answer.offset, answer.leader_epoch = found
 
@@ -171,8 +178,7 @@ def offset_for_leader_epoch(
             try:
                 log = find_partition(broker, topic.topic, asked.partition).log
                 check_leader_epoch(asked.current_leader_epoch, log.leader_epoch)
-                answer.leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
-                answer.end_offset = min(end_offset, log.high_watermark)
+                answer.leader_epoch, answer.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
                 answer.error_code = error.code
         response.topics.append(EpochTopic(topic=topic.topic, partitions=answers))
@@ -183,12 +189,39 @@ def offset_for_leader_epoch(
 def delete_records(
     broker: Broker, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
-    response = DeleteRecordsResponse()
-    has_moved = False
     wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:  # as in Kafka, who names a partition twice gets one answer, to the last
         offsets = {partition.partition_index: partition.offset for partition in topic.partitions}
         wanted.setdefault(topic.name, {}).update(offsets)
+    waiting: list[Awaitable[None]] = []
+    for name, offsets in wanted.items():
+        for index, offset in offsets.items():
+            partition = broker.partition(name, index)
+            if partition is None:
+                continue
+            end_offset = partition.log.log_end_offset
+            if offset == UNKNOWN:
+                offsets[index] = offset = end_offset
+            # What a producer with acks=1 was told of can be deleted, although nobody has read it yet.
+            flushed = partition.when_flushed(min(offset, end_offset))
+            if flushed is not None:
+                waiting.append(flushed)
+    return _delete_later(broker, wanted, waiting) if waiting else _delete(broker, wanted)
+
+
+async def _delete_later(
+    broker: Broker, wanted: dict[str, dict[int, int]], waiting: list[Awaitable[None]]
+) -> DeleteRecordsResponse:
+    await asyncio.gather(*waiting, return_exceptions=True)  # a log that it took offline says so itself
+    deleted = _delete(broker, wanted)
+    return deleted if isinstance(deleted, DeleteRecordsResponse) else await deleted
+
+
+def _delete(
+    broker: Broker, wanted: dict[str, dict[int, int]]
+) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
+    response = DeleteRecordsResponse()
+    has_moved = False
     for name, offsets in wanted.items():
         answers: list[DeletedPartition] = []
         for index, offset in offsets.items():
@@ -206,14 +239,13 @@ def delete_records(
 def _delete_one(broker: Broker, topic: str, index: int, offset: int) -> int:
     """Move the log start offset; the new one."""
     partition = find_partition(broker, topic, index)
-    log = partition.log
     if partition.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own")
-    log_start_offset = log.delete_records(log.high_watermark if offset == UNKNOWN else offset)
+    log_start_offset = partition.log.delete_records(offset)
     partition.wake()
     return log_start_offset
 
 
-async def _after_checkpoint(broker: Broker, response: DeleteRecordsResponse) -> Any:
+async def _after_checkpoint(broker: Broker, response: DeleteRecordsResponse) -> DeleteRecordsResponse:
     await broker.run_blocking(broker.logs.checkpoint)
     return response

@@ -5,6 +5,8 @@ Method: a whole broker, three batches a minute apart, every special timestamp in
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from storage.layout import TopicPartition
-from tests.broker.client import Client
+from tests.broker.client import Client, until
 from tests.broker.conftest import World
 from tests.broker.test_produce import HeldFlushes
 
@@ -20,12 +22,18 @@ MINUTE_MS = 60_000
 
 
 async def listed(
-    client: Client, timestamp: int, version: int = 9, topic: str = "t", **fields: Any
+    client: Client,
+    timestamp: int,
+    version: int = 9,
+    topic: str = "t",
+    isolation_level: int = 0,
+    **fields: Any,
 ) -> tuple[int, int, int]:
     """(error code, timestamp, offset)."""
     asked = ListOffsetsRequest.ListOffsetsTopic
     partition = asked.ListOffsetsPartition(partition_index=0, timestamp=timestamp, **fields)
-    request = ListOffsetsRequest(replica_id=-1, topics=[asked(name=topic, partitions=[partition])])
+    topics = [asked(name=topic, partitions=[partition])]
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
     answer = (await client.ask(request, version)).topics[0].partitions[0]
     return answer.error_code, answer.timestamp, answer.offset
 
@@ -97,6 +105,52 @@ async def test_latest_waits_for_what_was_acknowledged_with_acks_1(
     assert await listed(client, -1) == (0, -1, 2)
 
 
+@pytest.mark.parametrize("isolation_level", [0, 1])
+async def test_times_wait_for_what_was_acknowledged_with_acks_1(
+    world: World, monkeypatch: pytest.MonkeyPatch, isolation_level: int
+) -> None:
+    """Whoever was told that its record is written finds it by its time, and as the youngest of all."""
+    world.topic()
+    client = await world.connect()
+    monkeypatch.setattr("broker.flusher.LINGER_SECONDS", 3600)
+    start = world.clock.now_ms()
+    for offset in range(0, 4, 2):
+        await world.produce(client, world.batch((b"k", b"v"), now_ms=start + offset), acks=1)
+        found = (0, start + offset, offset)
+        assert await listed(client, start + offset, isolation_level=isolation_level) == found
+        await world.produce(client, world.batch((b"k", b"v"), now_ms=start + offset + 1), acks=1)
+        youngest = (0, start + offset + 1, offset + 1)
+        assert await listed(client, -3, isolation_level=isolation_level) == youngest
+
+
+async def test_a_search_by_time_tells_of_the_flush_that_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.topic()
+    client = await world.connect()
+    flushes = HeldFlushes(world, monkeypatch)
+    await world.produce(client, world.batch((b"k", b"v")), acks=1)
+    asked = asyncio.create_task(listed(client, -3))
+    await until(lambda: flushes.held)
+    flushes.end(OSError(errno.EIO, "as a test says"))
+    assert (await asked)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_the_end_of_the_current_epoch_is_that_of_the_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who seeks behind its own record, with the epoch, must not be sent back as if it had been lost."""
+    world.topic()
+    client = await world.connect()
+    monkeypatch.setattr("broker.flusher.LINGER_SECONDS", 3600)
+    await world.produce(client, world.batch((b"k", b"v")), acks=1)
+    topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    partition = topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+    request = OffsetForLeaderEpochRequest(topics=[topic(topic="t", partitions=[partition])])
+    answer = (await client.ask(request, 4)).topics[0].partitions[0]
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, 0, 1)
+
+
 async def test_end_of_an_epoch(world: World) -> None:
     """G10."""
     world.topic()
@@ -125,6 +179,30 @@ async def deleted(client: Client, offset: int, topic: str = "t", version: int = 
     request = DeleteRecordsRequest(topics=[asked(name=topic, partitions=[partition])], timeout_ms=1000)
     answer = (await client.ask(request, version)).topics[0].partitions[0]
     return answer.error_code, answer.low_watermark
+
+
+@pytest.mark.parametrize("offset", [-1, 3])
+async def test_what_was_acknowledged_with_acks_1_can_be_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    """Not refused, and none of it left over: to the producer the record is there."""
+    world.topic()
+    client = await world.connect()
+    monkeypatch.setattr("broker.flusher.LINGER_SECONDS", 3600)
+    await world.produce(client, world.batch(*[(b"k", b"v")] * 3), acks=1)
+    assert await deleted(client, offset) == (0, 3)
+    assert await listed(client, -2) == (0, -1, 3)
+
+
+async def test_deleting_tells_of_the_flush_that_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.topic()
+    client = await world.connect()
+    flushes = HeldFlushes(world, monkeypatch)
+    await world.produce(client, world.batch((b"k", b"v")), acks=1)
+    asked = asyncio.create_task(deleted(client, -1))
+    await until(lambda: flushes.held)
+    flushes.end(OSError(errno.EIO, "as a test says"))
+    assert await asked == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
 
 async def test_a_partition_named_twice_is_deleted_from_once(world: World) -> None:
