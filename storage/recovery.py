@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from protocol.batch import checksum
+from protocol.batch import HEADER_BYTES, checksum
 from protocol.errors import KafkaError
 from storage import batch_table, layout
 from storage.aborted import drop_stale_statistics
@@ -358,13 +358,13 @@ def _recover(
         )
         request.segments_left(-1)
         kept.append(segment)
-        if not is_whole:
-            for behind in segments[number + 1 :]:
-                logger.warning(
-                    "%s: %r comes behind a bad batch and is removed", request.directory.name, behind
-                )
-                behind.unlink()
+        behind = segments[number + 1 :]
+        if not is_whole or _was_never_filled(segment, behind, request.recovery_point):
+            for one in behind:
+                logger.warning("%s: %r comes behind what is lost and is removed", request.directory.name, one)
+                one.unlink()
                 request.segments_left(-1)
+            segment.limit_offset = segment.next_offset
             break
     if epochs.latest != latest:
         with room_or_none():
@@ -374,6 +374,18 @@ def _recover(
             segment.write_again(request.recovery_point)
         segment.flush_closed()
     return kept
+
+
+def _was_never_filled(segment: Segment, behind: list[Segment], recovery_point: int) -> bool:
+    """Whether all that stands behind this segment is names of files that outlived a power cut, as the records
+    between it and them did not: nobody flushed those. Else a reader to the end of the log would wait for
+    them, and the snapshot of the roll have a producer that sends one again told that it is there already.
+
+    A cleaning leaves no such gap: the last batch of what it cleans stays (T55).
+    """
+    if not behind or not recovery_point <= segment.next_offset < behind[0].base_offset:
+        return False
+    return not any(one.read_at(0, HEADER_BYTES).strip(b"\0") for one in behind)  # preallocated ones are zeros
 
 
 def _settle_producers(request: LoadRequest, producers: ProducerStateManager, offset: int) -> None:

@@ -7,12 +7,13 @@ Method: logs on a disk that fails at chosen calls, has no room, or goes back to 
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
-from storage.file import SYSTEM_DISK
+from storage.file import SYSTEM_DISK, sync_file
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
 from tests.storage.faults import Crash, FaultyDisk, PowerCutDisk
@@ -195,6 +196,45 @@ def test_a_power_cut_during_retention_loses_no_offset(tmp_path: Path) -> None:
         assert log.log.log_end_offset == 10
         assert log.append().base_offset == 10
         log.log.close()
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+@pytest.mark.parametrize("survives", ["no snapshot", "snapshot"])
+def test_a_segment_whose_name_alone_survived_holds_no_place(
+    tmp_path: Path, survives: str, preallocate: bool
+) -> None:
+    """Retention syncs the directory behind a roll, before the flush: at the start the file of the new segment
+    is there, the records that stood before it are not. A producer that sends them again, having heard
+    nothing, is not told that they are stored; no reader waits for them.
+    """
+    (tmp_path / "data").mkdir()
+    disk = PowerCutDisk(tmp_path / "attic")
+    log = LogBuilder(tmp_path / "data" / "orders-2", disk, preallocate=preallocate, segment_bytes=1000)
+    log.fill(3)
+    log.log.roll(NOW_MS)
+    log.fill(3)
+    log.log.flush()
+    log.log.delete_records(3)
+    log.recovery_point, log.log_start_offset = log.log.recovery_point, 3
+    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    log.append(**fields)
+    log.log.roll(NOW_MS)
+    if survives == "snapshot":
+        sync_file(disk, log.directory / f"{7:020d}.snapshot")
+    log.log.expire(NOW_MS).run()
+    log.log.abandon()
+    disk.power_cut(tmp_path / "data")
+    assert log.files(".log") == [f"{3:020d}.log", f"{7:020d}.log"]
+    os.truncate(log.directory / f"{3:020d}.log", 3 * SIZE)  # the disk knows sizes alone, and not of room made
+    log.open(disk=SYSTEM_DISK)
+    assert log.log.log_end_offset == log.log.high_watermark == 6
+    assert log.files(".log") == [f"{3:020d}.log"]
+    assert log.offsets() == [3, 4, 5]
+    again = log.append(**fields)
+    assert (again.base_offset, again.is_duplicate) == (6, False)
+    assert log.restart().log_end_offset == 7
+    assert log.offsets() == [3, 4, 5, 6]
+    log.log.close()
 
 
 def test_the_directory_is_synced_with_the_first_flush_and_after_each_roll(make_log: MakeLog) -> None:
