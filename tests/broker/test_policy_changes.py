@@ -69,14 +69,16 @@ class Held:
 
 
 async def filled(world: World, policy: dict[str, str]) -> Log:
-    """Two segments that are past their retention, a young one, and the active one."""
+    """Two segments that are past their retention, a young one, and the active one. The clock stands still: it
+    would set off the broker's own retention, which might come first.
+    """
     world.broker.topics.create("t", 1, policy)
     partition = world.broker.partitions[KEY]
+    young_ms = world.clock.now_ms()
     for number, pairs in enumerate(([b"a1", b"b1"], [b"a2", b"c1"], [b"a3", b"b2"], [b"d1"])):
-        if number == 2:
-            world.clock.advance(2 * HOUR_MS)
+        written_ms = young_ms if number >= 2 else young_ms - 2 * HOUR_MS
         for pair in pairs:
-            partition.append(world.batch((pair[:1], pair)), world.clock.now_ms())
+            partition.append(world.batch((pair[:1], pair), now_ms=written_ms), young_ms)
         if number < 3:
             partition.log.roll(world.clock.now_ms())
     waited = partition.when_flushed(partition.log.log_end_offset)
