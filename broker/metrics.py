@@ -1,8 +1,9 @@
 """Prometheus metrics: a custom collector that reads plain counters when it is scraped.
 
 The only module that knows a metrics library. What there is to read stands in `metric_tables.py`. What only
-the event loop may walk (groups) is taken there as a `Moment`; the rest is numbers and immutable tuples,
-read and rendered on an I/O thread, so that a scrape of ten thousand partitions does not hold up a request.
+the event loop may walk (what topics, partitions and groups there are) is copied there as a `Moment`; the
+rest is numbers and immutable tuples, read and rendered on an I/O thread, so that a scrape of ten thousand
+partitions does not hold up a request.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from prometheus_client.registry import Collector
 
 from broker import metric_tables as tables
 from broker.api import api_name
-from broker.counters import Counters, Latencies
+from broker.counters import Latencies, TopicCounters
+from broker.groups.commits import Committed, Lag, lags
 from broker.metric_tables import Kind, Metric
 from cleaner.distribution import Distribution
 from storage.file import POOL
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.groups.commits import Lag
+    from broker.partition import Partition
     from storage.layout import TopicPartition
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -46,9 +48,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the event loop saw. Owned by: any thread (immutable)."""
+    """What the event loop saw: copies, for it goes on changing what they are of. Owned by: any thread."""
 
-    lags: Sequence[Lag]
+    committed: Committed
+    partitions: Mapping[TopicPartition, Partition]
+    topics: Mapping[str, TopicCounters]
+    requests: Mapping[int, int]
+    latencies: Mapping[int, Latencies]
 
 
 class Metrics:
@@ -62,7 +68,15 @@ class Metrics:
         GCCollector(registry=self._process)
 
     def moment(self) -> Moment:
-        return Moment(tuple(self._broker.groups.lag()))
+        """Nothing but copies: there may be hundreds of thousands of committed offsets."""
+        counters = self._broker.metrics_state
+        return Moment(
+            self._broker.groups.committed(),
+            self._broker.partitions.copy(),
+            dict(counters.topics),
+            dict(counters.requests),
+            dict(counters.latencies),
+        )
 
     def render(self, moment: Moment) -> bytes:
         """Everything, in Prometheus' text format."""
@@ -87,13 +101,12 @@ class _Once(Collector):
 def _families(broker: Broker, moment: Moment) -> Iterator[Family]:
     yield _build()
     yield from _rows(tables.BROKER, (), [((), broker)])
-    counters = broker.metrics_state
-    yield from _rows(tables.COUNTERS, (), [((), counters)])
-    topics = [((name,), topic) for name, topic in sorted(counters.topics.items())]
+    yield from _rows(tables.COUNTERS, (), [((), broker.metrics_state)])
+    topics = [((name,), topic) for name, topic in sorted(moment.topics.items())]
     yield from _rows(tables.TOPIC, ("topic",), topics)
     logs = [
         (_labels(topic_partition), partition.log)
-        for topic_partition, partition in sorted(broker.partitions.items())
+        for topic_partition, partition in sorted(moment.partitions.items())
     ]
     yield from _rows(tables.LOG, PARTITION_LABELS, logs)
     # In this order: the figures of partitions bring those of the cleaner up to date.
@@ -104,8 +117,8 @@ def _families(broker: Broker, moment: Moment) -> Iterator[Family]:
     yield from _rows(tables.PARTITION, PARTITION_LABELS, cleaned)
     yield from _rows(tables.CLEANER, (), [((), broker.cleaner)])
     yield from _rows(tables.FILES, (), [((), POOL)])
-    yield from _requests(broker.metrics_state)
-    yield from _groups(moment.lags)
+    yield from _requests(moment)
+    yield from _groups(lags(moment.committed, moment.partitions))
 
 
 def _labels(topic_partition: TopicPartition) -> tuple[str, str]:
@@ -159,15 +172,15 @@ def _build() -> Family:
     return family
 
 
-def _requests(counters: Counters) -> Iterator[Family]:
+def _requests(moment: Moment) -> Iterator[Family]:
     requests = _family(tables.REQUESTS, (tables.REQUESTS.label,))
-    for key, count in sorted(counters.requests.items()):
+    for key, count in sorted(moment.requests.items()):
         requests.add_metric((api_name(key),), count)
     yield requests
     seconds = HistogramMetricFamily(
         tables.REQUEST_SECONDS.name, tables.REQUEST_SECONDS.words, labels=(tables.REQUEST_SECONDS.label,)
     )
-    for key, latencies in sorted(counters.latencies.items()):
+    for key, latencies in sorted(moment.latencies.items()):
         seconds.add_metric((api_name(key),), _buckets(latencies), latencies.nanoseconds / 1e9)
     yield seconds
 
@@ -182,10 +195,10 @@ def _buckets(latencies: Latencies) -> list[tuple[str, float]]:
     return [*buckets, ("+Inf", sum(counts))]
 
 
-def _groups(lags: Sequence[Lag]) -> Iterator[Family]:
+def _groups(found: Iterable[Lag]) -> Iterator[Family]:
     behind = _family(tables.GROUP_LAG, GROUP_LABELS)
     committed = _family(tables.GROUP_OFFSET, GROUP_LABELS)
-    for lag in lags:
+    for lag in found:
         labels = (lag.group_id, *_labels(lag.topic_partition))
         behind.add_metric(labels, lag.lag)
         committed.add_metric(labels, lag.committed_offset)

@@ -23,6 +23,7 @@ from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from broker.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,10 @@ class Lag(NamedTuple):
     topic_partition: TopicPartition
     committed_offset: int
     lag: int
+
+
+Committed = Sequence[tuple[str, Mapping[TopicPartition, Commit]]]
+"""the durable commits of each group, by its id"""
 
 
 class Position(NamedTuple):
@@ -225,18 +230,19 @@ class Commits:
             return offsets.expired(now_ms, retention_ms, _committed_at, group.is_subscribed)
         return []
 
-    # lag
 
-    def lag(self, groups: Iterable[Group]) -> Iterator[Lag]:
-        """Per committed partition (T203): what lies before the log start is no lag, nobody can read it."""
-        for group in groups:
-            for topic_partition, commit in group.offsets.committed.items():
-                partition = self._broker.partitions.get(topic_partition)
-                if partition is None:
-                    continue
-                log = partition.log
-                behind = log.high_watermark - max(commit.offset, log.log_start_offset)
-                yield Lag(group.group_id, topic_partition, commit.offset, max(0, behind))
+def lags(committed: Committed, partitions: Mapping[TopicPartition, Partition]) -> Iterator[Lag]:
+    """Per committed partition (T203): what lies before the log start is no lag, nobody can read it. On any
+    thread.
+    """
+    for group_id, commits in committed:
+        for topic_partition, commit in commits.items():
+            partition = partitions.get(topic_partition)
+            if partition is None:
+                continue
+            log = partition.log
+            behind = log.high_watermark - max(commit.offset, log.log_start_offset)
+            yield Lag(group_id, topic_partition, commit.offset, max(0, behind))
 
 
 def _committed_at(commit: Commit) -> int:

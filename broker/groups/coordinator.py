@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.groups import records
-from broker.groups.commits import CommitRequest, Commits, Lag, Outcome
+from broker.groups.commits import CommitRequest, Commits, Committed, Outcome
 from broker.groups.contents import Contents
 from broker.groups.joining import Joining, JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncResult
@@ -313,9 +313,13 @@ class GroupCoordinator:
                 logger.warning("group %s: offsets of deleted topics not removed: %s", group.group_id, error)
             yield
 
-    def lag(self) -> Iterator[Lag]:
-        """(group, partition, committed offset, lag) for the metrics (T203)."""
-        return self._commits.lag(self.groups.values())
+    def committed(self) -> Committed:
+        """The durable commits of every group as they are now, for another thread to look at (`lags`)."""
+        return [
+            (group.group_id, group.offsets.committed.copy())
+            for group in self.groups.values()
+            if group.offsets.committed
+        ]
 
     # look-ups
 

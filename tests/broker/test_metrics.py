@@ -143,6 +143,34 @@ async def test_s10_lag_of_groups(world: World) -> None:
     assert value(samples, "kafka_consumergroup_lag", **labels) == 3
 
 
+async def test_a_scrape_looks_at_copies(world: World) -> None:
+    """Topics come and go on the event loop while a thread renders: it walks nothing that changes. And the
+    loop only copies: what follows from hundreds of thousands of commits is reckoned on the thread.
+    """
+    world.topic("t")
+    world.topic("gone")
+    client = await world.connect()
+    await client.ask(FindCoordinatorRequest(key="g"), 2)
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
+    commit = OffsetCommitRequest(
+        group_id="g", generation_id_or_member_epoch=-1, topics=[topic(name="t", partitions=[partition])]
+    )
+    await client.ask(commit, 7)
+    metrics = Metrics(world.broker)
+    moment = metrics.moment()
+    await world.broker.topics.delete("gone")
+    world.topic("new")
+    await world.produce(client, world.batch((b"k", b"v")))
+    partition.committed_offset = 1
+    await client.ask(commit, 7)
+    body = (await world.broker.run_blocking(metrics.render, moment)).decode()
+    assert 'kafka_log_log_logendoffset{partition="0",topic="gone"} 0.0' in body
+    assert 'topic="new"' not in body
+    assert 'kafka_consumergroup_lag{consumergroup="g",partition="0",topic="t"} 1.0' in body
+    assert 'kafka_consumergroup_current_offset{consumergroup="g",partition="0",topic="t"} 0.0' in body
+
+
 async def test_compaction_of_each_partition(world: World) -> None:
     """What Kafka lacks: the dirty part, what a cleaning removed and why, for one partition."""
     topic = world.topic("t", cleanup_policy="compact")
