@@ -2,14 +2,15 @@
 
 `/healthz` answers 200 while the broker serves and 503 while it starts or stops; its body names what is
 wrong with single partitions, which are no reason to restart a broker that serves the others. `/metrics`
-takes what belongs to the event loop there and renders the rest on an I/O thread.
+takes what belongs to the event loop there and renders the rest on an I/O thread, one scrape at a time. Who
+connects and asks nothing gives way to others, and is cut off in the end: every connection is a descriptor.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -19,9 +20,18 @@ from broker.metrics import CONTENT_TYPE, Metrics
 from broker.server import listen
 
 if TYPE_CHECKING:
+    from aiohttp.typedefs import Handler
+
     from broker.broker import Broker
+    from broker.clock import Timer
+
+logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 1.0
+QUIET_MS = 75_000
+"""a connection that asks nothing for so long, or does not read its answer, is closed; aiohttp would let one
+stay for ever that has never asked
+"""
 LONGEST_LINE = 512 * 1024
 """of a request: the longest key that a shell can hand to `kompakt get`, each of its bytes as %XX"""
 server_logger = logging.getLogger(f"{__name__}.server")
@@ -34,6 +44,13 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
+class Refusal(asyncio.Protocol):
+    """For a connection that is one too many. Owned by: event loop."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
+
+
 class HttpServer:
     """Owned by: event loop."""
 
@@ -42,6 +59,9 @@ class HttpServer:
         self._metrics = Metrics(broker)
         self._api = HttpApi(broker)
         self._runner: web.AppRunner | None = None
+        self._scraping = asyncio.Lock()
+        self._quiet: dict[web.RequestHandler, Timer] = {}
+        """connections with no request at hand, the longest silent first"""
         self.port = -1
         """where it listens; -1 while it does not"""
 
@@ -50,7 +70,7 @@ class HttpServer:
 
         Raises ListenError, which says `address`.
         """
-        application = web.Application()
+        application = web.Application(middlewares=[self._at_work])
         application.router.add_get("/metrics", self.metrics)
         application.router.add_get("/healthz", self.healthz)
         self._api.add_to(application.router)
@@ -68,7 +88,37 @@ class HttpServer:
     def connection(self) -> asyncio.BaseProtocol:
         """What a new connection talks to."""
         assert self._runner is not None and self._runner.server is not None
-        return self._runner.server()
+        most = self._broker.config.http_max_connections
+        if len(self._runner.server.connections) >= most:
+            eldest = next((quiet for quiet in self._quiet if quiet.transport is not None), None)
+            if eldest is None:
+                logger.warning("refused an HTTP connection: http.max.connections (%d) are at work", most)
+                return Refusal()
+            self._end(eldest)
+        connection = self._runner.server()
+        self._fall_quiet(connection)
+        return connection
+
+    def _fall_quiet(self, connection: web.RequestHandler) -> None:
+        self._quiet[connection] = self._broker.clock.call_later(QUIET_MS, self._end, connection)
+
+    def _wake(self, connection: web.RequestHandler) -> None:
+        timer = self._quiet.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _end(self, connection: web.RequestHandler) -> None:
+        self._wake(connection)
+        connection.force_close()
+
+    @web.middleware
+    async def _at_work(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = request.protocol
+        self._wake(connection)
+        try:
+            return await handler(request)
+        finally:
+            self._fall_quiet(connection)
 
     async def stop(self) -> None:
         """Close the connections, after their answers."""
@@ -76,12 +126,18 @@ class HttpServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+        for timer in self._quiet.values():
+            timer.cancel()
+        self._quiet.clear()
         self.port = -1
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Every metric in Prometheus' text format."""
-        moment = self._metrics.moment()
-        body = await self._broker.run_blocking(self._metrics.render, moment)
+        """Every metric in Prometheus' text format. One at a time: with many groups one takes seconds, and the
+        I/O threads are there for clients' reads as well.
+        """
+        async with self._scraping:
+            moment = self._metrics.moment()
+            body = await self._broker.run_blocking(self._metrics.render, moment)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def healthz(self, request: web.Request) -> web.Response:

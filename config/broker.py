@@ -69,6 +69,12 @@ class BrokerConfig:
         at_least=-1,
         at_most=65535,
     )
+    http_max_connections: int = key(
+        Type.INT, 100,
+        "How many connections to that port may be open; one more takes the place of one that asks nothing, "
+        "else it is refused",
+        at_least=1,
+    )  # fmt: skip
     log_dirs: tuple[str, ...] = key(
         Type.LIST, ("data",), "The directories that partitions are spread over (Kafka: /tmp/kafka-logs)",
         allows_empty=False, aliases=("log.dir",),

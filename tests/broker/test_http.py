@@ -5,14 +5,21 @@ Method: a broker in the loop with its HTTP listener on a free port; an HTTP clie
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import aiohttp
 import pytest
 
+from broker.http import QUIET_MS
+from broker.metrics import Metrics, Moment
+from tests.broker.client import LIMIT_SECONDS, until
 from tests.broker.conftest import World
 
 MakeWorld = Callable[..., Awaitable[World]]
+Connect = Callable[[World], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
 @pytest.fixture
@@ -101,3 +108,103 @@ async def test_other_paths(served: World) -> None:
 
 async def test_no_http_when_not_wanted(world: World) -> None:
     assert world.broker.http.port == -1
+
+
+class Gate:
+    """Scrapes that take until the test lets them end."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.begun = 0
+
+    def render(self, _: object, moment: Moment) -> bytes:
+        self.begun += 1
+        assert self.open.wait(LIMIT_SECONDS)
+        return b""
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate = Gate()
+    monkeypatch.setattr(Metrics, "render", lambda *arguments: gate.render(*arguments))
+    yield gate
+    gate.open.set()
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Make connections that the test's end closes."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connect(world: World) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.broker.http.port)
+        writers.append(writer)
+        return reader, writer
+
+    yield connect
+    for writer in writers:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def is_ended(reader: asyncio.StreamReader) -> bool:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        try:
+            return await reader.read(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+async def test_who_asks_nothing_gives_way(make_world: MakeWorld, connect: Connect) -> None:
+    """Each connection is a descriptor, and partitions need some."""
+    world = await make_world(http_port="0", http_max_connections="3")
+    silent = [await connect(world) for _ in range(3)]
+    assert (await get(world, "/healthz"))[0] == 200
+    assert await is_ended(silent[0][0])
+    for reader, writer in silent[1:]:
+        writer.write(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+
+
+async def test_connections_beyond_the_limit_are_refused(
+    make_world: MakeWorld, connect: Connect, gate: Gate
+) -> None:
+    world = await make_world(http_port="0", http_max_connections="1")
+    scrape = asyncio.create_task(get(world, "/metrics"))
+    await until(lambda: gate.begun)
+    reader, _ = await connect(world)
+    assert await is_ended(reader)
+    gate.open.set()
+    assert (await scrape)[0] == 200
+    assert (await get(world, "/healthz"))[0] == 200
+
+
+async def test_a_silent_connection_does_not_stay(served: World, connect: Connect) -> None:
+    before, asked = await connect(served), await connect(served)
+    asked[1].write(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert (await asked[0].readline()).startswith(b"HTTP/1.1 404")
+    await asked[0].readuntil(b"404: Not Found")
+    served.clock.advance(QUIET_MS)
+    assert await is_ended(before[0])
+    assert await is_ended(asked[0])
+
+
+async def test_who_is_at_work_is_not_silent(served: World, gate: Gate) -> None:
+    scrape = asyncio.create_task(get(served, "/metrics"))
+    await until(lambda: gate.begun)
+    served.clock.advance(QUIET_MS)
+    gate.open.set()
+    assert (await scrape)[0] == 200
+
+
+async def test_one_scrape_at_a_time(served: World, gate: Gate) -> None:
+    """Clients' reads need the I/O threads."""
+    scrapes = [asyncio.create_task(get(served, "/metrics")) for _ in range(3)]
+    await until(lambda: gate.begun)
+    for _ in range(3):
+        assert (await get(served, "/healthz"))[0] == 200
+    assert gate.begun == 1
+    gate.open.set()
+    assert [status for status, *_ in await asyncio.gather(*scrapes)] == [200] * 3
+    assert gate.begun == 3
