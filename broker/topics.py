@@ -20,6 +20,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from broker.metadata_log import append_state, read_state
@@ -91,8 +92,8 @@ class TopicRegistry:
         return self._by_id.get(topic_id)
 
     def all(self) -> list[Topic]:
-        """Every topic, by name, the internal ones among them."""
-        return [self._topics[name] for name in sorted(self._topics)]
+        """Every topic, by name, the internal ones among them. On any thread."""
+        return sorted(self._topics.values(), key=attrgetter("name"))
 
     def config_of(self, name: str) -> TopicConfig:
         """The values that hold for a topic; those of an unknown one delete nothing."""
@@ -275,7 +276,7 @@ class TopicRegistry:
         """Make a topic of any size, others being served meanwhile; it is there when this returns."""
         topic = self._new(name, partitions, overrides)
         self._growing[name] = asyncio.get_running_loop().create_future()
-        await self._to_the_end(f"create {name}", self._grow(topic, None))
+        await self.to_the_end(f"create {name}", self._grow(topic, None))
         return topic
 
     async def add_partitions(self, name: str, partition_count: int) -> Topic:
@@ -283,7 +284,7 @@ class TopicRegistry:
         topic = self._existing(name)
         grown = replace(topic, partition_count=partition_count)
         self._growing[name] = asyncio.get_running_loop().create_future()
-        await self._to_the_end(f"grow {name}", self._grow(grown, topic))
+        await self.to_the_end(f"grow {name}", self._grow(grown, topic))
         return grown
 
     async def _grow(self, topic: Topic, before: Topic | None) -> None:
@@ -324,7 +325,7 @@ class TopicRegistry:
         if not task.cancelled() and (error := task.exception()) and not isinstance(error, KafkaError):
             logger.error("%s failed", task.get_name(), exc_info=error)
 
-    async def _to_the_end(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    async def to_the_end(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Await `work`, which goes on even if the client that asked for it goes away."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
@@ -365,7 +366,7 @@ class TopicRegistry:
 
     async def cleaner_reconfigured(self) -> None:
         """Return when the cleaner works by the broker's settings; its threads may have to end first."""
-        await self._to_the_end("new settings of the cleaner", self._reconfigure_cleaner())
+        await self.to_the_end("new settings of the cleaner", self._reconfigure_cleaner())
 
     async def _reconfigure_cleaner(self) -> None:
         """One change after the other: each was allowed beside the one before it, of how many threads there
@@ -385,7 +386,7 @@ class TopicRegistry:
         self._broker.metrics_state.topics.pop(name, None)
         for topic_partition in topic.partitions():
             self._broker.forget(topic_partition)
-        await self._to_the_end(f"delete {name}", self._finish_deletion(topic))
+        await self.to_the_end(f"delete {name}", self._finish_deletion(topic))
 
     async def _finish_deletion(self, topic: Topic) -> None:
         broker = self._broker

@@ -12,6 +12,7 @@ at once. Loggers, client metrics and groups have no settings here: INVALID_REQUE
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from broker.api import Answer, handles
 from broker.context import RequestContext
 from broker.handlers.config_entries import Entry, broker_entries, default_broker_entries, topic_entries
-from broker.topics import METADATA_TOPIC
+from broker.topics import GROWTH_LIMIT_SECONDS, METADATA_TOPIC
 from config.broker import broker_rows, check_threads
 from config.definition import (
     ConfigError,
@@ -220,7 +221,11 @@ def _when_settled(
 
 
 async def _change_later(broker: Broker, growing: Sequence[str], change: Callable[[], Answer]) -> Answer:
-    await asyncio.gather(*map(broker.topics.settled, growing))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GROWTH_LIMIT_SECONDS):
+            # Who waits as well may have begun to grow one of them anew.
+            while again := [name for name in growing if broker.topics.is_growing(name)]:
+                await asyncio.gather(*map(broker.topics.settled, again))
     answer = change()
     return await answer if isinstance(answer, Awaitable) else answer
 

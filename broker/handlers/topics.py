@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from broker.api import handles
@@ -43,10 +44,17 @@ Deleted = DeleteTopicsResponse.DeletableTopicResult
 Growable = CreatePartitionsRequest.CreatePartitionsTopic
 Grown = CreatePartitionsResponse.CreatePartitionsTopicResult
 
+T = TypeVar("T")
 NO_ID = UUID(int=0)
 DEFAULT = -1
 IDS_VERSION = 6
 DISABLED_CODE_VERSION = 3
+MAX_NEW_PARTITIONS = 10_000
+"""of all topics that one request makes, as in Kafka; more where `max.partitions.per.topic` is higher"""
+AT_ONCE = 8
+"""topics of one request that are worked on side by side: each takes the loop a millisecond before it waits,
+and a request may name thousands
+"""
 
 
 @handles(CreateTopicsRequest)
@@ -55,11 +63,40 @@ async def create_topics(
 ) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
     topics = {topic.name: topic for topic in request.topics}.values()
+    most = max(MAX_NEW_PARTITIONS, broker.config.max_partitions_per_topic)
+    if sum(_wanted_partitions(broker, topic) for topic in request.topics) > most:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Excessively large number of partitions per request: {most} in all are allowed.",
+        )
     return CreateTopicsResponse(
-        topics=await asyncio.gather(
-            *(_create(broker, topic, times[topic.name], request.validate_only) for topic in topics)
+        topics=await _a_few_at_once(
+            broker,
+            (_create(broker, topic, times[topic.name], request.validate_only) for topic in topics),
         )
     )
+
+
+async def _a_few_at_once(broker: Broker, works: Iterable[Awaitable[T]]) -> list[T]:
+    """What all of them return, in order; other clients have their turn between. A client that hangs up
+    stops none of it.
+    """
+    left = iter(works)
+    done: list[T] = []
+
+    async def work() -> None:
+        while some := list(islice(left, AT_ONCE)):
+            done.extend(await asyncio.gather(*some))
+
+    await broker.topics.to_the_end("a request about topics", work())
+    return done
+
+
+def _wanted_partitions(broker: Broker, topic: Creatable) -> int:
+    """How many a topic would get, however wrong the rest of it may be."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return broker.config.num_partitions if topic.num_partitions == DEFAULT else max(0, topic.num_partitions)
 
 
 async def _create(broker: Broker, topic: Creatable, times: int, validate_only: bool) -> Created:
@@ -187,8 +224,9 @@ async def delete_topics(
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
     times = Counter(asked)
     return DeleteTopicsResponse(
-        responses=await asyncio.gather(
-            *(_delete(broker, context, name, topic_id, times[name, topic_id]) for name, topic_id in times)
+        responses=await _a_few_at_once(
+            broker,
+            (_delete(broker, context, name, topic_id, times[name, topic_id]) for name, topic_id in times),
         )
     )
 
@@ -242,8 +280,9 @@ async def create_partitions(
     times = Counter(topic.name for topic in request.topics)
     topics = {topic.name: topic for topic in request.topics}.values()
     return CreatePartitionsResponse(
-        results=await asyncio.gather(
-            *(_grow(broker, topic, times[topic.name], request.validate_only) for topic in topics)
+        results=await _a_few_at_once(
+            broker,
+            (_grow(broker, topic, times[topic.name], request.validate_only) for topic in topics),
         )
     )
 

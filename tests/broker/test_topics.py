@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from broker.handlers.topics import MAX_NEW_PARTITIONS
 from broker.metadata_log import read_state
 from broker.topic import KEEP_EVERYTHING
 from broker.topics import CLUSTER_METADATA_TOPIC, METADATA_PARTITION, METADATA_TOPIC, TOPIC
@@ -104,7 +105,6 @@ REFUSED: list[tuple[Creatable, ErrorCode]] = [
     (new("__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     (new("t", 0), ErrorCode.INVALID_PARTITIONS),
     (new("t", -2), ErrorCode.INVALID_PARTITIONS),
-    (new("t", 1_000_000), ErrorCode.INVALID_PARTITIONS),
     (new("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
     (new("t", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
     (new("t", no_such_key="1"), ErrorCode.INVALID_CONFIG),
@@ -127,6 +127,51 @@ async def test_refused(world: World, topic: Creatable, code: ErrorCode) -> None:
     assert refused.error_code == code
     assert refused.error_message
     assert fine.error_code == 0
+
+
+@pytest.mark.parametrize("last", [new("u", 1), new("u", -1), assigned(-1, -1, {0: 1}), new("..", 1)])
+async def test_so_many_partitions_by_one_request(world: World, last: Creatable) -> None:
+    """Kafka's limit, which it looks at before anything else; what cannot be a number counts for nothing."""
+    client = await world.connect()
+    most = [new("a", MAX_NEW_PARTITIONS - 1), new("none", -3), new("least", -(2**31)), last]
+    within = await create(client, *most, validate_only=True)
+    assert ErrorCode.POLICY_VIOLATION not in {result.error_code for result in within}
+    beyond = await create(client, *most, new("b", 1))
+    assert [(result.name, result.error_code) for result in beyond] == [
+        (topic.name, ErrorCode.POLICY_VIOLATION) for topic in (*most, new("b", 1))
+    ]
+    assert "Excessively large number of partitions per request" in beyond[0].error_message
+    assert world.broker.topics.get("b") is None
+
+
+@pytest.mark.parametrize(
+    ("most", "more"), [(20_000, ErrorCode.POLICY_VIOLATION), (50, ErrorCode.INVALID_PARTITIONS)]
+)
+async def test_a_topic_may_be_as_large_as_the_setting_says(
+    make_world: MakeWorld, most: int, more: ErrorCode
+) -> None:
+    world = await make_world(max_partitions_per_topic=str(most))
+    client = await world.connect()
+    assert (await create(client, new("t", most), validate_only=True))[0].error_code == 0
+    assert (await create(client, new("t", most + 1), validate_only=True))[0].error_code == more
+
+
+async def test_others_are_served_while_many_topics_are_made_and_deleted(world: World) -> None:
+    names = [f"t{number}" for number in range(100)]
+    last = TopicPartition(names[-1], 0)
+    making, asking = await world.connect(), await world.connect()
+    making.send(CreateTopicsRequest(topics=[new(name) for name in names]), 7)
+    await until(lambda: TopicPartition(names[0], 0) in world.broker.partitions)
+    assert last not in world.broker.partitions
+    await asking.ask(DeleteTopicsRequest(topic_names=[], timeout_ms=1), 5)
+    assert last not in world.broker.partitions
+    _, answer = await making.receive(CreateTopicsResponse, 7)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [(name, 0) for name in names]
+    making.send(DeleteTopicsRequest(topic_names=names, timeout_ms=1), 5)
+    await until(lambda: TopicPartition(names[0], 0) not in world.broker.partitions)
+    assert last in world.broker.partitions
+    await making.close()
+    await until(lambda: world.broker.topics.get(names[-1]) is None)
 
 
 async def test_twice_in_one_request(world: World) -> None:
