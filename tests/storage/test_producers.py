@@ -65,6 +65,8 @@ def test_t158_a_new_epoch_begins_at_zero(log: LogBuilder) -> None:
     send(log, 0)
     assert code_of(log, 1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(log, 0, epoch=1).base_offset == 1
+    send(log, 1, epoch=1)
+    assert [send(log, sequence, epoch=2).base_offset for sequence in (0, 1)] == [3, 4], "no duplicates"
 
 
 def test_t159_an_old_epoch_is_fenced(log: LogBuilder) -> None:
@@ -153,6 +155,25 @@ def test_the_number_of_producers_is_bounded() -> None:
     assert 2000 in producers.producers, "forgotten, its marker would not end the transaction"
 
 
+def test_a_snapshot_knows_better_than_the_batches_that_are_left() -> None:
+    """Of a producer whose newer epoch stood in a marker that is gone, and of one whose batches are."""
+    from protocol.batch import parse_header
+
+    producers = ProducerStateManager()
+    begun = batch(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    producers.update(parse_header(begun), 0)
+    newer, unseen = ProducerState(7, 1), ProducerState(8, 0)
+    newer.last_timestamp = unseen.last_timestamp = NOW_MS
+    unseen.transaction_start = 5
+    producers.compare([newer, unseen], NOW_MS)
+    assert producers.open_transactions() == {}
+    assert producers.first_unstable_offset is None
+    with pytest.raises(KafkaError):
+        producers.check(parse_header(begun), "orders-0")
+    ended = parse_header(marker_batch(Marker(True), producer_id=8, producer_epoch=0, now_ms=NOW_MS))
+    assert producers.update_marker(ended, Marker(True), 9) is None
+
+
 def test_t164_snapshots_at_rolls_and_at_the_end(log: LogBuilder) -> None:
     for sequence in range(3):
         send(log, sequence)
@@ -207,13 +228,16 @@ def test_snapshot_bytes_are_kafkas() -> None:
     assert (found.producer_id, found.epoch, found.last_sequence, found.last_data_offset) == (7, 2, -1, None)
 
 
-def test_t165_a_marker_of_an_older_coordinator_is_fenced(log: LogBuilder) -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_t165_a_marker_of_an_older_coordinator_is_fenced(log: LogBuilder, is_restarted: bool) -> None:
     def mark(coordinator_epoch: int) -> None:
         data = marker_batch(Marker(True, coordinator_epoch), producer_id=7, producer_epoch=0, now_ms=NOW_MS)
         log.log.append(data, now_ms=NOW_MS, origin=Origin.COORDINATOR)
 
     send(log, 0, is_transactional=True)
     mark(5)
+    if is_restarted:
+        log.restart()
     send(log, 1, is_transactional=True)
     with pytest.raises(KafkaError) as caught:
         mark(4)
