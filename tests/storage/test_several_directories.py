@@ -127,7 +127,9 @@ def test_a_cleaning_asks_its_own_disk_alone(pair: Pair, full: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("broken", [0, 1])
-def test_what_is_deleted_on_a_good_disk_goes(pair: Pair, broken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_deleted_on_a_good_disk_goes(
+    pair: Pair, broken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The names, the directories, and the files of removed segments."""
     bad, good = pair.log_in(pair.paths[broken]), pair.log_in(pair.paths[1 - broken])
     good.roll(NOW_MS)
