@@ -125,7 +125,7 @@ def load(
 
     if file is not None:
         try:
-            override(read_properties(file.read_text(encoding="utf-8")), lambda name: f" (in {file})")
+            override(read_properties(file.read_text(encoding="utf-8-sig")), lambda name: f" (in {file})")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"Cannot read {file}: {error}") from None
     variables = _variables(environment or {})

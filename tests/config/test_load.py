@@ -162,6 +162,12 @@ def test_properties_file_format() -> None:
     }
 
 
+def test_a_file_may_begin_with_the_mark_that_editors_put_there(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("log.roll.ms=5\n", encoding="utf-8-sig")
+    assert load(file=file).log_roll_ms == 5
+
+
 def test_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read"):
         load(file=tmp_path / "none")
