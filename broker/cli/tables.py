@@ -1,4 +1,4 @@
-"""Answers as tables for a terminal; as wide as they are where nobody is looking."""
+"""Answers as tables, as wide as they are."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ class _Output(Console):
 
 
 def console() -> Console:
-    """Standard output, its full width; no colours or cut cells in a pipe."""
+    """Standard output. A terminal that is too narrow breaks lines, which can be read: cells squeezed into it
+    had their numbers cut in two, and had no place at all where it is very narrow.
+    """
     out = _Output(highlight=False, markup=False, emoji=False)
-    if not out.is_terminal:
-        out = _Output(highlight=False, markup=False, emoji=False, width=UNBOUNDED)
-    return out
+    width = max(out.width, UNBOUNDED) if out.is_terminal else UNBOUNDED
+    return _Output(highlight=False, markup=False, emoji=False, width=width)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -33,7 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from broker.cli import app
-from broker.cli.tables import cell, removed_words
+from broker.cli.tables import cell, console, removed_words, table
 from broker.http_api import HttpApi
 from broker.questions.words import duration, moment, size
 from tests.process import BrokerProcess, free_port
@@ -177,6 +177,21 @@ def test_the_place_of_the_broker_may_be_written_as_a_url(served: BrokerProcess) 
         result = runner.invoke(app, ["topics", "explain", "t", "--http", where])
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.startswith("kompakt: --http takes HOST:PORT, not ")
+
+
+@pytest.mark.parametrize("columns", ["1", "20", "80", "0", "x"])
+def test_a_narrow_terminal_cuts_no_number_in_two(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes this for a terminal
+    row = ("prices-0", 1_000_001, 12_259_186, "2026-11-21 15:35:53 UTC", "0 armed until then", "clean")
+    headings = ("partition", "base offset", "bytes", "first time", "tombstones", "state")
+    console().print(table(headings, [row]))
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 3
+    for cells, line in ((headings, lines[0]), ((*row[:1], "1 000 001", "12 259 186", *row[3:]), lines[2])):
+        assert all(str(each) in line for each in cells)
 
 
 def test_words() -> None:
