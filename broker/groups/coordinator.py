@@ -174,8 +174,16 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, group_instance_id: str | None
     ) -> ErrorCode:
-        """NONE or REBALANCE_IN_PROGRESS, both signs of life; anything else is raised (T189)."""
-        group = self._group_of_member(group_id)
+        """NONE or REBALANCE_IN_PROGRESS, both signs of life; anything else is raised (T189).
+
+        As in Kafka NONE while the group is being loaded: aiokafka's consumer ends by any other answer.
+        """
+        try:
+            group = self._group_of_member(group_id)
+        except KafkaError as error:
+            if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return ErrorCode.NONE
+            raise
         member = group.check_member(member_id, group_instance_id)
         if generation != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation is {group.generation}")
