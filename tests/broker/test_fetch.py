@@ -413,13 +413,15 @@ async def test_leader_epochs(world: World) -> None:
     world.topic()
     client = await world.connect()
     await fill(world, client, 2)
-    epoch = world.broker.partitions[TopicPartition("t", 0)].log.leader_epoch
+    log = world.broker.partitions[TopicPartition("t", 0)].log
+    log.leader_epoch = epoch = 3
+    await fill(world, client, 1)
     assert (await fetch(client, current_leader_epoch=epoch)).error_code == 0
     assert (await fetch(client, current_leader_epoch=epoch + 1)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-    if epoch:
-        assert (
-            await fetch(client, current_leader_epoch=epoch - 1)
-        ).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (await fetch(client, current_leader_epoch=epoch - 1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    parted = (await fetch(client, offset=3, last_fetched_epoch=epoch - 1)).diverging_epoch
+    assert (parted.epoch, parted.end_offset) == (0, 2)
+    assert (await fetch(client, offset=2, last_fetched_epoch=0)).diverging_epoch is None
     assert (await fetch(client, offset=1, last_fetched_epoch=epoch)).diverging_epoch is None
 
 

@@ -25,9 +25,15 @@ COMPACTED = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.d
 MINUTE_MS = 60_000
 
 
+def started(process: BrokerProcess) -> BrokerProcess:
+    process.start()
+    wait_for(lambda: "kompakt is ready" in process.log(), "the HTTP port, which opens last")
+    return process
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("clients") / "data", SETTINGS).start()
+    process = started(BrokerProcess(tmp_path_factory.mktemp("clients") / "data", SETTINGS))
     yield process
     status = process.stop()
     log = process.log()
@@ -39,16 +45,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 @pytest.fixture
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., BrokerProcess]]:
     """Start a broker of the test's own, that it may stop and kill: `own_broker(**settings)`."""
-    started: list[BrokerProcess] = []
+    made: list[BrokerProcess] = []
 
     def start(**settings: str) -> BrokerProcess:
         given = {name.replace("_", "."): value for name, value in settings.items()}
-        process = BrokerProcess(tmp_path_factory.mktemp("own") / "data", {**SETTINGS, **given}).start()
-        started.append(process)
-        return process
+        made.append(BrokerProcess(tmp_path_factory.mktemp("own") / "data", {**SETTINGS, **given}))
+        return started(made[-1])
 
     yield start
-    for process in started:
+    for process in made:
         log = process.log()
         process.close()
         assert "Traceback" not in log, log

@@ -275,17 +275,17 @@ def test_s13_an_offset_never_changes(own_broker: Callable[..., BrokerProcess], t
     broker = own_broker()
     client = CLIENTS["confluent-kafka"](broker.bootstrap)
     client.create_topic(topic, 1, COMPACTED)
-    records = changing_keys(6)
-    produce_in_batches(client, topic, records, 3)
-    wait_until_compacted(broker, topic, 0, 15)
-    for _ in range(2):
-        for record in client.read(topic, 0, 0, 18):
-            sent = records[record.offset]
-            assert (record.key, record.value, record.timestamp_ms) == (
-                sent.key,
-                sent.value,
-                sent.timestamp_ms,
-            )
-        assert broker.stop() == 0
-        broker.start()
-    assert client.offsets(topic, 0) == (0, 18)
+    records = changing_keys(18)
+    for end in (18, 36, 54):
+        produce_in_batches(client, topic, records[end - 18 : end], 3)
+        wait_until_compacted(broker, topic, 0, end - 3)
+        for _ in range(2):
+            read = client.read(topic, 0, 0, end)
+            assert [record.offset for record in read] == list(range(end - 6, end))
+            for record in read:
+                sent = records[record.offset]
+                assert (record.key, record.value) == (sent.key, sent.value)
+                assert record.timestamp_ms == sent.timestamp_ms
+            assert broker.stop() == 0
+            broker.start()
+        assert client.offsets(topic, 0) == (0, end)
