@@ -121,16 +121,21 @@ def decode_nothing(cls: type[Any], version: int) -> None:
 
 def test_noise_before_a_header() -> None:
     chance = random.Random(27)
+    read = 0
     for _ in range(3000):
-        frame = chance.choice((b"", b"\x00\x00\x00\x09", b"\x00\x12\x00\x03")) + chance.randbytes(
-            chance.randrange(30)
-        )
+        kind = chance.choice((b"", b"\x00\x00\x00\x09", b"\x00\x01\x00\x0b", b"\x00\x12\x00\x03"))
+        frame = kind + chance.randbytes(chance.randrange(30))
+        if kind and chance.randrange(2):  # else hardly a length of a client id is one
+            frame = kind + chance.randbytes(4) + chance.randrange(-2, 20).to_bytes(2, "big", signed=True)
+            frame += chance.randbytes(chance.randrange(20)) + bytes(chance.randrange(20))
         try:
             header, position = decode_request_header(frame)
         except MalformedFrame:
             continue
+        read += 1
         assert 0 < position <= len(frame)
         assert header.client_id is None or len(header.client_id) <= len(frame)
+    assert read > 100
 
 
 def test_kinds_are_known() -> None:
