@@ -62,6 +62,19 @@ def test_s52_s53_old_segments_go_by_time_and_by_size(broker: BrokerProcess, topi
     wait_for(lambda: client.offsets(f"{topic}-by-size", 0) == (40, 48), "all but the active segment to go")
 
 
+def test_t133_what_is_compacted_and_deleted_loses_its_old_segments_too(
+    broker: BrokerProcess, topic: str
+) -> None:
+    """By the cleaner's threads, which nobody asks for it."""
+    client = Confluent(broker.bootstrap)
+    client.create_topic(topic, 1, {**COMPACTED, "cleanup.policy": "compact,delete", **FOREVER})
+    rounds(client, topic, UPDATES)
+    wait_until_compacted(broker, topic, 0, 40)
+    assert [record.offset for record in read_all(client, topic)] == list(range(32, 48))
+    alter(broker, topic, {"retention.ms": "3600000"})
+    wait_for(lambda: client.offsets(topic, 0) == (48, 48), "everything of 2023 to expire")
+
+
 def test_s54_s55_one_broker_holds_both_kinds_and_only_compaction_restores_state(
     broker: BrokerProcess, topic: str
 ) -> None:
