@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+COMMITS_A_STEP = 2000
+"""so many are looked at in one turn of the loop: half a millisecond to one"""
+
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
@@ -285,10 +288,16 @@ class GroupCoordinator:
     def expire_offsets(self, now_ms: int) -> Iterator[None]:
         """Remove what `offsets.retention.minutes` lets go, and empty groups without offsets (T196).
 
-        A step a group that loses something: thousands may end together, and clients have their turn between.
+        A step a group that loses something, or some thousand commits that stay: clients have their turn
+        between.
         """
+        looked_at = 0
         for group in list(self.groups.values()):
-            if self.groups.get(group.group_id) is group and self._expire(group, now_ms):
+            if self.groups.get(group.group_id) is not group:
+                continue
+            looked_at += 1 + len(group.offsets.committed)
+            if self._expire(group, now_ms) or looked_at >= COMMITS_A_STEP:
+                looked_at = 0
                 yield
 
     def _expire(self, group: Group, now_ms: int) -> bool:
@@ -308,18 +317,23 @@ class GroupCoordinator:
     def on_topics_deleted(self, topics: Iterable[str]) -> Iterator[None]:
         """The topic deletion path calls this: commits for deleted topics go (T198).
 
-        A step a group that loses something, as in `expire_offsets`.
+        Steps as in `expire_offsets`.
         """
         names = frozenset(topics)
+        looked_at = 0
         for group in list(self.groups.values()):
-            doomed = group.offsets.of_topics(names)
-            if not doomed or self.groups.get(group.group_id) is not group:
+            if self.groups.get(group.group_id) is not group:
                 continue
+            looked_at += 1 + len(group.offsets.committed)
+            doomed = group.offsets.of_topics(names)
             try:
-                self._commits.forget(group, doomed)
+                if doomed:
+                    self._commits.forget(group, doomed)
             except KafkaError as error:
                 logger.warning("group %s: offsets of deleted topics not removed: %s", group.group_id, error)
-            yield
+            if doomed or looked_at >= COMMITS_A_STEP:
+                looked_at = 0
+                yield
 
     def committed(self) -> Committed:
         """The durable commits of every group as they are now, for another thread to look at (`lags`)."""

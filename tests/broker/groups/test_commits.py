@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from broker.background import Background
+from broker.groups import coordinator
 from broker.groups.commits import lags
 from broker.groups.contents import read_contents
 from broker.groups.records import GroupKey, OffsetKey, offset_key, offset_value, read_commit, read_key
@@ -224,6 +225,17 @@ async def test_t196_others_get_their_turn_while_many_groups_end() -> None:
     await ending
     assert list(world.groups.groups) == names[-1:]
     assert world.committed(names[-1]) == {ROWS_0: 2}
+
+
+async def test_t196_others_get_their_turn_where_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of thousands of commits may be looked at in vain."""
+    monkeypatch.setattr(coordinator, "COMMITS_A_STEP", 4)
+    world = World()
+    for number in range(6):
+        world.commit({ROWS_0: 1, ROWS_1: 1}, group_id=f"group-{number}")
+    assert len(list(world.groups.expire_offsets(world.clock.now_ms()))) == 3
+    assert len(list(world.groups.on_topics_deleted(["columns"]))) == 3
+    assert len(world.groups.groups) == 6
 
 
 async def test_t196_a_commit_under_way_holds_its_offset() -> None:
