@@ -1,6 +1,7 @@
 """The broker as a process: event loop, signals, one line when it is ready, one exit status.
 
-SIGTERM and SIGINT drain, flush and mark a clean shutdown; a second one ends at once. Mirrors `kafka.Kafka`.
+SIGTERM, SIGINT and SIGHUP drain, flush and mark a clean shutdown; a second SIGTERM or SIGINT ends at once.
+Mirrors `kafka.Kafka`.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ async def _serve(config: BrokerConfig, started: float) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` wants it
+        loop.add_signal_handler(signal.SIGHUP, stopping.set)  # a terminal that closes may send several
     try:
         broker = Broker(config)
         await broker.start()

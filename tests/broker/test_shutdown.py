@@ -6,6 +6,7 @@ Method: a real process; a client pipelines produces when the signal comes, and c
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 from protocol.errors import ErrorCode
@@ -66,6 +67,33 @@ async def _produce_until_the_end(siege: Siege) -> int:
         await siege.hang_up()
     assert acknowledged >= 500
     return acknowledged
+
+
+def test_a_terminal_that_closes_ends_it_cleanly(tmp_path: Path) -> None:
+    """Shell and kernel may both say so."""
+    siege = Siege(tmp_path, {})
+    process = siege.process.process
+    assert process is not None
+    try:
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 0
+        siege.process.process = None
+        assert (siege.process.data / ".kafka_cleanshutdown").exists()
+    finally:
+        siege.process.close()
+
+
+def test_nohup_is_respected(tmp_path: Path) -> None:
+    siege = Siege(tmp_path, {}, prefix=["nohup"])
+    process = siege.process.process
+    assert process is not None
+    try:
+        process.send_signal(signal.SIGHUP)
+        assert siege.process.http("/healthz")
+        assert siege.process.stop() == 0
+    finally:
+        siege.process.close()
 
 
 def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
