@@ -1,12 +1,13 @@
 """Columns out of values: text, the fields of JSON, the fields of Avro.
 
-A value that does not parse, or does not fit the types, is a malformed row: its fields are null, its bytes are
-in `_corrupt_record` if the user asked for that column, and the query goes on. A tombstone has null fields
-and is not malformed.
+A value that does not parse, or does not fit the types, is a malformed row: its fields are null (of JSON only
+those that do not fit: `repair.py`), its bytes are in `_corrupt_record` if the user asked for that column, and
+the query goes on. A tombstone has null fields and is not malformed.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ import pyarrow.json
 from protocol.record_kernels import LOCATED_ROWS, VALUE_BYTES, VALUE_POSITION
 from spark_connector import kernels
 from spark_connector.kernels import Bytes, Longs
+from spark_connector.repair import Repair
 from spark_connector.shape import MALFORMED, SCHEMA_ID, Shape
 from spark_connector.times import has_times, with_times, zone_of_task
 from spark_connector.value_kernels import (
@@ -31,6 +33,7 @@ from spark_connector.value_kernels import (
 
 logger = logging.getLogger("kompakt.spark")
 
+REPAIRED_ROWS = 64  # a repaired row costs about as much as the parser's start
 PREFIXES = {"none": NO_PREFIX, "auto": SOME_PREFIX, "confluent": ALL_PREFIX}
 
 
@@ -63,6 +66,7 @@ class ValueDecoder:
         self._zone = ""
         if shape.formats.value == "json" and any(has_times(field.type) for field in self._fields):
             self._zone = zone_of_task(shape.formats.time_zone)
+        self._repair = Repair(self._fields, self._zone)
 
     def decode(self, data: Bytes, rows: Longs) -> dict[str, pyarrow.Array]:
         """The columns that are made out of the values of `rows`."""
@@ -84,7 +88,7 @@ class ValueDecoder:
         elif not self._has_warned and (verdicts == BAD).any():
             self._has_warned = True
             logger.warning(
-                "values that are no %s give null columns; add a column %s to see them",
+                "values that are no %s, or do not fit, give nulls; add a column %s to see them",
                 self._shape.formats.value,
                 MALFORMED,
             )
@@ -105,20 +109,42 @@ class ValueDecoder:
         return [_only_chunk(column) for column in made.columns]
 
     def _parse_lines(
-        self, lines: Bytes, ends: Longs, verdicts: Bytes, first: int, end: int
+        self, lines: Bytes, ends: Longs, verdicts: Bytes, first: int, end: int, *, is_repaired: bool = False
     ) -> list[pyarrow.Table]:
-        """Rows `first` to `end`; where the parser stumbles, each half by itself, down to the bad row."""
+        """Rows `first` to `end`; where the parser stumbles, each half by itself, down to few rows, which are
+        repaired, and then down to the row that nothing helps."""
         begin = int(ends[first - 1]) if first else 0
-        text = lines[begin : int(ends[end - 1])]
         try:
-            return [self._read_lines(text, end - first)]
+            return [self._read_lines(lines[begin : int(ends[end - 1])], end - first)]
         except pyarrow.ArrowException:
-            if end - first == 1:
+            if is_repaired and end - first == 1:
                 verdicts[first] = BAD
                 return [pyarrow.Table.from_pylist([{}], self._fields)]
+        if not is_repaired and end - first <= REPAIRED_ROWS:
+            repaired = self._repaired(lines, [begin, *ends[first:end].tolist()], verdicts[first:end])
+            return self._parse_lines(*repaired, verdicts[first:end], 0, end - first, is_repaired=True)
         middle = (first + end) // 2
         halves = (first, middle), (middle, end)
-        return [table for half in halves for table in self._parse_lines(lines, ends, verdicts, *half)]
+        return [
+            table
+            for half in halves
+            for table in self._parse_lines(lines, ends, verdicts, *half, is_repaired=is_repaired)
+        ]
+
+    def _repaired(self, lines: Bytes, edges: list[int], verdicts: Bytes) -> tuple[Bytes, Longs]:
+        """The lines between `edges` as `Repair` writes them; marks as BAD what does not fit as a whole."""
+        made = []
+        for index, (begin, end) in enumerate(itertools.pairwise(edges)):
+            line, is_whole = lines[begin:end].tobytes(), True
+            try:
+                line, is_whole = self._repair.line(line)
+            except ValueError:  # no JSON, which the parser will say as well
+                line = line.removesuffix(b"\n")
+            if not is_whole:
+                verdicts[index] = BAD
+            made.append(line + b"\n")
+        ends = numpy.cumsum([len(line) for line in made], dtype=numpy.int64)
+        return numpy.frombuffer(b"".join(made), numpy.uint8), ends
 
     def _read_lines(self, text: Bytes, count: int) -> pyarrow.Table:
         read = pyarrow.json.read_json(

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -30,6 +31,7 @@ PLAIN: dict[str, DataType] = {
     "bigint": LongType(),
     "string": StringType(),
     "timestamp": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
 }
 
 

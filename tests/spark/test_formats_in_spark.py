@@ -2,13 +2,14 @@
 
 Method: a Spark session reads a topic of Avro data with a map, a decimal and an enum, some of it broken, and a
 topic of strings that are no UTF-8, in batch and as a stream; strings are held against Spark's own cast, times
-in JSON against its `from_json`.
+in JSON, and random values that fit their columns in part, against its `from_json`.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import random
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -186,3 +187,51 @@ def test_times_are_those_of_from_json(
     )
     assert ours == expected
     assert len(ours) == len(TIMES)
+
+
+JSON_FIELDS = (
+    "a string, n int, sh smallint, by tinyint, d double, f float, p decimal(5,2), at timestamp, day date, "
+    "b boolean, s struct<a: string, n: int, s: struct<d: date, l: array<int>>>, l array<int>, "
+    "ll array<array<string>>, ls array<struct<n: int, at: timestamp>>, _corrupt_record string"
+)
+JSON_NAMES = ("a", "n", "sh", "by", "d", "f", "p", "at", "day", "b", "s", "l", "ll", "ls", "unknown")
+JSON_SCALARS = (
+    *("null", "true", "false", "1", "-7", "0", "70000", "1.5", "99.995", "999.996", "1700000000", "1" * 25),
+    *('""', '"x"', '"1.25"', '"true"', '"NaN"', '"-INF"', '"é\\u00e9\\n"'),
+    *('"2026-02-01"', '"2026-2-1"', '"2026-02-30"', '"2026-02-01 12:00:00.5"', '"2026-02-01T12:00:00+01:00"'),
+)
+
+
+def random_json(chosen: random.Random, depth: int) -> str:
+    """Values of any type under names of any field; some names twice."""
+    kind = chosen.random()
+    if depth and kind < 0.6:
+        return chosen.choice(JSON_SCALARS)
+    if depth and (kind < 0.8 or depth > 3):
+        parts = [random_json(chosen, depth + 1) if depth < 4 else "1" for _ in range(chosen.randrange(3))]
+        return f"[{', '.join(parts)}]"
+    names = chosen.choices(JSON_NAMES, k=chosen.randrange(1, 5))
+    return "{" + ", ".join(f'"{name}": {random_json(chosen, depth + 1)}' for name in names) + "}"
+
+
+def test_json_that_fits_in_part_is_that_of_from_json(spark: Any, kompakt_broker: Any) -> None:
+    bootstrap = kompakt_broker.bootstrap
+    chosen = random.Random(11)
+    given = [random_json(chosen, 0) for _ in range(3000)]
+    topic = send(bootstrap, [text.encode() for text in given])
+    source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    places = "partition int, offset bigint"
+    ours = spark.read.format("kompakt").options(**source, valueFormat="json", columns="partition,offset")
+    binary = spark.read.format("kompakt").options(**source).load()
+    text = col("value").cast("string")
+    parsed = from_json(text, JSON_FIELDS).alias("parsed")
+    theirs = binary.select(parsed, text.alias("text"), "partition", "offset")
+    shown = [f"to_json(struct({name})) AS {name}" for name in (*JSON_NAMES[:-1], "_corrupt_record")]
+    expected = theirs.select("parsed.*", "text", "partition", "offset").orderBy("partition", "offset")
+    found = ours.schema(f"{JSON_FIELDS}, {places}").load().orderBy("partition", "offset")
+    texts = [row.text for row in expected.select("text").collect()]
+    rows = zip(texts, found.selectExpr(*shown).collect(), expected.selectExpr(*shown).collect(), strict=True)
+    different = {json_text: (one, other) for json_text, one, other in rows if one != other}
+    assert different == {}
+    malformed = found.where("_corrupt_record IS NOT NULL").count()
+    assert 1000 < malformed < 2900
