@@ -66,7 +66,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         if wants_split or is_of_one_moment:
             start, end = resolve(cluster, start), resolve(cluster, end)
         self._check_order(start, end)
-        self._check_ends(cluster, end)
+        there = self._existing_ends(cluster, end)
+        end, words = {**end, **there}, (words[0], {**words[1], **there})
         ranges = [OffsetRange(partition, start[partition], end[partition]) for partition in found]
         ranges = [wanted for wanted in self._narrow(cluster, ranges) if wanted.size or not wanted.is_resolved]
         if wants_split:
@@ -101,11 +102,15 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
                     f"{self._ending.option} {end[partition]}"
                 )
 
-    def _check_ends(self, cluster: Cluster, end: dict[TopicPartition, int]) -> None:
-        """An end that a user wrote down must exist, else each task would wait for it."""
+    def _existing_ends(
+        self, cluster: Cluster, end: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """The log's end in place of each one that a user wrote down and that does not exist: a task would
+        wait for it."""
         if not self._ending.offsets:
-            return
+            return {}
         latest = cluster.latest_offsets(end)
+        there = {}
         for partition, offset in end.items():
             if offset <= latest[partition]:
                 continue
@@ -113,7 +118,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             if self._options.fail_on_data_loss:
                 raise DataLossError(f"{text}; set failOnDataLoss=false to read what there is")
             logger.warning("%s; reading what there is", text)
-            end[partition] = latest[partition]
+            there[partition] = latest[partition]
+        return there
 
 
 def _bound_late(ranges: Sequence[OffsetRange], known: Edges, words: Edges) -> list[OffsetRange]:

@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 from protocol.records import encode_batch
 from spark_connector import ranges, silence, unpacking
 from spark_connector.errors import ConnectorError, DataLossError
-from spark_connector.offsets import TopicPartition
+from spark_connector.offsets import EARLIEST, TopicPartition
 from spark_connector.options import parse_options
 from spark_connector.reader import BatchReader
 from tests.spark.conftest import options_for
@@ -369,6 +369,16 @@ def test_an_end_beyond_the_log(start_broker: Start) -> None:
     with pytest.raises(DataLossError, match="beyond the log's end 3"):
         read(broker, **end)
     assert read(broker, **end, failOnDataLoss="false") == [0, 1, 2]
+
+
+def test_no_piece_of_a_split_waits_for_an_end_beyond_the_log(start_broker: Start) -> None:
+    """Two minutes (kafkaConsumer.pollTimeoutMs) for each partition, before it goes on all the same."""
+    broker = start_broker(logs_of([batch(0, 3)]))
+    plan = {"endingOffsets": '{"t":{"0":5}}', "minPartitions": "2", "failOnDataLoss": "false"}
+    parsed = parse_options(options_for(broker, **plan))
+    tasks = BatchReader(parsed, parsed.columns).partitions()
+    pieces = [piece for task in tasks for piece in task.value.ranges]
+    assert [(piece.start, piece.end) for piece in pieces] == [(EARLIEST, 1), (1, 3)]
 
 
 def test_a_log_that_shrinks_under_the_plan(start_broker: Start) -> None:
