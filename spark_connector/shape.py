@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
+    MapType,
     NumericType,
     StringType,
     StructField,
@@ -98,8 +99,7 @@ def shape_of(schema: StructType, options: Options) -> Shape:
     fields: list[StructField] = []
     malformed_type = "string"
     for field in schema.fields:
-        if not field.nullable:
-            raise ConnectorError(f"column {field.name} must be nullable, as all columns of this source are")
+        _check_nullable(field)
         names.append(field.name)
         if _is_field(field, options):
             fields.append(field)
@@ -113,6 +113,30 @@ def shape_of(schema: StructType, options: Options) -> Shape:
         options.formats,
         malformed_type,
     )
+
+
+def _check_nullable(field: StructField) -> None:
+    """A null that Spark does not expect, within a value too, fails its whole job; any value may have one."""
+    if not field.nullable:
+        raise ConnectorError(f"column {field.name} must be nullable, as all columns of this source are")
+    kinds: list[DataType] = [field.dataType]
+    while kinds:
+        kind = kinds.pop()
+        is_nullable = True
+        if isinstance(kind, ArrayType):
+            is_nullable = kind.containsNull
+            kinds.append(kind.elementType)
+        elif isinstance(kind, MapType):
+            is_nullable = kind.valueContainsNull
+            kinds.append(kind.valueType)
+        elif isinstance(kind, StructType):
+            is_nullable = all(inner.nullable for inner in kind.fields)
+            kinds.extend(inner.dataType for inner in kind.fields)
+        if not is_nullable:
+            raise ConnectorError(
+                f"column {field.name} must be nullable all through, as all columns of this source are; "
+                f"{kind.simpleString()} within it is not (nullable, containsNull, valueContainsNull)"
+            )
 
 
 def _check_json_type(field: StructField) -> None:

@@ -148,6 +148,26 @@ def test_a_schema_of_the_user_is_a_projection() -> None:
             source.reader(wrong)
 
 
+def test_no_null_is_forbidden_within_a_column() -> None:
+    """One that comes all the same, as any field of a value may, would fail the whole job in the JVM."""
+    from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType
+
+    source = KompaktDataSource({**BASE, "valueFormat": "json"})
+    numbers = ArrayType(IntegerType(), containsNull=False)
+    inner = StructType().add("x", IntegerType(), nullable=False)
+    for kind in (
+        numbers,
+        inner,
+        ArrayType(inner),
+        StructType().add("deeper", ArrayType(numbers)),
+        MapType(StringType(), IntegerType(), valueContainsNull=False),
+        MapType(StringType(), inner),
+    ):
+        with pytest.raises(ConnectorError, match="column made must be nullable all through"):
+            source.reader(StructType().add("made", kind))
+    source.reader(StructType().add("made", ArrayType(StructType().add("x", IntegerType()))))
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
