@@ -36,6 +36,7 @@ from broker.warm_up import load_kernels
 from cleaner.manager import CleanerManager
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
+from config.listeners import address_text
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
@@ -212,7 +213,7 @@ class Broker:
 
     @property
     def _http_address(self) -> str:
-        return f"http://{self.config.http_host}:{self.config.http_port}"
+        return f"http://{address_text(self.config.http_host, self.config.http_port)}"
 
     async def stop(self) -> None:
         """Answer what was taken, flush, mark a clean shutdown."""

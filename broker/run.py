@@ -21,6 +21,7 @@ import uvloop
 from broker.broker import Broker
 from broker.output import give_up_output
 from broker.warm_up import load_cleaner_kernels, settle
+from config.listeners import address_text
 
 if TYPE_CHECKING:
     from config.broker import BrokerConfig
@@ -87,9 +88,10 @@ def _say(line: str) -> None:
 
 
 def _ready_line(broker: Broker, seconds: float) -> str:
-    places = ", ".join(f"{listener.host}:{listener.port}" for listener in broker.listeners)
+    places = ", ".join(address_text(listener.host, listener.port) for listener in broker.listeners)
     topics = sum(not topic.is_internal for topic in broker.topics.all())
+    http = f"HTTP on port {broker.http.port}" if broker.http.port >= 0 else "no HTTP"
     return (
-        f"kompakt is ready: Kafka on {places}, HTTP on port {broker.http.port}, "
+        f"kompakt is ready: Kafka on {places}, {http}, "
         f"{topics} topics, {len(broker.partitions)} partitions, started in {seconds:.2f} s"
     )

@@ -20,6 +20,7 @@ from broker.connection import Connection
 from broker.context import Listener
 from broker.receiving import ReceiveBuffer
 from config.definition import INT_MAX
+from config.listeners import address_text
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -170,7 +171,7 @@ class Server:
 
     @property
     def _address(self) -> str:
-        return f"{self.listener.name}://{self.listener.host}:{self.listener.port}"
+        return f"{self.listener.name}://{address_text(self.listener.host, self.listener.port)}"
 
     async def start(self) -> None:
         """Listen. ListenError."""

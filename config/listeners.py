@@ -30,6 +30,11 @@ class Endpoint:
     advertised_port: int
 
 
+def address_text(host: str, port: int) -> str:
+    """HOST:PORT as a client takes it: IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def parse_address(text: str, key: str) -> tuple[str, str, int]:
     """Name (upper case), host and port of one address."""
     match = _ADDRESS.fullmatch(text)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from config.broker import BrokerConfig, broker_rows, canonical_last
 from config.definition import ConfigError, by_any_name
-from config.listeners import parse_address
+from config.listeners import address_text, parse_address
 
 PREFIX = "KAFKA_"
 NOT_SETTINGS = re.compile(
@@ -156,5 +156,4 @@ def _with_port(listeners: str, port: int) -> str:
     """The listeners with the first one's port replaced."""
     first, *others = [text.strip() for text in listeners.split(",")]
     name, host, _ = parse_address(first, "listeners")
-    host = f"[{host}]" if ":" in host else host
-    return ",".join([f"{name}://{host}:{port}", *others])
+    return ",".join([f"{name}://{address_text(host, port)}", *others])

@@ -7,7 +7,9 @@ Method: the application is invoked in the process; one real process is started, 
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -214,6 +216,36 @@ def test_an_output_that_takes_nothing_is_no_traceback(tmp_path: Path, command: s
     with Path("/dev/full").open("wb") as full:
         assert run(stdout=full) == (2, FULL)
     assert run("bash", "-c", '"$@" >&-', "x", stdout=subprocess.DEVNULL) == (0, "")
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
+def test_the_ready_line_says_an_address_as_clients_take_it(tmp_path: Path) -> None:
+    """IPv6 in brackets, as a port that is taken is told too, and no port -1."""
+    where = "PLAINTEXT://[::1]:0"
+    more = ("--http-port", "-1", "--set", f"listeners={where},OTHER://127.0.0.1:0")
+    process = start(tmp_path, *more)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.match(
+            r"kompakt is ready: Kafka on \[::1\]:(\d+), 127\.0\.0\.1:\d+, no HTTP, 0 topics, ", line
+        )
+        assert found is not None, line
+        taken = start(
+            tmp_path / "other", "--set", f"listeners=PLAINTEXT://[::1]:{found[1]}", "--port", found[1]
+        )
+        assert f"PLAINTEXT://[::1]:{found[1]}" in taken.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_broker_serves_though_nobody_reads_that_it_is_ready(tmp_path: Path) -> None:
