@@ -39,9 +39,11 @@ server_logger = logging.getLogger(f"{__name__}.server")
 
 @server_logger.addFilter
 def _is_ours(record: logging.LogRecord) -> bool:
-    """What a peer did wrong is told to the peer; a traceback of ours for each would fill the log."""
+    """What a peer did wrong is told to the peer, and one that left (Ctrl-C of `kompakt topics compact`) is
+    told nothing; a traceback of ours for each would fill the log.
+    """
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
 
 
 class Refusal(asyncio.Protocol):

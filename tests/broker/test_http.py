@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from broker.http import QUIET_MS
 from broker.metrics import Metrics, Moment
@@ -99,6 +100,27 @@ async def test_what_peers_do_wrong_is_no_traceback_in_the_log(
     ):
         assert answer.status == 400
     await get(served, "/healthz")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_peer_that_leaves_before_its_answer_is_no_traceback_in_the_log(
+    served: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C of `kompakt topics compact`: what aiohttp raises then is raised here for every answer."""
+
+    async def left(response: web.StreamResponse, request: web.BaseRequest) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    served.topic("t", cleanup_policy="compact")
+    monkeypatch.setattr(web.StreamResponse, "prepare", left)
+    async with aiohttp.ClientSession() as session:
+        for accepted in ("application/x-ndjson", "application/json"):
+            with pytest.raises(aiohttp.ClientError):
+                await session.post(
+                    f"http://127.0.0.1:{served.broker.http.port}/api/topics/t/compact",
+                    json={},
+                    headers={"Accept": accepted},
+                )
     assert not [record for record in caplog.records if record.exc_info]
 
 
