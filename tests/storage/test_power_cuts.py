@@ -233,3 +233,42 @@ def test_an_open_that_fails_leaves_nobody_behind_who_uses_the_file(tmp_path: Pat
     assert descriptors_of(tmp_path) != []
     assert file.try_close()
     assert descriptors_of(tmp_path) == []
+
+
+def test_a_segment_that_ends_at_the_recovery_point_is_looked_at_again(
+    make_log: MakeLog, tmp_path: Path
+) -> None:
+    """It was flushed before the roll that closed it: its transaction index was not."""
+    disk = PowerCutDisk(tmp_path / "attic")
+    log = make_log(disk)
+    log.append(b"v", **PRODUCER, base_sequence=0, is_transactional=True)
+    log.end_transaction(7, is_commit=False)
+    log.log.flush()
+    log.log.roll(NOW_MS)
+    log.recovery_point = log.log.recovery_point
+    disk.sync_directory(log.directory)
+    log.log.abandon()
+    disk.power_cut(tmp_path)
+    log.crash()
+    assert [one.first_offset for one in log.log.aborted_transactions(0, 2)] == [0]
+
+
+def test_an_offline_log_keeps_what_is_past_its_retention(make_log: MakeLog) -> None:
+    """Whoever opens it anew must find it as it was left."""
+    log = make_log(segment_bytes=2 * SIZE, retention_ms=HOUR_MS)
+    log.fill(6)
+    log.log.flush()
+    log.log.take_offline("as a test says")
+    before = log.files()
+    assert log.log.expire(NOW_MS + 2 * HOUR_MS).removed_segments == 0
+    assert log.files() == before
+
+
+def test_a_log_that_ends_before_its_start_forgets_its_producers(make_log: MakeLog) -> None:
+    """A batch that went with it is no duplicate of anything."""
+    log = make_log()
+    log.append(**PRODUCER, base_sequence=0)
+    log.log_start_offset = 100
+    log.crash()
+    again = log.append(**PRODUCER, base_sequence=0)
+    assert (again.is_duplicate, again.base_offset) == (False, 100)

@@ -265,6 +265,35 @@ def test_leader_epochs_are_noted(log: LogBuilder) -> None:
     assert log.log.end_offset_for_epoch(1) == (0, 2)
 
 
+def test_epochs_of_deleted_records_go_with_them(make_log: MakeLog) -> None:
+    log = make_log()
+    log.fill(2)
+    log.log.leader_epoch = 3
+    log.fill(2)
+    log.log.flush()
+    log.log.delete_records(3)
+    assert log.log.leader_epochs.entries == [(3, 3)]
+
+
+def test_epochs_of_lost_records_go_with_them(log: LogBuilder) -> None:
+    """The file was written, the records of the epoch were not."""
+    log.fill(2)
+    (log.directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 2\n")
+    log.crash()
+    assert log.log.leader_epochs.entries == [(0, 0)]
+    assert (log.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+
+
+def test_an_empty_segment_is_not_closed(log: LogBuilder) -> None:
+    for _ in range(2):
+        log.log.roll(NOW_MS)
+        assert len(log.log.segments) == 1
+    log.append()
+    for _ in range(2):
+        log.log.roll(NOW_MS)
+        assert [segment.base_offset for segment in log.log.segments] == [0, 1]
+
+
 def test_a_lost_epoch_file_is_made_anew(log: LogBuilder) -> None:
     log.fill(2)
     log.log.leader_epoch = 3
