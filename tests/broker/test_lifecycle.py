@@ -32,6 +32,7 @@ from tests.broker.client import until
 from tests.broker.conftest import World, fetch_request
 
 ONE = (b"k", b"v")
+HOUR_MS = 3_600_000
 
 
 async def test_records_topics_and_ids_survive_a_restart(world: World) -> None:
@@ -125,7 +126,7 @@ async def test_a_badly_named_client_is_told_so(world: World) -> None:
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_retention_and_checkpoints_run_by_the_clock(
+async def test_retention_runs_by_the_clock(
     make_world: Callable[..., Awaitable[World]],
 ) -> None:
     """T127, T130."""
@@ -143,6 +144,36 @@ async def test_retention_and_checkpoints_run_by_the_clock(
             await until(lambda: True)
     await until(lambda: log.log_start_offset == 1)
     assert (await world.produce(client, world.batch(ONE))).base_offset == 1
+
+
+async def test_flushes_checkpoints_and_expiries_run_by_the_clock(world: World) -> None:
+    """T163, T196: nobody asks for them."""
+    world.topic(flush_messages="1000", flush_ms="5000")
+    client = await world.connect()
+    await client.ask(FindCoordinatorRequest(key="g"), 3)
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    committed = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    request = OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[committed])])
+    assert (await client.ask(request, 7)).topics[0].partitions[0].error_code == 0
+    batch = world.batch(ONE, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert (await world.produce(client, batch, acks=1)).error_code == 0
+    log, groups = world.broker.partitions[TopicPartition("t", 0)].log, world.broker.groups.groups
+    checkpoint = world.directory / "recovery-point-offset-checkpoint"
+    began_ms = world.clock.now_ms()
+
+    async def passes(step_ms: int, at_least_ms: int, condition: Callable[[], bool]) -> None:
+        def is_over() -> bool:
+            world.clock.advance(step_ms)
+            return condition()
+
+        assert not condition()
+        await until(is_over)
+        assert world.clock.now_ms() - began_ms >= at_least_ms
+
+    await passes(500, 5_000, lambda: log.recovery_point == 1)
+    await passes(10_000, 60_000, lambda: "t 0 1\n" in checkpoint.read_text())
+    await passes(HOUR_MS, 24 * HOUR_MS, lambda: 7 not in log.producers.producers)
+    await passes(HOUR_MS, 168 * HOUR_MS, lambda: "g" not in groups)
 
 
 async def test_an_interval_of_nothing_keeps_nobody_busy(
