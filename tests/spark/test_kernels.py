@@ -113,7 +113,8 @@ def test_broken_bytes_are_a_fault_and_nothing_else(data: bytes, drawn: st.DataOb
     for _ in range(drawn.draw(st.integers(1, 3))):
         if broken:
             broken[drawn.draw(st.integers(0, len(broken) - 1))] = drawn.draw(st.integers(0, 255))
-    broken = broken[: drawn.draw(st.integers(0, len(broken)))]
+    if drawn.draw(st.booleans()):  # else what is broken is hardly ever whole enough to be looked into
+        broken = broken[: drawn.draw(st.integers(0, len(broken)))]
     table, position, _ = scan(bytes(broken))
     assert 0 <= position <= len(broken)
     counts = table[:, kernels.RECORD_COUNT]
