@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -123,6 +124,16 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     if os.access(directory, os.W_OK):
         pytest.skip("this user may write everywhere")
     assert f"{directory} cannot be used as a data directory" in refusal("--data", str(directory))
+
+
+def test_s33_the_customary_limit_of_files_is_raised_as_far_as_it_may(tmp_path: Path) -> None:
+    """1024, as most shells have it, would be few connections."""
+    broker = BrokerProcess(tmp_path / "data", prefix=["prlimit", "--nofile=256:2048"]).start()
+    try:
+        assert broker.process is not None
+        assert resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE) == (2048, 2048)
+    finally:
+        broker.close()
 
 
 def test_ports_in_use(tmp_path: Path) -> None:
