@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.config_entries import Entry, Source
+from broker.handlers import configs
+from broker.handlers.config_entries import Entry, Source, topic_entries
 from broker.topics import METADATA_TOPIC
 from cleaner.offset_map import ENTRY_BYTES
 from config.broker import broker_rows
@@ -22,6 +23,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
+    DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
@@ -124,6 +126,31 @@ async def test_types_and_words(world: World) -> None:
     assert all(entry.documentation and entry.config_type for entry in entries.values())
     entries = await describe(client, TOPIC, "t", ["cleanup.policy"])
     assert [entry.documentation for entry in entries.values()] == [None]
+
+
+async def test_others_are_served_while_many_topics_are_described(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consoles ask of all topics in one request, again and again."""
+    names = [f"t{number}" for number in range(100)]
+    for name in names:
+        world.topic(name)
+    described: list[object] = []
+
+    def entries(*arguments: Any) -> list[Entry]:
+        described.append(arguments)
+        return topic_entries(*arguments)
+
+    monkeypatch.setattr(configs, "topic_entries", entries)
+    console, other = await world.connect(), await world.connect()
+    wanted = [Wanted(resource_type=TOPIC, resource_name=name, configuration_keys=None) for name in names]
+    console.send(DescribeConfigsRequest(resources=wanted), 4)
+    await until(lambda: described)
+    await other.ask(DescribeConfigsRequest(resources=[]), 4)
+    assert len(described) < len(names)
+    _, answer = await console.receive(DescribeConfigsResponse, 4)
+    assert [result.resource_name for result in answer.results] == names
+    assert {len(result.configs) for result in answer.results} == {len(answer.results[0].configs)}
 
 
 async def test_what_cannot_be_described(world: World) -> None:
