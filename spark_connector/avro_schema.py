@@ -20,8 +20,8 @@ _PLAIN = {
 }
 _LOGICAL = {
     "date": "date",
-    "timestamp-millis": "timestamp",
-    "timestamp-micros": "timestamp",
+    "timestamp-millis": "timestamp_ltz",
+    "timestamp-micros": "timestamp_ltz",
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
 }

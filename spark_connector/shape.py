@@ -80,8 +80,11 @@ def record_types(options: Options) -> dict[str, str]:
 
 
 def default_schema(options: Options) -> str:
-    """The schema of a read for which the user gave none, as DDL."""
-    types = record_types(options)
+    """The schema of a read for which the user gave none, as DDL.
+
+    Spark makes `timestamp` what `spark.sql.timestampType` says, which may be without a zone.
+    """
+    types = {**record_types(options), "timestamp": "timestamp_ltz"}
     if options.formats.value == "json":
         raise ConnectorError('valueFormat=json needs the fields: .schema("id long, name string")')
     if options.formats.value != "avro":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_connector.errors import ConnectorError
-from spark_connector.pipelines.keyed_table import KeyedTable, Refresh
+from spark_connector.pipelines.keyed_table import KeyedTable, Refresh, with_instants
 from spark_connector.pipelines.refreshing import IS_DELETED, IS_MALFORMED, Feed, Say, refresh
 
 META = {"key": "binary", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
@@ -45,7 +45,7 @@ def apply_changes(
         options = {**source, **positions, "subscribe": topic, "valueFormat": "json"}
         options["columns"] = ",".join([*META, "value"])
         wanted = f"{record}, value binary, {schema}, _corrupt_record string"
-        rows = spark.read.format("kompakt").options(**options).schema(wanted).load()
+        rows = spark.read.format("kompakt").options(**options).schema(with_instants(wanted)).load()
         if skip_malformed:
             rows = rows.where("_corrupt_record IS NULL")
         return rows.selectExpr(

@@ -31,6 +31,12 @@ BUCKET = "bucket"
 DEFAULT_BUCKETS = 16
 
 
+def with_instants(schema: str) -> str:
+    """The columns of a table for Spark, which may be told (`spark.sql.timestampType`) that a plain timestamp
+    has no zone: the record's own has one. Manifests say `timestamp`, and tables are compared by that text."""
+    return schema.replace("timestamp timestamp", "timestamp timestamp_ltz", 1)
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What a version of the table is made of. `offsets` is the JSON form of the source's offsets."""
@@ -116,8 +122,8 @@ class KeyedTable:
             if bucket in manifest.versions
         ]
         if not places:
-            return spark.createDataFrame([], manifest.schema)
-        return spark.read.schema(manifest.schema).parquet(*places)
+            return spark.createDataFrame([], with_instants(manifest.schema))
+        return spark.read.schema(with_instants(manifest.schema)).parquet(*places)
 
     def write_version(self, rows: Any, version: int) -> set[str]:
         """Write rows with a column `bucket` as the files of `version`; the buckets that got any."""

@@ -31,6 +31,7 @@ PLAIN: dict[str, DataType] = {
     "bigint": LongType(),
     "string": StringType(),
     "timestamp": TimestampType(),
+    "timestamp_ltz": TimestampType(),
     "timestamp_ntz": TimestampNTZType(),
 }
 

@@ -20,6 +20,8 @@ import fastavro
 import pytest
 from pyspark.sql.functions import col, from_json
 
+from spark_connector.pipelines.change_log import apply_changes
+from spark_connector.pipelines.keyed_table import KeyedTable
 from tests.spark.test_spark import create_topic, run_stream
 
 pytestmark = [
@@ -142,12 +144,23 @@ TIME_FIELDS = "at timestamp, inner struct<at: timestamp, day: date>, list array<
 
 
 @pytest.fixture
-def session_zone(spark: Any) -> Iterator[Callable[[str], None]]:
+def session_setting(spark: Any) -> Iterator[Callable[[str, str], None]]:
+    """Sets something in the session for the test."""
+    before: dict[str, str] = {}
+
+    def change(name: str, value: str) -> None:
+        before.setdefault(name, spark.conf.get(name))
+        spark.conf.set(name, value)
+
+    yield change
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture
+def session_zone(session_setting: Callable[[str, str], None]) -> Callable[[str], None]:
     """Sets the session's time zone for the test."""
-    name = "spark.sql.session.timeZone"
-    before = spark.conf.get(name)
-    yield lambda zone: spark.conf.set(name, zone)
-    spark.conf.set(name, before)
+    return lambda zone: session_setting("spark.sql.session.timeZone", zone)
 
 
 @pytest.mark.parametrize("how", ["session", "option", "stream"])
@@ -235,3 +248,33 @@ def test_json_that_fits_in_part_is_that_of_from_json(spark: Any, kompakt_broker:
     assert different == {}
     malformed = found.where("_corrupt_record IS NOT NULL").count()
     assert 1000 < malformed < 2900
+
+
+def test_times_of_records_are_instants_in_a_session_of_times_without_a_zone(
+    spark: Any, kompakt_broker: Any, tmp_path: Path, session_setting: Callable[[str, str], None]
+) -> None:
+    """As Spark's own source has them, whatever a session takes a plain `timestamp` for."""
+    bootstrap = kompakt_broker.bootstrap
+    fields = [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    topic = send(bootstrap, [b"\0\0\0\1\2\x0a", None, None])  # 5 ms
+    changes = send(bootstrap, [b'{"at": "2026-02-01T12:00:00"}'], [b"k"])
+    session_setting("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    reader = (
+        spark.read.format("kompakt").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+    )
+    plain = reader.load()
+    assert plain.schema["timestamp"].dataType.typeName() == "timestamp"
+    assert plain.count() == 3
+    avro = reader.options(valueFormat="avro", avroSchema=json.dumps(schema)).load().where("at IS NOT NULL")
+    assert avro.schema.simpleString() == "struct<at:timestamp>"
+    assert [row.ms for row in avro.selectExpr("unix_millis(at) AS ms").collect()] == [5]
+    source = {"kafka.bootstrap.servers": bootstrap}
+    for is_full in (True, False):  # each counts the rows in the files
+        apply_changes(spark, changes, source, tmp_path / "table", "at timestamp", is_full=is_full)
+    table = KeyedTable(tmp_path / "table").read(spark)
+    assert [table.schema[name].dataType.typeName() for name in ("timestamp", "at")] == [
+        "timestamp",
+        "timestamp_ntz",
+    ]
+    assert table.count() == 1

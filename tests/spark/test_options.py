@@ -125,7 +125,7 @@ def test_schemas() -> None:
 
     plain = (
         "key binary, value binary, topic string, partition int, offset bigint, "
-        "timestamp timestamp, timestampType int"
+        "timestamp timestamp_ltz, timestampType int"
     )
     assert schema() == plain
     assert schema(includeHeaders="true") == f"{plain}, headers array<struct<key:string,value:binary>>"
