@@ -50,6 +50,14 @@ def test_t89_an_abort_marker_without_batches_may_go_with_its_entry() -> None:
     assert not state.on_batch(7, 25)
 
 
+def test_t89_a_batch_of_one_transaction_keeps_no_marker_of_the_next() -> None:
+    state = CleanedTransactions([FIRST, AbortedTransaction(7, 30, 40, 41)])
+    state.on_batch(7, 12)
+    assert not abort(state, 7, 20)
+    assert abort(state, 7, 40)
+    assert state.take_retained() == [FIRST]
+
+
 def test_t90_an_empty_data_batch_counts_as_a_batch_of_the_transaction() -> None:
     state = CleanedTransactions([FIRST])
     assert state.on_batch(7, 11)  # its records are gone; on_batch is told all the same
