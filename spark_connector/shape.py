@@ -103,6 +103,8 @@ def shape_of(schema: StructType, options: Options) -> Shape:
     malformed_type = "string"
     for field in schema.fields:
         _check_nullable(field)
+        if field.name in names:  # Spark fails on it deep in the JVM
+            raise ConnectorError(f"column {field.name} is there twice; the option columns adds to the fields")
         names.append(field.name)
         if _is_field(field, options):
             fields.append(field)

@@ -143,6 +143,7 @@ def test_a_schema_of_the_user_is_a_projection() -> None:
         (StructType().add("Value", BinaryType()), "did you mean value"),
         (StructType().add("value", StringType()), "has type binary, not string"),
         (StructType().add("value", BinaryType(), nullable=False), "must be nullable"),
+        (StructType().add("value", BinaryType()).add("value", BinaryType()), "value is there twice"),
     ):
         with pytest.raises(ConnectorError, match=message):
             source.reader(wrong)
