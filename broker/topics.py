@@ -111,6 +111,7 @@ class TopicRegistry:
         """Blocking: open or make `__kompakt_metadata` and read it."""
         broker = self._broker
         config = TopicConfig.resolve(METADATA_OVERRIDES, broker.config, is_internal=True)
+        broker.logs.expect([METADATA_PARTITION])
         try:
             log = broker.logs.open_log(METADATA_PARTITION, config, cuts_at_damage=True)
             state = read_state(log)
@@ -183,6 +184,8 @@ class TopicRegistry:
     def reconcile(self) -> None:
         """Serve every log; make the partitions that miss one, adopt logs nobody knows, end deletions."""
         logs = self._broker.logs
+        logs.expect(one for topic in self.all() for one in topic.partitions())
+        logs.admit_new_directories()
         self._broker.serve(logs.logs[METADATA_PARTITION])
         if self._broker.config.dynamic or self._broker.config.dynamic_defaults:
             self._broker.cleaner_pool.reconfigure(self._broker.config)

@@ -76,7 +76,9 @@ class BrokerConfig:
         at_least=1,
     )  # fmt: skip
     log_dirs: tuple[str, ...] = key(
-        Type.LIST, ("data",), "The directories that partitions are spread over (Kafka: /tmp/kafka-logs)",
+        Type.LIST, ("data",),
+        "The directories that partitions are spread over (Kafka: /tmp/kafka-logs). More may be added; where "
+        "one is empty and partitions are missing, a start is refused: its disk is not mounted",
         allows_empty=False, aliases=("log.dir",),
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ import errno
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +40,18 @@ logger = logging.getLogger(__name__)
 
 META_VERSION = "1"
 CLOSING_THREADS = 16
+
+
+def _has_partitions(directory: Path) -> bool:
+    return any(layout.parse_partition_directory(entry.name) for entry in directory.iterdir())
+
+
+def _is_there(path: Path) -> bool:
+    """A disk that answers nothing has nothing, and is no reason not to use another."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _unavailable_log(
@@ -85,6 +97,7 @@ class LogManager:
         )
         POOL.capacity = config.max_open_files or default_capacity()
         self.directories: list[DataDirectory] = []
+        self._new_directories: list[DataDirectory] = []
         try:
             for path in directories:
                 self.directories.append(DataDirectory(path, disk))
@@ -119,25 +132,55 @@ class LogManager:
             raise DataDirectoryError(f"the data directories are of several clusters: {sorted(clusters)}")
         new_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         cluster_id = clusters.pop() if clusters else new_id
+        ids: set[str] = set()
         for directory, found in known.items():
             node_id = (found or {}).get("node.id", (found or {}).get("broker.id", str(self.config.node_id)))
             if node_id != str(self.config.node_id):
                 raise DataDirectoryError(
                     f"{directory.path} is of node {node_id}, this is node {self.config.node_id}: set node.id"
                 )
-            if found is None or "directory.id" not in found:
-                write_properties(
-                    self._disk,
-                    directory.path / layout.META_PROPERTIES,
-                    {
-                        **(found or {}),
-                        "cluster.id": cluster_id,
-                        "node.id": str(self.config.node_id),
-                        "directory.id": encode_uuid(uuid.uuid4()),
-                        "version": META_VERSION,
-                    },
-                )
+            if found is None and self._unopened and not _has_partitions(directory.path):
+                self._new_directories.append(directory)
+            elif found is None or found.get("directory.id", "") in {"", *ids}:  # copied, with the id
+                self._write_meta_properties(directory, cluster_id, found or {})
+            ids.add((found or {}).get("directory.id", ""))
         return cluster_id
+
+    def _write_meta_properties(
+        self, directory: DataDirectory, cluster_id: str, found: Mapping[str, str]
+    ) -> None:
+        write_properties(
+            self._disk,
+            directory.path / layout.META_PROPERTIES,
+            {
+                **found,
+                "cluster.id": cluster_id,
+                "node.id": str(self.config.node_id),
+                "directory.id": encode_uuid(uuid.uuid4()),
+                "version": META_VERSION,
+            },
+        )
+
+    def expect(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raise DataDirectoryError when one of them is missing and a data directory is empty that others are
+        not: a disk is not mounted, most likely. What would be made in its place would begin at offset 0, and
+        hide its records.
+        """
+        missing = [one for one in partitions if one not in self.logs and one not in self._unopened]
+        if missing and self._new_directories:
+            empty = self._new_directories[0].path
+            known = next(one.path for one in self.directories if one not in self._new_directories)
+            raise DataDirectoryError(
+                f"{empty} is empty, and {len(missing)} partitions ({missing[0]} ...) are nowhere: mount its "
+                f"disk. If that is lost, copy {known / layout.META_PROPERTIES} to {empty}: what is missing "
+                "then begins anew, without records"
+            )
+
+    def admit_new_directories(self) -> None:
+        """Take those into the cluster that were added to `log.dirs`, nothing being missed. OSError."""
+        for directory in self._new_directories:
+            self._write_meta_properties(directory, self.cluster_id, {})
+        self._new_directories.clear()
 
     def _meta_properties(self, directory: Path) -> dict[str, str] | None:
         """The file's values, a cluster id among them; None when there is no file."""
@@ -146,9 +189,7 @@ class LogManager:
             found = read_properties(self._disk, path)
         except OSError as error:
             raise DataDirectoryError(f"{path} cannot be read: {error.strerror}") from error
-        if found is None and any(
-            layout.parse_partition_directory(entry.name) for entry in directory.iterdir()
-        ):
+        if found is None and _has_partitions(directory):
             logger.warning("%s is missing beside partitions: it is made anew", path)
         elif found is not None and not found.get("cluster.id"):
             raise DataDirectoryError(
@@ -297,14 +338,14 @@ class LogManager:
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
         """A new log, in the directory that has fewest and takes it. FileExistsError when there is one."""
         name = layout.partition_directory_name(topic_partition)
-        if topic_partition in self.logs or any((one.path / name).exists() for one in self.directories):
+        if topic_partition in self.logs or any(_is_there(one.path / name) for one in self.directories):
             raise FileExistsError(f"{topic_partition} exists")
         for directory in sorted(self.directories, key=lambda one: one.log_count):
             try:
                 return self._create_in(directory, topic_partition, topic_id, config)
             except OSError as error:
                 failure = error
-                if (directory.path / name).exists():  # it could not be taken back, and would be there twice
+                if _is_there(directory.path / name):  # it could not be taken back, and would be there twice
                     break
                 logger.warning("%s cannot be made in %s: %s", topic_partition, directory.path, error)
         raise failure

@@ -165,3 +165,20 @@ def test_a_new_log_goes_where_there_is_room(pair: Pair) -> None:
     (pair.paths[1] / partition_directory_name(gone)).mkdir()
     with pytest.raises(FileExistsError):
         pair.create(gone)
+
+
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_disk_that_answers_nothing_is_passed_over(
+    pair: Pair, dead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exists = Path.exists
+
+    def ask(path: Path) -> bool:
+        if path.is_relative_to(pair.paths[dead]):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", ask)
+    pair.disk.full = pair.paths[dead]
+    for topic_partition in ORDERS[2:]:
+        assert pair.create(topic_partition).directory.parent == pair.paths[1 - dead]
