@@ -70,8 +70,8 @@ async def _produce_until_the_end(siege: Siege) -> int:
 
 
 def test_a_terminal_that_closes_ends_it_cleanly(tmp_path: Path) -> None:
-    """Shell and kernel may both say so."""
-    siege = Siege(tmp_path, {})
+    """Shell and kernel may both say so. The tests themselves may run under `nohup`."""
+    siege = Siege(tmp_path, {}, prefix=["env", "--default-signal=HUP"])
     process = siege.process.process
     assert process is not None
     try:
