@@ -168,12 +168,13 @@ class LogManager:
         """
         missing = [one for one in partitions if one not in self.logs and one not in self._unopened]
         if missing and self._new_directories:
-            empty = self._new_directories[0].path
+            empty = [str(one.path) for one in self._new_directories]
             known = next(one.path for one in self.directories if one not in self._new_directories)
             raise DataDirectoryError(
-                f"{empty} is empty, and {len(missing)} partitions ({missing[0]} ...) are nowhere: mount its "
-                f"disk. If that is lost, copy {known / layout.META_PROPERTIES} to {empty}: what is missing "
-                "then begins anew, without records"
+                f"{' and '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty, and {len(missing)} "
+                f"partitions ({missing[0]} ...) are nowhere: mount the disk that has them. If it is lost, "
+                f"copy {known / layout.META_PROPERTIES} to {empty[0]}: what is missing then begins "
+                "anew, without records"
             )
 
     def admit_new_directories(self) -> None:

@@ -70,7 +70,7 @@ async def test_a_disk_that_is_not_mounted_is_missed(disks: Disks, partition: str
     for _ in range(2):
         told = await disks.start_in_vain()
         assert f"{path} is empty" in told
-        assert "mount its disk" in told
+        assert "mount the disk that has them" in told
     assert not (path / META).exists(), "it belongs to nobody"
     assert not [one for one in path.iterdir() if one.is_dir()]
     assert sorted(one.name for one in (disks.paths[1 - disks.paths.index(path)]).iterdir()) == before
@@ -89,6 +89,16 @@ async def test_a_disk_that_is_lost_is_begun_anew_as_told(disks: Disks) -> None:
     assert sum(await disks.lengths()) == there < 4
     ids = {(read_properties(SYSTEM_DISK, path / META) or {})["directory.id"] for path in disks.paths}
     assert len(ids) == 2, "the copy's is its own"
+
+
+async def test_each_directory_that_may_be_the_one_is_named(disks: Disks, tmp_path: Path) -> None:
+    disks.world.settings["log.dirs"] = f"{tmp_path / 'c'}," + disks.world.settings["log.dirs"]
+    path = disks.of("t-0")
+    disks.unmount(path)
+    assert f"{tmp_path / 'c'} and {path} are empty" in await disks.start_in_vain()
+    disks.mount(path)
+    await disks.world.start()
+    assert await disks.lengths() == [1] * 4
 
 
 async def test_a_directory_that_was_added_is_taken(disks: Disks, tmp_path: Path) -> None:
