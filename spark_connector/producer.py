@@ -100,8 +100,9 @@ class Producer:
         self._forgotten: set[TopicPartition] = set()
         self._renewed: set[TopicPartition] = set()
         self._confirmed: set[TopicPartition] = set()
-        # A broker takes any sequence from a producer that it does not know: were the first batch refused and
-        # the second written, the first could never be. So the first one travels alone.
+        # A broker takes any sequence from a producer that it does not know, as where a topic was made again
+        # since the last task: were the first batch refused and the second written, the first could never be.
+        # So a task's first one for each partition travels alone.
         self._unproven: set[TopicPartition] = set()
         self._identity = self._borrow()
         self.offsets: dict[TopicPartition, int] = {}  # the last one of each partition, where acks tell it
@@ -158,10 +159,11 @@ class Producer:
         identity = self._identity
         sequence = -1
         if self._options.is_idempotent:
-            if batch.topic_partition not in identity.sequences:
-                self._unproven.add(batch.topic_partition)
-            sequence = identity.sequences.get(batch.topic_partition, 0)
-            identity.sequences[batch.topic_partition] = (sequence + batch.record_count) & MAX_SEQUENCE
+            place = batch.topic_partition
+            if place not in self._confirmed or place not in identity.sequences:
+                self._unproven.add(place)
+            sequence = identity.sequences.get(place, 0)
+            identity.sequences[place] = (sequence + batch.record_count) & MAX_SEQUENCE
         batch.number(identity.producer_id, identity.producer_epoch, sequence)
 
     # --- the fast way

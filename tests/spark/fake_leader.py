@@ -65,6 +65,12 @@ class FakeLeader(FakeBroker):
             remembered.clear()
             remembered.append((header._replace(base_sequence=1000, last_offset_delta=0), offset))
 
+    def recreate_topic(self) -> None:
+        """As one that was deleted and made again under its name: no records, and no producer is known."""
+        self._last.clear()
+        for log in self.logs.values():
+            log.batches.clear()
+
     def answer(self, request: Any) -> Any:
         with self._lock:
             match request:

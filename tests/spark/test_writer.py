@@ -169,10 +169,15 @@ FAULTS = st.sampled_from(
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(FAULTS, max_size=25), st.integers(0, 300), st.sampled_from([150, 300, None]))
-def test_any_faults(faults: list[Any], count: int, largest: int | None) -> None:
+@given(
+    st.integers(0, 100), st.lists(FAULTS, max_size=25), st.integers(0, 300), st.sampled_from([150, 300, None])
+)
+def test_any_faults(before: int, faults: list[Any], count: int, largest: int | None) -> None:
+    """In a worker that wrote `before` rows to an earlier topic of the same name."""
     leader = FakeLeader()
     try:
+        write(leader, rows(before))
+        leader.recreate_topic()
         leader.faults.extend(faults)
         leader.largest_batch = largest
         done = write(leader, rows(count))
@@ -180,6 +185,7 @@ def test_any_faults(faults: list[Any], count: int, largest: int | None) -> None:
         assert done.rows == count
     finally:
         close_clusters()
+        producer._idle.clear()
         leader.close()
 
 
@@ -299,6 +305,18 @@ def test_a_forgotten_producer_id_is_replaced(leader: FakeLeader) -> None:
     write(leader, rows(100, first=100))
     check_written(leader, 200)
     assert leader.producer_ids == 2
+
+
+@pytest.mark.parametrize("largest", [None, 300])
+def test_a_recreated_topic_gets_the_first_batch_first(leader: FakeLeader, largest: int | None) -> None:
+    """It knows no producer, and so takes the second batch where the first was refused for a moment."""
+    write(leader, rows(100))
+    leader.recreate_topic()
+    leader.largest_batch = largest
+    if largest is None:
+        leader.faults.append(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    write(leader, rows(135))
+    check_written(leader, 135)
 
 
 def test_a_task_that_failed_leaves_its_producer_id_behind(leader: FakeLeader) -> None:
