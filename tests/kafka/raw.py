@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode
 from protocol.framing import decode_response, encode_request
 from protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.fetch import FetchRequest
-from protocol.messages.offsets import ListOffsetsRequest
+from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.topics import CreateTopicsRequest
 from protocol.schema import registry, schema_of
@@ -26,7 +26,15 @@ from tests.waiting import wait_for
 LIMIT_SECONDS = 60.0
 TOPIC = 2  # resource type
 FETCH_BYTES = 64 << 20
-VERSIONS = {"produce": 9, "fetch": 12, "list_offsets": 7, "create": 7, "describe": 4, "alter": 1}
+VERSIONS = {
+    "produce": 9,
+    "fetch": 12,
+    "list_offsets": 7,
+    "create": 7,
+    "describe": 4,
+    "alter": 1,
+    "delete_records": 2,
+}
 
 
 class Raw:
@@ -98,6 +106,17 @@ class Raw:
         request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[one])
         answer = self.ask(request, VERSIONS["produce"])
         return answer.responses[0].partition_responses[0]
+
+    def delete_records(self, topic: str, offset: int, partition: int = 0) -> tuple[int, int]:
+        """(error, low watermark) of deleting what is before `offset`."""
+        asked = DeleteRecordsRequest.DeleteRecordsTopic
+        one = asked(
+            name=topic,
+            partitions=[asked.DeleteRecordsPartition(partition_index=partition, offset=offset)],
+        )
+        request = DeleteRecordsRequest(topics=[one], timeout_ms=30_000)
+        found = self.ask(request, VERSIONS["delete_records"]).topics[0].partitions[0]
+        return found.error_code, found.low_watermark
 
     def list_offset(self, topic: str, timestamp: int, partition: int = 0) -> tuple[int, int, int, int]:
         """(error, timestamp, offset, leader epoch)."""

@@ -43,6 +43,8 @@ class Life:
     """the end of every round is younger than min.compaction.lag.ms, until the last round lifts it"""
     begins_without_keys: bool = False
     """the first round is written under cleanup.policy=delete, and a third of its records have no key (T46)"""
+    loses_its_start: bool = False
+    """before each cleaning DeleteRecords takes a part of what is there, down to the middle of a batch"""
 
 
 @dataclass
@@ -54,7 +56,9 @@ class Round:
     has_keyless: bool = False
 
 
-def draw(seed: int, *, is_large: bool = False, begins_without_keys: bool = False) -> Life:
+def draw(
+    seed: int, *, is_large: bool = False, begins_without_keys: bool = False, loses_its_start: bool = False
+) -> Life:
     """The settings of seed's topic."""
     chance = random.Random(seed)
     young = seed % 4 == 3
@@ -71,6 +75,8 @@ def draw(seed: int, *, is_large: bool = False, begins_without_keys: bool = False
         ),
         **DIRTY_NEVER,
     }
+    if loses_its_start:
+        settings |= {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
     if young:
         settings["min.compaction.lag.ms"] = str(DAY_MS)
     one = tuple(Codec) if chance.random() < 0.5 else (chance.choice(tuple(Codec)),)
@@ -83,6 +89,7 @@ def draw(seed: int, *, is_large: bool = False, begins_without_keys: bool = False
         rounds=chance.choice((2, 3, 4)),
         tail_is_young=young,
         begins_without_keys=begins_without_keys,
+        loses_its_start=loses_its_start,
     )
 
 

@@ -9,6 +9,7 @@ directories, is compared. Apache Kafka is the arbiter. What may differ is left o
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -74,13 +75,23 @@ def write(pair: Pair, topic: str, made: sequences.Round) -> int:
 
 
 def live(
-    pair: Pair, seeds: Sequence[int], *, is_large: bool = False, begins_without_keys: bool = False
+    pair: Pair,
+    seeds: Sequence[int],
+    *,
+    is_large: bool = False,
+    begins_without_keys: bool = False,
+    loses_its_start: bool = False,
 ) -> list[str]:
     """Make the seeds' topics, live their rounds; the topics."""
     old_ms = int(time.time() * 1000) - 30 * sequences.DAY_MS
     young_ms = int(time.time() * 1000) - 6 * HOUR_MS
     lives = {
-        f"life-{seed}": sequences.draw(seed, is_large=is_large, begins_without_keys=begins_without_keys)
+        f"life-{seed}": sequences.draw(
+            seed,
+            is_large=is_large,
+            begins_without_keys=begins_without_keys,
+            loses_its_start=loses_its_start,
+        )
         for seed in seeds
     }
     told = {topic: sequences.rounds(life, old_ms, young_ms) for topic, life in lives.items()}
@@ -109,8 +120,19 @@ def live(
             bases = pair.kafka.segments(topic)
             assert pair.kompakt.segments(topic) == bases, f"{topic} rolled elsewhere"
             ends[topic] = max(base for base in bases if base <= young.get(topic, bases[-1]))
+            if life.loses_its_start:
+                delete_records(pair, topic, random.Random(f"{topic} {number}"), ends[topic])
         clean(pair.sides, ends)
     return list(lives)
+
+
+def delete_records(pair: Pair, topic: str, chance: random.Random, end: int) -> None:
+    """The same ones on both sides, down to somewhere before `end`."""
+    start = pair.kafka.raw.list_offset(topic, -2)[2]
+    if end - 1 > start and chance.random() < 0.7:
+        offset = chance.randint(start, end - 1)
+        answers = [side.raw.delete_records(topic, offset) for side in pair.sides]
+        assert answers == [(0, offset)] * 2, answers
 
 
 def compare_readers(pair: Pair, topic: str) -> list[compare.Batch]:
@@ -186,8 +208,15 @@ def run(
     *,
     is_large: bool = False,
     begins_without_keys: bool = False,
+    loses_its_start: bool = False,
 ) -> None:
-    topics = live(pair, seeds, is_large=is_large, begins_without_keys=begins_without_keys)
+    topics = live(
+        pair,
+        seeds,
+        is_large=is_large,
+        begins_without_keys=begins_without_keys,
+        loses_its_start=loses_its_start,
+    )
     met = [batch for topic in topics for batch in compare_readers(pair, topic)]
     assert any(batch.base_timestamp == "horizon" for batch in met)
     assert any(batch.record_count == 0 for batch in met)
@@ -232,3 +261,10 @@ def test_many_random_lives_are_cleaned_alike(pair: Pair, kafka_tools: Tools, sta
 def test_lives_of_several_groups_of_segments_are_cleaned_alike(pair: Pair, kafka_tools: Tools) -> None:
     """Segments near their size limit: what the cleaner joins, and where, is the same."""
     run(pair, range(300, 310), kafka_tools, is_large=True)
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_lives_that_lose_their_start_are_cleaned_alike(pair: Pair, kafka_tools: Tools) -> None:
+    """DeleteRecords between what is written and its cleaning, under cleanup.policy=compact,delete."""
+    run(pair, range(500, 540), kafka_tools, loses_its_start=True)
