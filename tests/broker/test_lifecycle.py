@@ -175,7 +175,7 @@ async def test_flushes_checkpoints_and_expiries_run_by_the_clock(world: World) -
         assert world.clock.now_ms() - began_ms >= at_least_ms
 
     await passes(500, 5_000, lambda: log.recovery_point == 1)
-    await passes(10_000, 60_000, is_written)
+    await passes(1_000, world.broker.config.log_initial_task_delay_ms, is_written)
     await passes(HOUR_MS, 24 * HOUR_MS, lambda: 7 not in log.producers.producers)
     await passes(HOUR_MS, 168 * HOUR_MS, lambda: "g" not in groups)
 
