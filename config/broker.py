@@ -78,7 +78,7 @@ class BrokerConfig:
     log_dirs: tuple[str, ...] = key(
         Type.LIST, ("data",),
         "The directories that partitions are spread over (Kafka: /tmp/kafka-logs). More may be added; where "
-        "one is empty and partitions are missing, a start is refused: its disk is not mounted",
+        "one is empty, or left out, and partitions are missing, a start is refused: it would begin them anew",
         allows_empty=False, aliases=("log.dir",),
     )  # fmt: skip
 

@@ -1,31 +1,26 @@
 """All logs of a broker: start-up, checkpoints, deletion, clean shutdown (`LogManager`).
 
 The directories of `log.dirs` are taken one by one (`data_directory.py`); their `meta.properties` say whose
-they are.
+they are (`directory_set.py`).
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import errno
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from protocol.errors import KafkaError
 from storage import layout, recovery
-from storage.checkpoint import (
-    encode_uuid,
-    read_properties,
-    read_topic_id,
-    write_properties,
-)
+from storage.checkpoint import read_topic_id
 from storage.data_directory import DataDirectory, DataDirectoryError
+from storage.directory_set import DirectorySet
 from storage.file import POOL, SYSTEM_DISK, Disk, default_capacity
 from storage.layout import TopicPartition
 from storage.log import Log
@@ -38,12 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-META_VERSION = "1"
 CLOSING_THREADS = 16
-
-
-def _has_partitions(directory: Path) -> bool:
-    return any(layout.parse_partition_directory(entry.name) for entry in directory.iterdir())
 
 
 def _is_there(path: Path) -> bool:
@@ -97,12 +87,12 @@ class LogManager:
         )
         POOL.capacity = config.max_open_files or default_capacity()
         self.directories: list[DataDirectory] = []
-        self._new_directories: list[DataDirectory] = []
         try:
             for path in directories:
                 self.directories.append(DataDirectory(path, disk))
                 self._note_partitions(self.directories[-1])
-            self.cluster_id = self._agree_on_cluster()
+            self._set = DirectorySet(self.directories, config.node_id, disk, is_fresh=not self._unopened)
+            self.cluster_id = self._set.cluster_id
         except BaseException:
             self.back_out()
             raise
@@ -122,81 +112,18 @@ class LogManager:
             )
         self._unopened |= found
 
-    def _agree_on_cluster(self) -> str:
-        """Read every `meta.properties`, make the missing ones; all must be of one cluster and of this
-        node.
-        """
-        known = {directory: self._meta_properties(directory.path) for directory in self.directories}
-        clusters = {found["cluster.id"] for found in known.values() if found and "cluster.id" in found}
-        if len(clusters) > 1:
-            raise DataDirectoryError(f"the data directories are of several clusters: {sorted(clusters)}")
-        new_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        cluster_id = clusters.pop() if clusters else new_id
-        ids: set[str] = set()
-        for directory, found in known.items():
-            node_id = (found or {}).get("node.id", (found or {}).get("broker.id", str(self.config.node_id)))
-            if node_id != str(self.config.node_id):
-                raise DataDirectoryError(
-                    f"{directory.path} is of node {node_id}, this is node {self.config.node_id}: set node.id"
-                )
-            if found is None and self._unopened and not _has_partitions(directory.path):
-                self._new_directories.append(directory)
-            elif found is None or found.get("directory.id", "") in {"", *ids}:  # copied, with the id
-                self._write_meta_properties(directory, cluster_id, found or {})
-            ids.add((found or {}).get("directory.id", ""))
-        return cluster_id
-
-    def _write_meta_properties(
-        self, directory: DataDirectory, cluster_id: str, found: Mapping[str, str]
-    ) -> None:
-        write_properties(
-            self._disk,
-            directory.path / layout.META_PROPERTIES,
-            {
-                **found,
-                "cluster.id": cluster_id,
-                "node.id": str(self.config.node_id),
-                "directory.id": encode_uuid(uuid.uuid4()),
-                "version": META_VERSION,
-            },
-        )
-
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raise DataDirectoryError when one of them is missing and a data directory is empty that others are
-        not: a disk is not mounted, most likely. What would be made in its place would begin at offset 0, and
-        hide its records.
+        """Raise DataDirectoryError when one of them is missing and a data directory may be: one is empty that
+        others are not (its disk is not mounted, most likely), or `log.dirs` does not name it any more. What
+        would be made in its place would begin at offset 0, and hide its records.
         """
-        missing = [one for one in partitions if one not in self.logs and one not in self._unopened]
-        if missing and self._new_directories:
-            empty = [str(one.path) for one in self._new_directories]
-            known = next(one.path for one in self.directories if one not in self._new_directories)
-            raise DataDirectoryError(
-                f"{' and '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty, and {len(missing)} "
-                f"partitions ({missing[0]} ...) are nowhere: mount the disk that has them. If it is lost, "
-                f"copy {known / layout.META_PROPERTIES} to {empty[0]}: what is missing then begins "
-                "anew, without records"
-            )
+        self._set.expect_none_of(
+            [one for one in partitions if one not in self.logs and one not in self._unopened]
+        )
 
     def admit_new_directories(self) -> None:
         """Take those into the cluster that were added to `log.dirs`, nothing being missed. OSError."""
-        for directory in self._new_directories:
-            self._write_meta_properties(directory, self.cluster_id, {})
-        self._new_directories.clear()
-
-    def _meta_properties(self, directory: Path) -> dict[str, str] | None:
-        """The file's values, a cluster id among them; None when there is no file."""
-        path = directory / layout.META_PROPERTIES
-        try:
-            found = read_properties(self._disk, path)
-        except OSError as error:
-            raise DataDirectoryError(f"{path} cannot be read: {error.strerror}") from error
-        if found is None and _has_partitions(directory):
-            logger.warning("%s is missing beside partitions: it is made anew", path)
-        elif found is not None and not found.get("cluster.id"):
-            raise DataDirectoryError(
-                f"{path} is damaged: it has no cluster.id. Put it right, or delete it to have it made anew"
-            )
-        return found
+        self._set.admit_new()
 
     @property
     def was_clean(self) -> bool:

@@ -2,7 +2,7 @@
 missing, nor do settings; while a directory that was added to `log.dirs` is simply taken.
 
 Method: brokers on two data directories, of which one is moved away and an empty one is in its place, as below
-a mount point.
+a mount point, or one is left out of `log.dirs`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 from storage.checkpoint import read_properties
 from storage.data_directory import DataDirectoryError
+from storage.directory_set import TOGETHER
 from storage.file import SYSTEM_DISK
 from tests.broker.conftest import World
 
@@ -112,3 +113,53 @@ async def test_a_directory_that_was_added_is_taken(disks: Disks, tmp_path: Path)
     assert (tmp_path / "c" / "new-0").is_dir()
     await disks.world.restart()
     assert await disks.lengths() == [1] * 4
+
+
+@pytest.mark.parametrize("partition", [METADATA, "t-0", "t-1", "t-2", "t-3"])
+@pytest.mark.parametrize("has_another", [False, True])
+async def test_a_directory_that_was_left_out_of_log_dirs_is_missed(
+    disks: Disks, tmp_path: Path, partition: str, has_another: bool
+) -> None:
+    left_out = disks.of(partition)
+    kept = next(path for path in disks.paths if path != left_out)
+    before = sorted(one.name for one in kept.iterdir())
+    all_of_them = disks.world.settings["log.dirs"]
+    disks.world.settings["log.dirs"] = f"{kept},{tmp_path / 'c'}" if has_another else str(kept)
+    for _ in range(2):
+        told = await disks.start_in_vain()
+        assert f"log.dirs does not name {left_out}, which this broker had" in told
+        assert f"delete the line {TOGETHER} from {kept / META}" in told
+    assert sorted(one.name for one in kept.iterdir()) == before
+    disks.world.settings["log.dirs"] = all_of_them
+    await disks.world.start()
+    assert await disks.lengths() == [1] * 4
+
+
+async def test_a_directory_that_was_left_out_and_is_lost_is_begun_anew_as_told(disks: Disks) -> None:
+    kept = disks.of(METADATA)
+    there = sum((kept / f"t-{index}").is_dir() for index in range(4))
+    disks.world.settings["log.dirs"] = str(kept)
+    await disks.start_in_vain()
+    lines = (kept / META).read_text().splitlines(keepends=True)
+    (kept / META).write_text("".join(line for line in lines if not line.startswith(TOGETHER)))
+    await disks.world.start()
+    assert sum(await disks.lengths()) == there < 4
+    await disks.world.restart()
+
+
+async def test_a_directory_that_was_emptied_may_be_left_out_and_one_may_be_mounted_elsewhere(
+    disks: Disks, tmp_path: Path
+) -> None:
+    kept, other = disks.of(METADATA), next(path for path in disks.paths if path != disks.of(METADATA))
+    moved = other.rename(tmp_path / "elsewhere")
+    disks.world.settings["log.dirs"] = f"{kept},{moved}"
+    await disks.world.start()
+    assert await disks.lengths() == [1] * 4
+    await disks.world.stop()
+    for directory in [one for one in moved.iterdir() if one.is_dir()]:
+        directory.rename(kept / directory.name)
+    disks.world.settings["log.dirs"] = str(kept)
+    await disks.world.start()
+    assert await disks.lengths() == [1] * 4
+    await disks.world.restart()
+    assert TOGETHER not in (read_properties(SYSTEM_DISK, kept / META) or {})
