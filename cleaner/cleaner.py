@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy
+
 from cleaner import filter_kernels, results
 from cleaner.filter_kernels import Knowledge
 from cleaner.grouping import SegmentSize, group_segments
@@ -298,8 +300,9 @@ def _knowledge(snapshot: LogSnapshot, filled: OffsetMap, start: int, now_ms: int
         latest_offset = min(latest_offset, snapshot.log_end_offset - 2)
     bits = filled.last_offset_bits(start, LAST_OFFSET_BITS_BYTES)
     horizon_ms = min(LONG_MAX, now_ms + snapshot.config.delete_retention_ms)
+    outlived = filled.outlived if isinstance(filled, VersionMap) else numpy.zeros(0, numpy.uint8)
     return Knowledge(
-        filled.table, filled.secret, bits, start, latest_offset, now_ms, horizon_ms, is_versioned
+        filled.table, filled.secret, bits, start, latest_offset, now_ms, horizon_ms, is_versioned, outlived
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from cleaner.map_kernels import BROKEN_OFF, CODEC_MASK, HEADER_BYTES, skim_record
-from cleaner.offset_map import Bytes, Longs, find_hashed
+from cleaner.offset_map import ENTRY_LONGS, U64, Bytes, Longs, find_hashed, find_slot
 from protocol.kernel import kernel
 from protocol.record_kernels import (
     INT_BITS,
@@ -85,7 +85,8 @@ GROWTH_BYTES = 12  # by which a record may grow when its timestamp delta is writ
 class Knowledge(NamedTuple):
     """What one rewriting knows; times in ms.
 
-    With `is_versioned` the map holds the winner of each key, which need not be its last record.
+    With `is_versioned` the map holds the winner of each key, which need not be its last record, and
+    `outlived` has a bit for each slot of the map whose key has a record behind its winner.
     """
 
     table: Any
@@ -96,6 +97,7 @@ class Knowledge(NamedTuple):
     now_ms: int
     new_horizon_ms: int
     is_versioned: bool
+    outlived: Any
 
 
 @kernel
@@ -204,6 +206,20 @@ def is_marked(known: Knowledge, offset: int) -> bool:
 
 
 @kernel
+def is_outlived(data: Bytes, rows: Longs, index: int, known: Knowledge) -> bool:
+    """Whether records that lost to this one stand behind it. They may be in a segment that is swapped later:
+    if the cleaning ended before that, without this one they would be there again.
+    """
+    low, high = siphash(
+        data, rows[KEY_POSITION, index], rows[KEY_BYTES, index], known.secret[0], known.secret[1]
+    )
+    at = find_slot(known.table, low, high)
+    slot = numpy.int64(at // U64(ENTRY_LONGS))
+    is_known = known.table[at + U64(2)] != U64(0)
+    return bool(is_known and (known.outlived[slot >> 3] >> (slot & 7)) & 1)
+
+
+@kernel
 def decide(
     data: Bytes,
     rows: Longs,
@@ -234,7 +250,7 @@ def decide(
             continue
         if not rows[HAS_VALUE, index]:
             is_expired = 0 <= horizon_ms <= known.now_ms and offset <= known.latest_offset
-            if is_expired:
+            if is_expired and not (known.is_versioned and is_outlived(data, rows, index, known)):
                 rows[KEEP, index] = 0
                 tally[TOMBSTONE] += 1
                 continue

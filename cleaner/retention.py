@@ -79,12 +79,14 @@ def keeps_record(
     delete_horizon_ms: int | None,
     now_ms: int,
     is_versioned: bool = False,
+    is_outlived: bool = False,
 ) -> bool:
     """Whether a record of a data batch survives (T36, T44, T46, T73-T76).
 
     Behind the mapped part nobody may judge. Before it, a record stays as the last of its key, and a
     tombstone only until the horizon of its batch, which the first cleaning that meets it sets. Where versions
-    decide, the mapped record is its key's winner, and earlier and later ones go.
+    decide, the mapped record is its key's winner, and earlier and later ones go; a tombstone `is_outlived` by
+    later ones, and stays until they have gone.
     """
     if offset > latest_offset:
         return True
@@ -92,7 +94,8 @@ def keeps_record(
         return False
     if mapped_offset != NOT_FOUND and (offset != mapped_offset if is_versioned else offset < mapped_offset):
         return False
-    return has_value or delete_horizon_ms is None or now_ms < delete_horizon_ms
+    is_awaited = is_versioned and is_outlived
+    return has_value or is_awaited or delete_horizon_ms is None or now_ms < delete_horizon_ms
 
 
 def last_data_offsets(active_producers: Mapping[int, LastRecord]) -> Longs:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
+
 from cleaner.map_kernels import (
     BROKEN,
     CLASS,
@@ -66,10 +68,18 @@ def beats(table: Any, versions: Longs, at: Any, version: int, offset: int) -> bo
 
 
 @kernel
+def note_outlived(outlived: Bytes, slot: Any, is_outlived: bool) -> None:
+    """Whether the winner in a slot of the map has records of its key behind it."""
+    bit = 1 << (slot & 7)
+    byte = numpy.int64(outlived[slot >> 3])
+    outlived[slot >> 3] = numpy.uint8(byte | bit if is_outlived else byte & ~bit)
+
+
+@kernel
 def weigh_records(
     data: Bytes, position: int, count: int, base_offset: int, first: int, last: int, base_timestamp: int,
-    stamped: int, name: Bytes, may_add: bool, secret: Any, table: Any, versions: Longs, capacity: int,
-    state: Longs,
+    stamped: int, name: Bytes, may_add: bool, secret: Any, table: Any, versions: Longs, outlived: Bytes,
+    capacity: int, state: Longs,
 ) -> int:  # fmt: skip
     """Weigh the `count` records from `position` to the end of `data` against those known of their keys.
 
@@ -123,7 +133,10 @@ def weigh_records(
             return FULL
         if is_new and not may_add:
             continue
-        if is_new or beats(table, versions, at, version, offset):
+        wins = is_new or beats(table, versions, at, version, offset)
+        if may_add or wins:  # records that may add come in their order, the others from before all of them
+            note_outlived(outlived, numpy.int64(at // U64(ENTRY_LONGS)), not (may_add and wins))
+        if wins:
             table[at] = low
             table[at + U64(1)] = high
             table[at + U64(2)] = U64(offset + 1)

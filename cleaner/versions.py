@@ -7,7 +7,8 @@ read for keys that are in it. What the map says afterwards is the offset of each
 rewriting keeps just that record of a key that the map knows.
 
 - A tombstone is a record like others: it wins or loses by its version, and once it has won, it goes after
-its delete horizon. A record of a lower version that is cleaned only after that is the key's value again.
+its delete horizon, but not in a cleaning that finds records behind it which lost to it: those may be swapped
+later. A record of a lower version that is cleaned only after it has gone is the key's value again.
 - What is beyond the cleanable part is not weighed: readers see it until it is cleaned.
 - The last record of the log stays, whatever its version, as KIP-280 promises; the next cleaning weighs it.
 """
@@ -61,7 +62,8 @@ def goes_by_version(config: TopicConfig) -> bool:
 class VersionMap(OffsetMap):
     """An offset map with a version beside each entry, in the same memory: it holds three keys for four.
 
-    It has its full size from the start; the system gives memory to the pages that are used.
+    It has its full size from the start; the system gives memory to the pages that are used. `outlived` has a
+    bit for each slot (not counted, a 256th): whether records of the key stand behind its winner.
     """
 
     def __init__(self, memory_bytes: int, load_factor: float) -> None:
@@ -71,6 +73,7 @@ class VersionMap(OffsetMap):
         super().clear()
         self.table = numpy.zeros(ENTRY_LONGS * self.slots, numpy.uint64)
         self.versions = numpy.zeros(self.slots, numpy.int64)
+        self.outlived = numpy.zeros((self.slots + 7) // 8, numpy.uint8)
 
 
 class VersionMapper:
@@ -182,7 +185,7 @@ class VersionMapper:
             reason = weigh_records(
                 records, at, count, int(chunk.batches[BASE_OFFSET, index]), first, last,
                 header.base_timestamp, stamped, self._name, may_add, self._map.secret, self._map.table,
-                self._map.versions, self._map.capacity, self._state,
+                self._map.versions, self._map.outlived, self._map.capacity, self._state,
             )  # fmt: skip
             self._map.entries = int(self._state[ENTRIES])
             if reason == BROKEN:

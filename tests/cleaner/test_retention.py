@@ -163,6 +163,7 @@ def test_t44_the_kernel_decides_as_the_rule_says(
         NOW_MS,
         NOW_MS + 9,
         False,
+        numpy.zeros(0, numpy.uint8),
     )
     tally = numpy.zeros(kernels.TALLY_NUMBERS, numpy.int64)
     hashes = numpy.empty((2, len(records)), numpy.uint64)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleaner.cleaner import Cleaner
+from cleaner.cleaner import Cleaner, CleaningAborted
 from cleaner.offset_map import ENTRY_BYTES
 from cleaner.results import Range
 from cleaner.versions import VERSION_BYTES, VersionMap
@@ -254,6 +254,7 @@ def test_w8_changing_the_strategy_holds_from_then_on(world: World) -> None:
 def test_t31_a_map_of_versions_takes_no_more_memory_than_one_without() -> None:
     versions = VersionMap(1 << 20, 0.9)
     assert versions.table.nbytes + versions.versions.nbytes <= 1 << 20
+    assert versions.outlived.nbytes <= (1 << 20) >> 8
     assert versions.capacity == int((1 << 20) // (ENTRY_BYTES + VERSION_BYTES) * 0.9)
 
 
@@ -322,3 +323,47 @@ def test_w8_random_lives_end_as_the_model_says(
             assert checkpoint == end
             assert {one.offset for one in world.records()} == winners(written) | {end - 1}
     world.log.close()
+
+
+@pytest.mark.parametrize("bits_bytes", [16 << 20, 0])
+@pytest.mark.parametrize("swaps", [1, 2])
+def test_w8_a_cleaning_that_ends_between_two_swaps_brings_nothing_back(
+    versioned: World, swaps: int, bits_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tombstone whose time is over may go with what it has deleted, not before: it has the higher version,
+    and would leave the lower one behind it as the key's value.
+    """
+    monkeypatch.setattr("cleaner.cleaner.LAST_OFFSET_BITS_BYTES", bits_bytes)
+    small = dataclasses.replace(versioned.log.config, segment_bytes=300)
+    write(versioned, ("a", "first", 1), ("a", None, 9), ("p", "x" * 300, 1))
+    versioned.roll()
+    first = versioned.clean()
+    write(versioned, ("q", "x" * 300, 1))
+    versioned.roll()
+    write(versioned, ("a", "late", 3), ("r", "x" * 300, 1))
+    close(versioned)
+    versioned.log.update_config(small)
+    versioned.now_ms += RETENTION_MS + 1
+    with pytest.raises(CleaningAborted):
+        stopped_at(versioned, swaps).clean(
+            versioned.log, Range(first.end_offset, versioned.log.segments[-1].base_offset), versioned.now_ms
+        )
+    again = versioned.clean(first.end_offset)
+    assert "a" not in versioned.table()
+    write(versioned, ("s", "1", 1))
+    close(versioned)
+    versioned.clean(again.end_offset)
+    assert "a" not in [key for key, _ in versioned.pairs()], "the tombstone goes in the end"
+
+
+def stopped_at(world: World, swap: int) -> Cleaner:
+    """A cleaner that is aborted where it wants to make its swap of this number, from 0 on."""
+    left = [1 + swap]  # the snapshot is the first thing that the owner is asked for
+
+    def run(job: Any) -> Any:
+        if not left[0]:
+            raise CleaningAborted("a stop")
+        left[0] -= 1
+        return job()
+
+    return Cleaner(map_bytes=world.slots * ENTRY_BYTES, load_factor=world.load_factor, run_on_owner=run)
