@@ -288,8 +288,9 @@ class ProducerStateManager:
                 self._open[state.producer_id] = state.transaction_start
         self._find_unstable()
 
-    def compare(self, states: Iterable[ProducerState], now_ms: int) -> None:
-        """After a replay: what a snapshot of this very offset knows better.
+    def compare(self, states: Iterable[ProducerState], now_ms: int, end: int) -> None:
+        """After a replay: what a snapshot of this very offset knows better, of producers whose last batch is
+        before `end`. Who sends one again that was lost behind it must not be told that it is there.
 
         Batches tell less than they did once a cleaning removed markers, or damage hides them: a transaction
         whose marker is gone looks open for good, a producer's newer epoch is forgotten.
@@ -302,7 +303,7 @@ class ProducerStateManager:
             is_newer = (
                 not self._is_expired(state, now_ms) if replayed is None else state.epoch > replayed.epoch
             )
-            if is_newer:
+            if is_newer and (state.last_data_offset is None or state.last_data_offset < end):
                 state.transaction_start = None if replayed is None else replayed.transaction_start
                 self.producers[state.producer_id] = state
         for producer_id in self._open.keys() - known_open:

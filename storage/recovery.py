@@ -352,7 +352,7 @@ def _recover(
     for number in range(first, len(segments)):
         segment = segments[number]
         if number > first:
-            _settle_producers(request, producers, segment.base_offset)
+            _settle_producers(request, producers, kept[-1].next_offset, segment.base_offset)
         is_whole = recover_segment(
             segment, producers, epochs, request.config.index_interval_bytes, request.recovery_point
         )
@@ -388,16 +388,19 @@ def _was_never_filled(segment: Segment, behind: list[Segment], recovery_point: i
     return not any(one.read_at(0, HEADER_BYTES).strip(b"\0") for one in behind)  # preallocated ones are zeros
 
 
-def _settle_producers(request: LoadRequest, producers: ProducerStateManager, offset: int) -> None:
-    """Between two segments: the batches were replayed, but the snapshot of the roll may know more. Then it
-    stays as it is, for it is the only one to know.
+def _settle_producers(request: LoadRequest, producers: ProducerStateManager, end: int, offset: int) -> None:
+    """Between two segments, up to `end` and from `offset` on: the batches were replayed, but the snapshot of
+    the roll may know more. Then it stays as it is, for it is the only one to know. Not beside a gap that no
+    flush covered: the batches in there that it knows were taken by a power cut (or, once old, by a cleaning).
     """
     disk, directory = request.disk, request.directory
     states = read_snapshot(disk, directory, offset)
+    has_gap = request.recovery_point <= end < offset
     if states is not None:
-        producers.compare(states, request.now_ms)
-        sync_file(disk, snapshot_path(directory, offset))
-        return
+        producers.compare(states, request.now_ms, end if has_gap else offset)
+        if not has_gap:
+            sync_file(disk, snapshot_path(directory, offset))
+            return
     with room_or_none():
         sync_file(disk, take_snapshot(disk, directory, producers, offset))
 

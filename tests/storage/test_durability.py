@@ -237,6 +237,35 @@ def test_a_segment_whose_name_alone_survived_holds_no_place(
     log.log.close()
 
 
+def test_a_producer_whose_records_a_power_cut_took_is_not_told_that_they_are_stored(tmp_path: Path) -> None:
+    """The next segment and its snapshot came to the disk by themselves, the end of the one before it did not.
+    What is there stays, as in Kafka; the producer that sends again what is not there has it stored.
+    """
+    (tmp_path / "data").mkdir()
+    disk = PowerCutDisk(tmp_path / "attic")
+    log = LogBuilder(tmp_path / "data" / "orders-2", disk)
+    log.fill(3)
+    log.log.flush()
+    log.recovery_point = log.log.recovery_point
+    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    log.append(**fields)
+    log.log.roll(NOW_MS)
+    log.append(producer_id=8, producer_epoch=0, base_sequence=0)
+    for suffix in (".log", ".snapshot"):
+        sync_file(disk, log.directory / f"{4:020d}{suffix}")
+    disk.sync_directory(log.directory)
+    log.log.abandon()
+    disk.power_cut(tmp_path / "data")
+    log.open(disk=SYSTEM_DISK)
+    assert log.offsets() == [0, 1, 2, 4]
+    for _ in range(2):
+        assert sorted(log.log.producers.producers) == [8]
+        log.crash()
+    again = log.append(**fields)
+    assert (again.base_offset, again.is_duplicate) == (5, False)
+    log.log.close()
+
+
 def test_the_directory_is_synced_with_the_first_flush_and_after_each_roll(make_log: MakeLog) -> None:
     synced: list[Path] = []
 

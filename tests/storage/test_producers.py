@@ -165,7 +165,7 @@ def test_a_snapshot_knows_better_than_the_batches_that_are_left() -> None:
     newer, unseen = ProducerState(7, 1), ProducerState(8, 0)
     newer.last_timestamp = unseen.last_timestamp = NOW_MS
     unseen.transaction_start = 5
-    producers.compare([newer, unseen], NOW_MS)
+    producers.compare([newer, unseen], NOW_MS, 1 << 62)
     assert producers.open_transactions() == {}
     assert producers.first_unstable_offset is None
     with pytest.raises(KafkaError):
