@@ -38,6 +38,9 @@ TIME_ENTRY_BYTES = TIME_ENTRY.itemsize
 NO_TIMESTAMP = -1
 LOADED_BYTES = 64 * 1024 * 1024
 
+_naming = threading.Lock()
+"""held while the name of a file is read and used: a swap gives the old name to another segment's index"""
+
 Column = TypeVar("Column", bound="array[int]")
 
 
@@ -225,7 +228,8 @@ class IndexFile(ABC, Generic[Column]):
         temporary = self.path.with_name(f"{name}.{kind}{TEMPORARY_SUFFIX}")
         try:
             write_whole(self.disk, temporary, self._encode(columns, 0, count), is_durable=is_durable)
-            self.disk.rename(temporary, self.path)
+            with _naming:
+                self.disk.rename(temporary, self.path)
         except OSError:
             with contextlib.suppress(OSError):
                 self.disk.unlink(temporary)
@@ -235,7 +239,8 @@ class IndexFile(ABC, Generic[Column]):
         self._saved_entries = count
 
     def _empty_file(self) -> None:
-        descriptor = self.disk.open(self.path, os.O_WRONLY)
+        with _naming:
+            descriptor = self.disk.open(self.path, os.O_WRONLY)
         try:
             self.disk.truncate(descriptor, 0)
         finally:
@@ -255,8 +260,9 @@ class IndexFile(ABC, Generic[Column]):
         self._columns = other._columns
 
     def rename(self, target: Path) -> None:
-        self.disk.rename(self.path, target)
-        self.path = target
+        with _naming:
+            self.disk.rename(self.path, target)
+            self.path = target
 
     def forget(self) -> None:
         """The segment is gone."""

@@ -316,7 +316,8 @@ class StoredBatches:
             if self.trust is not None:
                 self.trust.has_anchors = False  # what is made from bytes says nothing about them
             offset_index, time_index = self.offset_index, self.time_index
-            if self.is_active:  # appends go on meanwhile
+            was_active = self.is_active
+            if was_active:  # appends go on meanwhile
                 offset_index = OffsetIndex(offset_index.disk, offset_index.path, self.base_offset)
                 time_index = TimeIndex(time_index.disk, time_index.path, self.base_offset)
             offset_index.reset()
@@ -327,11 +328,15 @@ class StoredBatches:
                 for table in self.tables():
                     state[3] = table[batch_table.POSITION, 0]  # behind a damage it is farther on
                     add_entries(offset_index, time_index, table, state, interval_bytes)
-            if self.is_active:
+            if was_active:
                 self.offset_index.take(offset_index)
                 self.time_index.take(time_index)
             else:
                 self.note_recovered(state, is_durable=True)  # no recovery point says that it may be torn
+        if (
+            was_active and not self.is_active
+        ):  # rolled meanwhile: the roll has written the indexes from before
+            self.rebuild_indexes(interval_bytes)
 
     def note_recovered(self, state: batch_table.Longs, *, is_durable: bool = False) -> None:
         """The indexes were filled anew, with `state` of `choose_entries` at the end: write them."""

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import pytest
 
 from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode, KafkaError
+from storage.batch_table import Table
 from storage.cleaned_segment import CleanedSegment
 from storage.file import Buffer
-from tests.storage.builders import NOW_MS, LogBuilder
+from storage.stored_batches import StoredBatches
+from storage.verify import verify_log
+from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
 from tests.storage.faults import UnsyncedDisk
 from tests.waiting import LIMIT_SECONDS
 
 READERS = 3
 BATCHES = 2000
+SIZE = len(batch())
 
 
 def follow(log: LogBuilder, stop: threading.Event, seen: list[int], problems: list[BaseException]) -> None:
@@ -103,7 +109,7 @@ def test_a_reader_is_not_misled_by_a_descriptor_that_was_given_back(
     make_log: MakeLog, tmp_path: Path
 ) -> None:
     """The segment is closed under it, and another file gets the number: what stands there is no offset."""
-    log = make_log(index_interval_bytes=1)
+    log = make_log(UnsyncedDisk(), index_interval_bytes=1)
     log.fill(10)
     log.log.flush()
     segment, size = log.log.active_segment, log.log.size_bytes // 10
@@ -130,3 +136,87 @@ def test_a_reader_is_not_misled_by_a_descriptor_that_was_given_back(
     assert opened
     assert segment.position_of(0) == 0
     assert [header.base_offset for header, _ in log.log.scan(0)] == list(range(10))
+
+
+class Told:
+    """A lock that tells when somebody has to wait for it."""
+
+    def __init__(self, is_over: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._is_over = is_over
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._is_over.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_indexes_made_anew_during_a_swap_do_not_take_the_new_segments_names(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader has found an index of a segment broken, and is about to put the new one in its place when a
+    cleaning does the same with the whole segment.
+    """
+    log = make_log(UnsyncedDisk(), index_interval_bytes=1)
+    log.fill(10)
+    log.log.roll(NOW_MS)
+    log.fill(1)
+    log.log.flush()
+    old = log.log.segments[0]
+    cleaned = CleanedSegment.create(log.directory, 0, log.config)
+    for header, view in log.log.scan(0, 10):
+        if header.base_offset > 6:
+            cleaned.append(bytes(view))
+    cleaned.finish(NOW_MS)
+    swapped_or_waits = threading.Event()
+    monkeypatch.setattr("storage.index._naming", Told(swapped_or_waits), raising=False)
+
+    def swap() -> None:
+        log.log.replace_segments([old], [cleaned], NOW_MS).run()
+        swapped_or_waits.set()
+
+    owner = threading.Thread(target=swap)
+    rename = UnsyncedDisk.rename
+
+    def rename_later(disk: UnsyncedDisk, source: Path, target: Path) -> None:
+        if source.name.endswith(".index.tmp"):
+            owner.start()
+            assert swapped_or_waits.wait(LIMIT_SECONDS)
+        rename(disk, source, target)
+
+    monkeypatch.setattr(UnsyncedDisk, "rename", rename_later)
+    old.rebuild_indexes(1)
+    owner.join(LIMIT_SECONDS)
+    fresh = log.log.segments[0]
+    assert fresh is not old
+    fresh.offset_index.unload()
+    assert fresh.offset_index.entries() == [(8, SIZE), (9, 2 * SIZE)]
+    assert log.offsets() == [7, 8, 9, 10]
+
+
+def test_an_index_of_the_active_segment_is_made_anew_while_that_is_rolled(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_log(index_interval_bytes=1)
+    log.fill(4)
+    segment = log.log.active_segment
+    tables = StoredBatches.tables
+
+    def and_roll(self: StoredBatches, position: int = 0, end: int | None = None) -> Iterable[Table]:
+        yield from tables(self, position, end)
+        if self.is_active:
+            log.append(timestamp=NOW_MS + 7)
+            log.log.roll(NOW_MS)
+
+    monkeypatch.setattr(StoredBatches, "tables", and_roll)
+    segment.rebuild_indexes(1)
+    assert segment.max_timestamp == NOW_MS + 7
+    expected = [(offset, offset * SIZE) for offset in range(1, 5)]
+    for _ in range(2):
+        assert segment.offset_index.entries() == expected
+        segment.offset_index.unload()
+    log.log.close()
+    assert verify_log(log.directory) == []
