@@ -487,7 +487,7 @@ class Log:
 
     def abandon(self) -> None:
         """Let go of the files as they are, as a crash would."""
-        self.is_closed = True
+        self.is_closed, self._unsynced = True, []  # these hold the log: many would be one long collection
         self._list.close()
 
     def mark_deleted(self) -> Path:

@@ -7,7 +7,9 @@ compared byte for byte. Calls that fail, where nothing else would show what they
 from __future__ import annotations
 
 import errno
+import gc
 import uuid
+import weakref
 from pathlib import Path
 
 import pytest
@@ -221,6 +223,20 @@ def test_a_log_that_goes_lets_go_of_what_it_had_removed(make_log: MakeLog) -> No
     assert [name for name in descriptors_of(log.directory) if ".deleted" in name]
     log.log.abandon()
     assert descriptors_of(log.directory) == []
+
+
+def test_a_deleted_log_that_was_never_flushed_is_freed_at_once(tmp_path: Path) -> None:
+    """Not by a collection: that of a topic of 10,000 partitions kept the event loop for a second."""
+    log = LogBuilder(tmp_path / "orders-2").log
+    log.mark_deleted()
+    log.abandon()
+    is_there = weakref.ref(log)
+    gc.disable()
+    try:
+        del log
+        assert is_there() is None
+    finally:
+        gc.enable()
 
 
 def test_an_open_that_fails_leaves_nobody_behind_who_uses_the_file(tmp_path: Path) -> None:
