@@ -13,10 +13,12 @@ import importlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import broker.handlers  # noqa: F401  # registers every handler
+from broker.adoption import why_not_adopted
 from broker.background import Background
 from broker.busy_poll import BusyPoll
 from broker.clock import Clock
@@ -178,6 +180,7 @@ class Broker:
             self.topics.config_of,
             self.config.num_recovery_threads_per_data_dir,
             self.topics.id_of,
+            partial(why_not_adopted, self.topics, self.config.max_partitions_per_topic),
         )
         try:
             done, _ = await asyncio.wait({opening}, timeout=WATCHED_AFTER_SECONDS)

@@ -100,6 +100,10 @@ class TopicRegistry:
         topic = self._topics.get(name)
         return topic.config if topic is not None else self._resolve(name, adopted_overrides(name))
 
+    def knows(self, name: str) -> bool:
+        """Whether there is such a topic, or one is on its way out."""
+        return name in self._topics or name in self._deleting
+
     def id_of(self, name: str) -> uuid.UUID | None:
         """The id of a topic; None when it is unknown."""
         topic = self._topics.get(name)
@@ -224,20 +228,10 @@ class TopicRegistry:
             overrides = adopted_overrides(name)
             logger.warning(
                 "adopted topic %s with %d partitions; its settings are unknown: %s",
-                name,
-                partition_count,
-                overrides,
-            )
-            self._store(
-                Topic(
-                    name,
-                    topic_id,
-                    partition_count,
-                    overrides,
-                    self._resolve(name, overrides),
-                    name in INTERNAL_TOPICS,
-                )
-            )
+                name, partition_count, overrides,
+            )  # fmt: skip
+            config, is_internal = self._resolve(name, overrides), name in INTERNAL_TOPICS
+            self._store(Topic(name, topic_id, partition_count, overrides, config, is_internal))
 
     # Changes
 

@@ -58,7 +58,7 @@ _SEGMENT_FILE = re.compile(
     r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.stats)"
     r"(\.cleaned|\.swap|\.deleted|\.tmp)?"
 )
-_PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,10})")
+_PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 _MAX_DIRECTORY_NAME = 255
 

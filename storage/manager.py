@@ -142,15 +142,17 @@ class LogManager:
         config_of: Callable[[str], TopicConfig],
         threads: int,
         topic_id_of: Callable[[str], uuid.UUID | None] = lambda topic: None,
+        why_not: Callable[[TopicPartition, Path], str | None] = lambda topic_partition, directory: None,
     ) -> None:
         """Open every log there is, after a crash so many a directory at a time; one that cannot be opened is
-        left out, said why. `topic_id_of` helps a log whose `partition.metadata` a power cut emptied.
+        left out, said why. `topic_id_of` helps a log whose `partition.metadata` a power cut emptied; what
+        `why_not` has a reason against is left alone.
         """
         work = [
             (directory, topic_partition)
             for directory in self.directories
             for topic_partition in directory.partitions()
-            if topic_partition in self._unopened
+            if topic_partition in self._unopened and self._is_wanted(directory, topic_partition, why_not)
         ]
         self.logs_to_recover = len(work)
 
@@ -176,6 +178,22 @@ class LogManager:
         self.segments_to_recover = 0  # a log that could not be opened left some
         if not self.was_clean and work:
             logger.info("recovered %d logs, %d segments", len(work), self.segments_recovered)
+
+    def _is_wanted(
+        self,
+        directory: DataDirectory,
+        topic_partition: TopicPartition,
+        why_not: Callable[[TopicPartition, Path], str | None],
+    ) -> bool:
+        path = directory.path / layout.partition_directory_name(topic_partition)
+        try:
+            reason = why_not(topic_partition, path)
+        except OSError:  # who opens it finds out, and says so
+            return True
+        if reason is not None:
+            logger.warning("%s is left alone: %s", path, reason)
+            self._unopened.discard(topic_partition)
+        return reason is None
 
     def open_log(
         self,
