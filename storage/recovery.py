@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from protocol.batch import HEADER_BYTES, checksum
+from protocol.batch import checksum
 from protocol.errors import KafkaError
 from storage import batch_table, layout
 from storage.aborted import drop_stale_statistics
@@ -46,15 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-KNOWN_FILES = frozenset(
-    {
-        layout.LEADER_EPOCH_CHECKPOINT,
-        layout.PARTITION_METADATA,
-        layout.LEADER_EPOCH_CHECKPOINT + ".tmp",
-        layout.PARTITION_METADATA + ".tmp",
-    }
-)
-NO_EPOCH = -1
+OWN_FILES = (layout.LEADER_EPOCH_CHECKPOINT, layout.PARTITION_METADATA)
+KNOWN_FILES = frozenset((*OWN_FILES, *(name + layout.TEMPORARY_SUFFIX for name in OWN_FILES)))
 
 
 class LoadedLog(NamedTuple):
@@ -359,13 +352,13 @@ def _recover(
         request.segments_left(-1)
         kept.append(segment)
         behind = segments[number + 1 :]
-        if not is_whole or _was_never_filled(segment, behind, request.recovery_point):
+        if not is_whole:
             for one in behind:
-                logger.warning("%s: %r comes behind what is lost and is removed", request.directory.name, one)
-                one.unlink()
+                _remove(request, one)
                 request.segments_left(-1)
             segment.limit_offset = segment.next_offset
             break
+    _drop_unfilled(request, kept)
     if epochs.latest != latest:
         with room_or_none():
             sync_file(request.disk, write_leader_epochs(request.disk, request.directory, epochs.entries))
@@ -376,16 +369,21 @@ def _recover(
     return kept
 
 
-def _was_never_filled(segment: Segment, behind: list[Segment], recovery_point: int) -> bool:
-    """Whether all that stands behind this segment is names of files that outlived a power cut, as the records
-    between it and them did not: nobody flushed those. Else a reader to the end of the log would wait for
-    them, and the snapshot of the roll have a producer that sends one again told that it is there already.
+def _remove(request: LoadRequest, segment: Segment) -> None:
+    logger.warning("%s: %r comes behind what is lost and is removed", request.directory.name, segment)
+    segment.unlink()
 
-    A cleaning leaves no such gap: the last batch of what it cleans stays (T55).
+
+def _drop_unfilled(request: LoadRequest, kept: list[Segment]) -> None:
+    """Remove what is left at the end of names that outlived a power cut, as the records before them did not:
+    nobody flushed those, but a reader to the end of the log would wait for them. A cleaning leaves no such
+    gap: the last batch of what it cleans stays (T55).
     """
-    if not behind or not recovery_point <= segment.next_offset < behind[0].base_offset:
-        return False
-    return not any(one.read_at(0, HEADER_BYTES).strip(b"\0") for one in behind)  # preallocated ones are zeros
+    while len(kept) > 1 and not kept[-1].size_bytes:
+        if not request.recovery_point <= kept[-2].next_offset < kept[-1].base_offset:
+            break
+        _remove(request, kept.pop())
+        kept[-1].limit_offset = kept[-1].next_offset
 
 
 def _settle_producers(request: LoadRequest, producers: ProducerStateManager, end: int, offset: int) -> None:

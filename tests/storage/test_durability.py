@@ -237,6 +237,25 @@ def test_a_segment_whose_name_alone_survived_holds_no_place(
     log.log.close()
 
 
+@pytest.mark.parametrize("torn", [1, SIZE // 2, SIZE - 1])
+def test_a_torn_batch_behind_what_a_power_cut_took_holds_no_place(log: LogBuilder, torn: int) -> None:
+    """As a segment whose name alone survived: there is nothing in it that counts, once it is looked at."""
+    log.fill(3)
+    log.log.flush()
+    log.recovery_point = 3
+    log.append()
+    log.log.roll(NOW_MS)
+    log.append()
+    log.log.abandon()
+    os.truncate(log.directory / f"{0:020d}.log", 3 * SIZE)
+    os.truncate(log.directory / f"{4:020d}.log", torn)
+    log.open()
+    assert log.log.log_end_offset == log.log.high_watermark == 3
+    assert log.files(".log") == [f"{0:020d}.log"]
+    assert log.offsets() == [0, 1, 2]
+    assert log.append().base_offset == 3
+
+
 def test_a_producer_whose_records_a_power_cut_took_is_not_told_that_they_are_stored(tmp_path: Path) -> None:
     """The next segment and its snapshot came to the disk by themselves, the end of the one before it did not.
     What is there stays, as in Kafka; the producer that sends again what is not there has it stored.
