@@ -244,8 +244,8 @@ class GroupCoordinator:
         return self._remove(group)
 
     def _remove(self, group: Group) -> asyncio.Future[None] | None:
-        # A group that never had a generation was never stored.
-        has_record = group.generation > 0
+        # Here a group without a generation was never stored; one that Kafka stored would come back.
+        has_record = group.generation > 0 or group.was_stored
         flushed = self._commits.forget(group, list(group.offsets.known()), with_group=has_record)
         group.stop_timers()
         group.move(GroupEvent.REMOVED, self._broker.clock.now_ms())

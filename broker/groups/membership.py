@@ -99,6 +99,8 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.generation = 0
+        self.was_stored = False
+        """as its log said at the start; Kafka writes a group down before its first generation"""
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}

@@ -137,6 +137,7 @@ def read_group(group_id: str, value: bytes | memoryview, now_ms: int) -> Group:
     (version,) = _VERSION.unpack_from(value)
     decoded = decode(GroupMetadataValue, version, bytes(value), _VERSION.size)
     group = Group(group_id, now_ms, GroupState.STABLE if decoded.members else GroupState.EMPTY)
+    group.was_stored = True
     group.generation = decoded.generation
     group.protocol_type = decoded.protocol_type or None
     group.protocol_name = decoded.protocol

@@ -12,13 +12,24 @@ from broker.background import Background
 from broker.groups import coordinator
 from broker.groups.commits import lags
 from broker.groups.contents import read_contents
-from broker.groups.records import GroupKey, OffsetKey, offset_key, offset_value, read_commit, read_key
+from broker.groups.membership import Group
+from broker.groups.records import (
+    GroupKey,
+    OffsetKey,
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+    read_commit,
+    read_key,
+)
 from broker.groups.state import GroupState
 from broker.groups.store import OFFSETS_TOPIC, java_hash, partition_for
 from protocol.batch import CONTROL
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import encode_batch
 from storage.layout import TopicPartition
+from storage.types import Origin
 from tests.broker.groups.world import (
     REBALANCE_TIMEOUT_MS,
     ROWS_0,
@@ -256,6 +267,27 @@ async def test_t197_only_an_empty_group_is_deleted() -> None:
     assert refused(lambda: world.groups.delete_group("x")) is ErrorCode.GROUP_ID_NOT_FOUND
     world.groups.leave("g", [(leader.member_id, None)])
     assert world.groups.delete_group("g") is None
+    assert world.groups.find("g") is None
+    await world.restart()
+    assert world.groups.find("g") is None
+
+
+@pytest.mark.parametrize("way", ["deleted", "expired"])
+async def test_t197_a_group_that_kafka_stored_before_its_first_generation_stays_gone(way: str) -> None:
+    """Kafka writes an empty group down when somebody begins to join it."""
+    world = World()
+    never_formed = Group("g", world.clock.now_ms())
+    world.offsets_partitions()[partition_for("g", 3)].append(
+        encode_batch([(0, group_key("g"), group_value(never_formed, {}), ())], now_ms=0),
+        0,
+        Origin.COORDINATOR,
+    )
+    await world.restart()
+    assert world.state() is GroupState.EMPTY
+    if way == "deleted":
+        assert world.groups.delete_group("g") is None
+    else:
+        world.expire(world.clock.now_ms())
     assert world.groups.find("g") is None
     await world.restart()
     assert world.groups.find("g") is None
