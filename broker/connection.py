@@ -61,7 +61,6 @@ class Connection(asyncio.BufferedProtocol):
         "_is_reading",
         "_is_turn_due",
         "_is_write_due",
-        "_is_write_paused",
         "_large",
         "_limits",
         "_out",
@@ -73,7 +72,6 @@ class Connection(asyncio.BufferedProtocol):
         "_server",
         "_slots",
         "_template",
-        "_unsent_bytes",
         "activity",
         "client_host",
         "client_id",
@@ -98,11 +96,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_turn_due = False
         self._is_write_due = False
-        self._is_write_paused = False
         self._is_closing = False
         self._api: Api | None = None
         self._template = ProduceTemplate()
-        self._unsent_bytes = 0
         self.activity = server.sweep
         self.client_id: str | None = None
         self.client_host = ""
@@ -114,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._sender = Sender(self.transport, self._read_on, self._cannot_send)
+        self._sender = Sender(self.transport, self._counters, self._read_on, self._cannot_send)
         name = transport.get_extra_info("peername") or ("", 0)
         self.client_host = str(name[0])
         self.peer = f"{name[0]}:{name[1]}"
@@ -168,10 +164,10 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        self._is_write_paused = True
+        self._sender.pause()
 
     def resume_writing(self) -> None:
-        self._is_write_paused = False
+        self._sender.resume()
         self._read_on()
 
     # frames in
@@ -220,8 +216,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _is_full(self) -> bool:
         return (
-            self._is_write_paused
-            or self._sender.is_busy
+            self._sender.is_busy
             or len(self._slots) >= self._limits.in_flight_requests
             or self._queued_bytes > self._limits.unread_bytes
             or self._reserved_bytes > self._limits.queued_bytes
@@ -453,10 +448,8 @@ class Connection(asyncio.BufferedProtocol):
         """Whether neither a request was completed nor an answer left since then, as seen at every sweep,
         however busily single bytes arrive; nor is an answer being made.
         """
-        unsent_bytes = self.transport.get_write_buffer_size()
-        if unsent_bytes < self._unsent_bytes:
+        if self._sender.has_moved():
             self.activity = self._server.sweep
-        self._unsent_bytes = unsent_bytes
         return self.activity < sweep and not self.has_answers_to_come
 
     def is_left_alone(self) -> bool:

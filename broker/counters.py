@@ -64,6 +64,8 @@ class Counters:
     """by API key: from the frame to its encoded answer, waits included"""
     bytes_received: int = 0
     bytes_sent: int = 0
+    unread_bytes: int = 0
+    """of large answers that are on their way, what clients have not taken yet"""
     connections_open: int = 0
     connections_opened: int = 0
     connections_refused: int = 0

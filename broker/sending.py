@@ -3,6 +3,7 @@
 A region is sent past the transport, which is allowed as long as the transport has nothing to send itself.
 What the socket does not take at once is read, and goes the usual way: so the transport alone waits for the
 client. Many bytes of regions leave in several turns of the loop, so that other clients have theirs between.
+What all clients together have not taken yet is counted, for it takes memory, or will: fetches look at that.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import cast
 
+from broker.counters import Counters
 from protocol.schema import Buffer
 from storage.region import Region
 
@@ -60,26 +62,70 @@ def cut(parts: Parts) -> tuple[Parts, Parts]:
 class Sender:
     """What leaves by one transport, in order. Owned by: event loop."""
 
-    __slots__ = ("_failed", "_rest", "_sent", "_transport")
+    __slots__ = (
+        "_counters",
+        "_failed",
+        "_is_paused",
+        "_last_bytes",
+        "_rest",
+        "_sent",
+        "_transport",
+        "_unread_bytes",
+    )
 
     def __init__(
-        self, transport: asyncio.Transport, sent: Callable[[], None], failed: Callable[[OSError], None]
+        self,
+        transport: asyncio.Transport,
+        counters: Counters,
+        sent: Callable[[], None],
+        failed: Callable[[OSError], None],
     ) -> None:
         """`sent()`: all has left that took more than one turn. `failed(error)`: it cannot."""
         self._transport = transport
+        self._counters = counters
         self._sent = sent
         self._failed = failed
         self._rest: Parts = ()
+        self._is_paused = False
+        self._unread_bytes = 0
+        self._last_bytes = 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is left for the next turns of the loop; what follows it has to wait."""
-        return bool(self._rest)
+        """Whether something is left for the next turns of the loop, or much that the client has not taken;
+        what follows it has to wait.
+        """
+        return self._is_paused or bool(self._rest)
+
+    def pause(self) -> None:
+        """The transport has more to send than it should."""
+        self._is_paused = True
+        self._count()
+
+    def resume(self) -> None:
+        """The client has taken nearly all of it."""
+        self._is_paused = False
+        self._count()
+
+    def has_moved(self) -> bool:
+        """Whether the client has taken some of what the transport had when this was asked last."""
+        last_bytes, self._last_bytes = self._last_bytes, self._transport.get_write_buffer_size()
+        return self._last_bytes < last_bytes
+
+    def _count(self) -> None:
+        """Of what the transport has only what is much: the end of little is not told."""
+        waiting_bytes = self._transport.get_write_buffer_size() if self._is_paused else 0
+        self._note(waiting_bytes + sum(map(len, self._rest)))
+
+    def _note(self, unread_bytes: int) -> None:
+        self._counters.unread_bytes += unread_bytes - self._unread_bytes
+        self._unread_bytes = unread_bytes
 
     def send(self, parts: Parts, size_bytes: int) -> None:
         """Send all of it, behind what is on its way."""
         if self._rest:
             self._rest = [*self._rest, *parts]
+            self._count()
         elif size_bytes <= JOINED_BYTES:
             self._transport.write(b"".join(cast(list[bytes], parts)))
         else:
@@ -94,6 +140,7 @@ class Sender:
             self._transport.writelines(joined(left))
         elif self._rest:
             asyncio.get_running_loop().call_soon(self._go_on)
+        self._count()
         return None
 
     def _send_regions(self, parts: Parts) -> list[Buffer]:
@@ -125,10 +172,13 @@ class Sender:
                 self._transport.writelines(joined(read(rest)))
             except OSError as error:
                 self._failed(error)
+            else:
+                self._count()
 
     def drop(self) -> None:
         """The client is gone: nothing more is sent."""
         self._rest = ()
+        self._note(0)
 
 
 def send(descriptor: int, parts: Parts) -> list[Buffer]:

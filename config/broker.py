@@ -163,6 +163,10 @@ class BrokerConfig:
     fetch_max_bytes: int = key(
         Type.INT, 55 * MIB, "The most that one fetch answers, whatever it asks for", at_least=1024
     )
+    fetch_max_unread_bytes: int = key(
+        Type.LONG, 256 * MIB, "How many bytes of answers all clients together may leave unread until fetches "
+        "are answered with 1 MiB at most (Kafka: no limit, they wait in the page cache)", at_least=1
+    )  # fmt: skip
     background_threads: int = key(
         Type.INT, 10, "How many threads do cold reads, lookups by time and deletions", at_least=1
     )

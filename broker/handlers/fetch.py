@@ -41,6 +41,8 @@ Aborted = PartitionAnswer.AbortedTransaction
 READ_COMMITTED = 1
 ZSTD_VERSION = 10
 NO_EPOCH = -1
+LEAST_BYTES = 1 << 20
+"""a fetch may answer so much whatever others have not read"""
 Read = tuple[PartitionAnswer, "Slice"]
 Records = Buffer | Region
 
@@ -81,6 +83,7 @@ class Fetch:
         self._version = context.api_version
         self._is_committed_only = request.isolation_level == READ_COMMITTED
         self._max_bytes = max(0, min(request.max_bytes, broker.config.fetch_max_bytes))
+        self._leave_room()
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms
         self._has_errors = False
@@ -101,6 +104,12 @@ class Fetch:
         # Who is gone waits no longer: every append would look at this fetch until its time is up.
         return Later((delayed.done,), self._resume, delayed.complete)
 
+    def _leave_room(self) -> None:
+        """Answer less where others' answers that are not read yet take much memory already."""
+        left = self._broker.config.fetch_max_unread_bytes - self._broker.metrics_state.unread_bytes
+        if left < self._max_bytes:
+            self._max_bytes = min(self._max_bytes, max(left, LEAST_BYTES))
+
     def _flush_for_poll(self) -> None:
         """A reader that polls without waiting waits all the same: what it came for shall not linger."""
         for partition in self._partitions:
@@ -108,6 +117,7 @@ class Fetch:
                 partition.flush_for_reader()
 
     def _resume(self) -> FetchResponse | Later | Awaitable[FetchResponse]:
+        self._leave_room()
         answers, reads, _ = self._locate()
         return self._read(answers, reads)
 
@@ -245,15 +255,28 @@ class Fetch:
         can_send_warm = CAN_TELL_CACHED and self._version >= ZSTD_VERSION
         if not can_send_warm or any(found.is_warm for _, found in cold):  # it has left the cache again
             return self._read_cold(answers, cold)
+        counters = self._broker.metrics_state
+        coming_bytes = sum(found.size_bytes for _, found in cold)
+        counters.unread_bytes += coming_bytes
         warming = self._broker.run_blocking(_warm_slices, cold)
 
+        def forget() -> None:
+            counters.unread_bytes -= coming_bytes
+
         def read_warm() -> FetchResponse | Later | Awaitable[FetchResponse]:
+            forget()
             return self._read(answers, warming.result())
 
-        return Later((warming,), read_warm)
+        return Later((warming,), read_warm, forget)
 
     async def _read_cold(self, answers: list[PartitionAnswer], cold: list[Read]) -> FetchResponse:
-        await self._broker.run_blocking(_read_slices, cold)
+        counters = self._broker.metrics_state
+        coming_bytes = sum(found.size_bytes for _, found in cold)
+        counters.unread_bytes += coming_bytes
+        try:
+            await self._broker.run_blocking(_read_slices, cold)
+        finally:
+            counters.unread_bytes -= coming_bytes
         return self._respond(answers)
 
     def _respond(self, answers: list[PartitionAnswer]) -> FetchResponse:

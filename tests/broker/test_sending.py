@@ -8,6 +8,7 @@ all; each test counts the regions that were sent.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +26,7 @@ from storage.file import Disk
 from storage.layout import TopicPartition
 from storage.region import Region
 from storage.slice import Slice
-from tests.broker.client import Client, until
+from tests.broker.client import LIMIT_SECONDS, Client, until
 from tests.broker.conftest import Fetched, World, fetch_request
 
 VALUE = b"v" * 20_000
@@ -186,6 +187,32 @@ async def test_a_client_that_does_not_read_gets_all_of_it_later(world: World, se
     assert sent.bytes > 0
 
 
+def unread_bytes(world: World) -> int:
+    return world.broker.metrics_state.unread_bytes
+
+
+async def test_what_some_leave_unread_limits_what_others_are_answered_with(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers of many slow consumers, 55 MiB each, took all the memory there is."""
+    monkeypatch.setattr("broker.handlers.fetch.LEAST_BYTES", 5 * len(VALUE))
+    world.broker.config = dataclasses.replace(world.broker.config, fetch_max_unread_bytes=1 << 20)
+    slow, other = await world.connect(), await world.connect()
+    await filled(world, slow)
+    reader: Any = slow.reader
+    reader._transport.pause_reading()
+    for _ in range(60):
+        slow.send(fetch_request([("t", 0, 0)]), 12)
+    await until(lambda: unread_bytes(world) >= 1 << 20)
+    wanted = fetch_request([("t", 0, 0)], min_bytes=len(VALUE) * 10, max_wait_ms=60_000)
+    assert values_of((await other.ask(wanted, 12)).responses[0].partitions[0]) == [0, 1, 2, 3]
+    reader._transport.resume_reading()
+    for _ in range(60):
+        await received(slow, 12)
+    await until(lambda: not unread_bytes(world))
+    assert values_of((await other.ask(wanted, 12)).responses[0].partitions[0]) == list(range(BATCHES))
+
+
 async def test_aborted_transactions_are_listed_as_ever(
     world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +324,7 @@ async def test_a_connection_that_is_closed_meanwhile_sends_all_of_it(
         await client.receive_frame()
     assert len(pieces) == 1
     assert sent.bytes_read > 2 * PIECE_BYTES
+    await until(lambda: not unread_bytes(world))
 
 
 @pytest.mark.parametrize("way", ["close", "abort"])
@@ -309,6 +337,7 @@ async def test_a_client_that_goes_meanwhile_is_forgotten(
     client.send(fetch_request([("t", 0, 0)]), 12)
     await until(lambda: len(world.broker.servers[0].connections) == 1)
     assert caplog.text == ""
+    assert unread_bytes(world) == 0
     response = await other.ask(fetch_request([("t", 0, 0)]), 12)
     assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
 
@@ -365,6 +394,32 @@ async def test_what_is_cold_is_warmed_by_a_thread_and_sent_as_a_region(
     assert len(cold.warmed) == 1 and threading.get_ident() not in cold.warmed
     assert cold.read == []
     assert (sent.bytes > len(VALUE) * BATCHES, sent.bytes_read) == (True, 0)
+
+
+@pytest.mark.parametrize("reads", ["warm", "read"])
+async def test_what_a_thread_brings_counts_as_unread_until_its_client_goes(
+    world: World, monkeypatch: pytest.MonkeyPatch, reads: str
+) -> None:
+    client, other = await world.connect(), await world.connect()
+    await filled(world, client)
+    Cold(monkeypatch)
+    monkeypatch.setattr("broker.handlers.fetch.CAN_TELL_CACHED", reads == "warm")
+    goes_on = threading.Event()
+    real = getattr(Slice, reads)
+
+    def held(found: Slice) -> Any:
+        assert goes_on.wait(LIMIT_SECONDS)
+        return real(found)
+
+    monkeypatch.setattr(Slice, reads, held)
+    client.send(fetch_request([("t", 0, 0)]), 12)
+    other.send(fetch_request([("t", 0, 0)]), 12)
+    await until(lambda: unread_bytes(world) > 2 * BATCHES * len(VALUE))
+    client.writer.transport.abort()
+    await until(lambda: BATCHES * len(VALUE) < unread_bytes(world) < 2 * BATCHES * len(VALUE))
+    goes_on.set()
+    assert await received(other, 12) == list(range(BATCHES))
+    await until(lambda: not unread_bytes(world))
 
 
 @pytest.mark.parametrize(
