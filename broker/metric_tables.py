@@ -269,6 +269,11 @@ COUNTERS: tuple[Metric[Counters], ...] = (
         "Bytes that went out to clients", lambda counters: counters.bytes_sent,
     ),
     Metric(
+        "kompakt_unread_bytes", Kind.GAUGE,
+        "Bytes of large answers that clients have not taken yet; fetch.max.unread.bytes bounds them",
+        lambda counters: counters.unread_bytes,
+    ),
+    Metric(
         "kompakt_malformed_requests", Kind.COUNTER,
         "Broken, oversized or unsupported requests; each closed its connection",
         lambda counters: counters.malformed_requests,

@@ -153,6 +153,7 @@ async def make_world(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Wo
     yield make
     for world in made:
         await world.stop()
+        assert world.broker.metrics_state.unread_bytes == 0
         assert verify_data_directory(world.directory) == []
 
 
