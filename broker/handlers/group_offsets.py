@@ -11,14 +11,15 @@ ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.groups.commits import CommitRequest, Outcome, Position
 from broker.groups.offsets import Commit
 from protocol.errors import ErrorCode, KafkaError
+from protocol.framing import encode_response
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 
 _NO_COMMIT = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 _ReadTopics = list[tuple[str, list[tuple[int, Commit]]]]
+_Committed = Mapping[TopicPartition, Commit]
+_Wanted = Sequence[tuple[str, Sequence[int]]] | None
+
+COMMITS_AT_ONCE = 10_000
+"""an answer of more is made on a thread: whoever watches all groups asks for hundreds of thousands, again and
+again, and every other client would wait"""
 
 
 # OffsetCommit
@@ -96,26 +103,58 @@ def _commit_response(request: OffsetCommitRequest, outcome: Outcome) -> OffsetCo
 @handles(OffsetFetchRequest)
 def fetch_offsets(
     broker: Broker, context: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse:
-    if context.api_version >= 8:
-        distinct = {group.group_id: group for group in request.groups}
-        return OffsetFetchResponse(groups=[_fetch_group(broker, group) for group in distinct.values()])
-    return _fetch_one(broker, context.api_version, request)
+) -> OffsetFetchResponse | Awaitable[bytearray]:
+    if context.api_version < 8:
+        return _fetch_one(broker, context.api_version, request)
+    distinct = {group.group_id: group for group in request.groups}
+    found = [_look_up(broker, group) for group in distinct.values()]
+    if sum(1 + one.commit_count for one in found) <= COMMITS_AT_ONCE:
+        return _fetched(found)
+    copies = [one._replace(committed=dict(one.committed)) for one in found]
+    return broker.run_blocking(_encoded, copies, context)
 
 
-def _fetch_group(
-    broker: Broker, group: OffsetFetchRequest.OffsetFetchRequestGroup
-) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+class _Found(NamedTuple):
+    """What one group has committed, and what of it is asked for."""
+
+    group_id: str
+    code: ErrorCode
+    committed: _Committed
+    wanted: _Wanted
+
+    @property
+    def commit_count(self) -> int:
+        if self.wanted is None:
+            return len(self.committed)
+        return sum(len(indexes) for _, indexes in self.wanted)
+
+
+def _look_up(broker: Broker, group: OffsetFetchRequest.OffsetFetchRequestGroup) -> _Found:
+    try:
+        committed = broker.groups.fetch_offsets(group.group_id)
+    except KafkaError as error:
+        return _Found(group.group_id, error.code, {}, [])
+    wanted = None if group.topics is None else _distinct(group.topics)
+    return _Found(group.group_id, ErrorCode.NONE, committed, wanted)
+
+
+def _encoded(found: Sequence[_Found], context: RequestContext) -> bytearray:
+    """The whole answer; on any thread."""
+    parts = encode_response(_fetched(found), context.api_version, context.correlation_id)
+    return bytearray().join(parts)
+
+
+def _fetched(found: Sequence[_Found]) -> OffsetFetchResponse:
+    return OffsetFetchResponse(groups=[_fetched_group(one) for one in found])
+
+
+def _fetched_group(found: _Found) -> OffsetFetchResponse.OffsetFetchResponseGroup:
     group_response = OffsetFetchResponse.OffsetFetchResponseGroup
     topic_response = group_response.OffsetFetchResponseTopics
     partition_response = topic_response.OffsetFetchResponsePartitions
-    wanted = None if group.topics is None else _distinct(group.topics)
-    try:
-        topics = _read(broker, group.group_id, wanted)
-    except KafkaError as error:
-        return group_response(group_id=group.group_id, error_code=error.code)
     return group_response(
-        group_id=group.group_id,
+        group_id=found.group_id,
+        error_code=found.code,
         topics=[
             topic_response(
                 name=name,
@@ -129,7 +168,7 @@ def _fetch_group(
                     for index, commit in commits
                 ],
             )
-            for name, commits in topics
+            for name, commits in _read(found.committed, found.wanted)
         ],
     )
 
@@ -140,7 +179,7 @@ def _fetch_one(broker: Broker, version: int, request: OffsetFetchRequest) -> Off
     wanted = None if request.topics is None else _distinct(request.topics)
     code = ErrorCode.NONE
     try:
-        topics = _read(broker, request.group_id, wanted)
+        topics = _read(broker.groups.fetch_offsets(request.group_id), wanted)
     except KafkaError as error:
         code = error.code
         # v1 has no room for the error but in the partitions.
@@ -177,17 +216,16 @@ def _distinct(
     return [(name, list(indexes)) for name, indexes in wanted.items()]
 
 
-def _unread(wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _ReadTopics:
+def _unread(wanted: _Wanted) -> _ReadTopics:
     return [(name, [(index, _NO_COMMIT) for index in indexes]) for name, indexes in wanted or ()]
 
 
-def _read(broker: Broker, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _ReadTopics:
+def _read(committed: _Committed, wanted: _Wanted) -> _ReadTopics:
     if wanted is None:
         by_topic: dict[str, list[tuple[int, Commit]]] = {}
-        for topic_partition, commit in broker.groups.fetch_offsets(group_id).items():
+        for topic_partition, commit in committed.items():
             by_topic.setdefault(topic_partition.topic, []).append((topic_partition.partition, commit))
         return list(by_topic.items())
-    committed = broker.groups.fetch_offsets(group_id)
     return [
         (name, [(index, committed.get(TopicPartition(name, index), _NO_COMMIT)) for index in indexes])
         for name, indexes in wanted

@@ -4,6 +4,8 @@ Method: requests are encoded, decoded, handled, and the response encoded and dec
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +17,13 @@ from broker.groups.store import OFFSETS_TOPIC
 from broker.handlers import group_offsets, groups
 from protocol.codegen import decode, encode
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from protocol.framing import decode_response
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 from protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -26,7 +34,7 @@ from protocol.messages.groups import (
     ListGroupsRequest,
     SyncGroupRequest,
 )
-from tests.broker.groups.world import RANGE, ROWS_0, World, settle
+from tests.broker.groups.world import RANGE, ROWS_0, ROWS_1, World, settle
 
 LISTENER = Listener("PLAINTEXT", "0.0.0.0", 9092, "kompakt.example", 19092)
 HANDLERS = (groups, group_offsets)
@@ -344,6 +352,28 @@ async def test_t194_fetch_of_several_groups(version: int) -> None:
     await world.groups.stop()
     response = ask(world, OffsetFetchRequest(groups=asked), version)
     assert {group.error_code for group in response.groups} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+async def test_t194_what_many_groups_committed_is_told_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was when it was asked for; the loop goes on meanwhile, and may change all of it."""
+    world = World()
+    world.commit({ROWS_0: 5}, metadata="m")
+    world.commit({ROWS_0: 6}, group_id="other")
+    group = OffsetFetchRequest.OffsetFetchRequestGroup
+    topic = group.OffsetFetchRequestTopics(name="rows", partition_indexes=[0, 1])
+    asked = [group(group_id="g", topics=None), group(group_id="other", topics=[topic]), group(group_id="x")]
+    request = OffsetFetchRequest(groups=asked)
+    expected = ask(world, request, 8)
+    monkeypatch.setattr(group_offsets, "COMMITS_AT_ONCE", 5)
+    work: list[Callable[[], bytearray]] = []
+    monkeypatch.setattr(world, "run_blocking", lambda *call: work.append(functools.partial(*call)))
+    start(world, request, 8)
+    world.commit({ROWS_0: 7, ROWS_1: 8})
+    world.groups.delete_group("other")
+    (encoded,) = [job() for job in work]
+    assert int.from_bytes(encoded[:4], "big") == len(encoded) - 4
+    assert decode_response(OffsetFetchResponse, 8, bytes(encoded[4:])) == (1, expected)
+    assert ask(world, OffsetFetchRequest(groups=asked[:1]), 8) != expected
 
 
 async def test_t197_offset_delete() -> None:
