@@ -49,8 +49,6 @@ def topic_entries(overrides: Mapping[str, str], config: TopicConfig, broker: Bro
         if row.is_internal and name not in overrides:
             continue
         value = text_of(row, getattr(config, row.attribute))
-        if row.type is Type.LIST and name in overrides:
-            value = _as_read(row, overrides[name])  # in the order in which it was set
         entries.append(_entry(row, value, settings, read_only=False))
     return sorted(entries, key=lambda entry: entry.name)
 
@@ -104,6 +102,8 @@ def _broker_settings(row: Row, broker: BrokerConfig) -> Iterator[Setting]:
 
 def _entry(row: Row, value: str | None, settings: list[Setting], *, read_only: bool) -> Entry:
     is_sensitive = row.is_sensitive
+    if row.type is Type.LIST and settings and settings[0].text is not None:
+        value = _as_read(row, settings[0].text)  # in the order in which it was set
     return Entry(
         name=row.name,
         value=None if is_sensitive else value,

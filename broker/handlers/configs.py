@@ -283,10 +283,6 @@ class Target(ABC):
         return row
 
     @abstractmethod
-    def effective(self, row: Row) -> str:
-        """The text that holds for a key now."""
-
-    @abstractmethod
     def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
         """Check the new settings and put them in force; KafkaError when they cannot be."""
 
@@ -297,9 +293,6 @@ class TopicTarget(Target):
         self._topic = topic
         self.current = topic.overrides
         self.rows = topic_rows()
-
-    def effective(self, row: Row) -> str:
-        return text_of(row, getattr(self._topic.config, row.attribute)) or ""
 
     def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
         try:
@@ -317,9 +310,6 @@ class BrokerTarget(Target):
         self.current = broker.config.dynamic_defaults if is_default else broker.config.dynamic
         self.rows = by_any_name(broker_rows())
 
-    def effective(self, row: Row) -> str:
-        return text_of(row, getattr(self._broker.config, row.attribute)) or ""
-
     def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
         config = self._broker.config
         changed = {
@@ -327,7 +317,9 @@ class BrokerTarget(Target):
         }
         fixed = sorted(name for name in changed if not self.row(name).is_dynamic)
         if fixed:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {fixed}")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+            )
         try:
             wanted = config.with_dynamic(
                 overrides if self._is_default else config.dynamic_defaults,
@@ -337,8 +329,8 @@ class BrokerTarget(Target):
                 check_client_floor(self.row(name), getattr(wanted, self.row(name).attribute))
             if wanted.log_cleaner_threads != config.log_cleaner_threads:
                 check_threads(config.log_cleaner_threads, wanted.log_cleaner_threads)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
+        except ConfigError as error:  # of a topic Kafka says INVALID_CONFIG
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
         if not validate_only:
             self._broker.topics.set_broker_overrides(self._is_default, overrides)
 
@@ -379,8 +371,9 @@ def _edit(target: Target, overrides: dict[str, str], change: Change) -> None:
             ErrorCode.INVALID_CONFIG,
             f"Can't {operation.name} to key {change.name} because its type is not LIST.",
         )
-    members = split_list(overrides.get(row.name, target.effective(row)))
-    given = split_list(text)
+    # Where the resource sets nothing itself Kafka begins with the key's default, whatever it inherits.
+    members = split_list(overrides.get(row.name, text_of(row, row.default) or ""))
+    given = split_list(text) or [""]  # which no list may hold
     if operation is Operation.APPEND:
         members += [member for member in given if member not in members]
     else:

@@ -208,6 +208,23 @@ async def test_lists_are_appended_to_and_subtracted_from(world: World) -> None:
     assert await policy() == "delete"
 
 
+async def test_a_list_that_is_not_set_begins_with_the_default_of_its_key(make_world: MakeWorld) -> None:
+    """As in Kafka, which does not look at what the topic inherits; and an empty member is none."""
+    world = await make_world(log_cleanup_policy="compact")
+    world.topic("t")
+    client = await world.connect()
+    empty = incremental(TOPIC, "t", ("cleanup.policy", APPEND, ""))
+    assert await alter(client, empty) == ErrorCode.INVALID_CONFIG
+    assert await alter(client, incremental(TOPIC, "t", ("cleanup.policy", APPEND, "delete"))) == 0
+    entry = (await describe(client, TOPIC, "t", ["cleanup.policy"]))["cleanup.policy"]
+    assert (entry.value, entry.config_source) == ("delete", Source.TOPIC)
+    assert await alter(client, incremental(BROKER, "1", ("log.cleanup.policy", APPEND, "compact"))) == 0
+    assert await alter(client, incremental(TOPIC, "t", ("cleanup.policy", SUBTRACT, ""))) == 0
+    assert await alter(client, incremental(TOPIC, "t", ("cleanup.policy", DELETE, None))) == 0
+    for kind, name, key in ((TOPIC, "t", "cleanup.policy"), (BROKER, "1", "log.cleanup.policy")):
+        assert (await describe(client, kind, name, [key]))[key].value == "delete,compact"
+
+
 REFUSED = [
     (TOPIC, "t", [("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
     (TOPIC, "t", [("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
@@ -225,13 +242,13 @@ REFUSED = [
     (TOPIC, METADATA_TOPIC, [("retention.ms", SET, "1")], ErrorCode.INVALID_TOPIC_EXCEPTION),
     (BROKER, "1", [("node.id", SET, "2")], ErrorCode.INVALID_REQUEST),
     (BROKER, "1", [("no.such", SET, "2")], ErrorCode.INVALID_CONFIG),
-    (BROKER, "1", [("log.cleaner.threads", SET, "3")], ErrorCode.INVALID_CONFIG),
-    (BROKER, "1", [("log.cleaner.threads", SET, "0")], ErrorCode.INVALID_CONFIG),
-    (BROKER, "", [("log.cleaner.dedupe.buffer.size", SET, "1")], ErrorCode.INVALID_CONFIG),
-    (BROKER, "1", [("log.cleaner.io.buffer.load.factor", SET, "0")], ErrorCode.INVALID_CONFIG),
-    (BROKER, "", [("log.retention.ms", SET, "0")], ErrorCode.INVALID_CONFIG),
-    (BROKER, "1", [("log.segment.bytes", SET, "1048575")], ErrorCode.INVALID_CONFIG),
-    (BROKER, "1", [("num.partitions", SET, "2000000000")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "1", [("log.cleaner.threads", SET, "3")], ErrorCode.INVALID_REQUEST),
+    (BROKER, "1", [("log.cleaner.threads", SET, "0")], ErrorCode.INVALID_REQUEST),
+    (BROKER, "", [("log.cleaner.dedupe.buffer.size", SET, "1")], ErrorCode.INVALID_REQUEST),
+    (BROKER, "1", [("log.cleaner.io.buffer.load.factor", SET, "0")], ErrorCode.INVALID_REQUEST),
+    (BROKER, "", [("log.retention.ms", SET, "0")], ErrorCode.INVALID_REQUEST),
+    (BROKER, "1", [("log.segment.bytes", SET, "1048575")], ErrorCode.INVALID_REQUEST),
+    (BROKER, "1", [("num.partitions", SET, "2000000000")], ErrorCode.INVALID_REQUEST),
     (BROKER, "7", [("log.cleaner.threads", SET, "2")], ErrorCode.INVALID_REQUEST),
     (8, "1", [("kafka", SET, "DEBUG")], ErrorCode.INVALID_REQUEST),
 ]  # fmt: skip
