@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from broker.http_api import HttpApi
+from broker.http_api import HttpApi, in_json
 from broker.metrics import CONTENT_TYPE, Metrics
 from broker.server import listen
 
@@ -119,6 +119,10 @@ class HttpServer:
         self._wake(connection)
         try:
             return await handler(request)
+        except web.HTTPException as error:
+            if not request.path.startswith("/api/"):
+                raise
+            return in_json(request, error)
         finally:
             self._fall_quiet(connection)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -74,6 +75,24 @@ async def test_what_can_be_read_can_be_asked_for_its_head(served: World, path: s
         session.head(f"http://127.0.0.1:{served.broker.http.port}{path}") as answer,
     ):
         assert (answer.status, await answer.read()) == (200, b"")
+
+
+async def test_what_the_api_does_not_have_is_told_in_json(served: World) -> None:
+    """As everything that it refuses; HTTP's own words stay where no JSON is spoken."""
+    served.topic("t")
+    explain = f"http://127.0.0.1:{served.broker.http.port}/api/topics/t/explain"
+    too_long = io.BytesIO(b" " * (2 << 20))
+    async with aiohttp.ClientSession(headers={"Content-Type": "application/json"}) as session:
+        for method, address, body, status, words in (
+            ("GET", f"{explain}s", None, 404, "there is no '/api/topics/t/explains' here"),
+            ("DELETE", explain, None, 405, "DELETE is not taken here, GET,HEAD,POST would be"),
+            ("POST", explain, too_long, 413, "the body is too long: 1048576 bytes are taken"),
+        ):
+            async with session.request(method, address, data=body) as answer:
+                assert (answer.status, await answer.json()) == (status, {"error": words})
+                assert answer.headers.get("Allow") == ("GET,HEAD,POST" if status == 405 else None)
+    status, kind, _ = await get(served, "/apiary")
+    assert (status, kind.partition(";")[0]) == (404, "text/plain")
 
 
 async def test_long_keys_can_be_asked_for(served: World) -> None:
