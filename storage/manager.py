@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -89,6 +90,7 @@ class LogManager:
         self.directories: list[DataDirectory] = []
         try:
             for path in directories:
+                self._check_other_than_before(path)
                 self.directories.append(DataDirectory(path, disk))
                 self._note_partitions(self.directories[-1])
             self._set = DirectorySet(self.directories, config.node_id, disk, is_fresh=not self._unopened)
@@ -98,6 +100,12 @@ class LogManager:
             raise
         for directory in self.directories:
             self._deleted += directory.deleted()
+
+    def _check_other_than_before(self, path: Path) -> None:
+        """Its lock would be taken for another broker's."""
+        for other in self.directories:
+            if os.path.realpath(path) == os.path.realpath(other.path):
+                raise DataDirectoryError(f"{path} and {other.path} are one directory: name it once")
 
     def _note_partitions(self, directory: DataDirectory) -> None:
         """What there is to open. No partition may be in two directories: either could be the one that is

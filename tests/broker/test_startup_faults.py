@@ -111,6 +111,15 @@ def test_a_second_broker_on_the_directory_is_refused(tmp_path: Path) -> None:
         first.close()
 
 
+@pytest.mark.parametrize("other", ["data/.", "link"])
+def test_a_directory_that_is_named_twice(tmp_path: Path, other: str) -> None:
+    """It was said to be in use by another broker, for which one would look in vain."""
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    line = refusal("--data", str(tmp_path / "data"), "--data", f"{tmp_path}/{other}")
+    assert "are one directory: name it once" in line
+    assert "another broker" not in line
+
+
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/kompakt", "x" * 300])
 def test_a_directory_that_cannot_be_one(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
