@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_CHECK_MS = 1_000
 IDLE_CHECK_MS = 1_000
+REMOVAL_CHECK_MS = 1_000
 MAX_SLEEP_MS = 2**31 - 1
 MIN_SLEEP_MS = 50
 """a job whose interval is set to less, even to 0, runs so often: it may have thousands of logs to look at"""
@@ -45,14 +46,23 @@ class Background:
         config = self._broker.config
         self._statistics.start()
         self._every("retention", config.log_retention_check_interval_ms, self.expire_segments)
-        self._every("checkpoints", config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
+        self._every(
+            "checkpoints",
+            min(
+                config.log_flush_offset_checkpoint_interval_ms,
+                config.log_flush_start_offset_checkpoint_interval_ms,
+            ),
+            self.checkpoint,
+        )
         self._every("flushes by time", FLUSH_CHECK_MS, self.flush_by_time)
         self._every("rolls of idle segments", IDLE_CHECK_MS, self.roll_idle)
         self._every("offset expiry", config.offsets_retention_check_interval_ms, self.expire_offsets)
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
         self._every("segment statistics", keeping.LOOK_MS, self._statistics.run)
         self._every("offline logs", reopening.LOOK_MS, self._broker.reopening.run)
-        self._every("removal of deleted files", config.log_segment_delete_delay_ms, self.remove_deleted)
+        # The delay of a topic, or what a client sets for all, may be far shorter than that of the start.
+        removal_ms = min(config.log_segment_delete_delay_ms, REMOVAL_CHECK_MS)
+        self._every("removal of deleted files", removal_ms, self.remove_deleted)
 
     async def stop(self) -> None:
         for task in self._tasks:

@@ -249,11 +249,16 @@ class BrokerConfig:
         Type.LONG, 5 * MINUTE_MS, "How often retention looks for segments to delete", at_least=1
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
-        Type.INT, MINUTE_MS, "How often the recovery points are written", at_least=0
-    )
+        Type.INT, MINUTE_MS,
+        "How often the recovery points are written; the log start offsets go with them, so that the shorter "
+        "of the two intervals holds for both",
+        at_least=0,
+    )  # fmt: skip
     log_flush_start_offset_checkpoint_interval_ms: int = key(
-        Type.INT, MINUTE_MS, "How often the log start offsets are written", at_least=0
-    )
+        Type.INT, MINUTE_MS,
+        "How often the log start offsets are written: see log.flush.offset.checkpoint.interval.ms",
+        at_least=0,
+    )  # fmt: skip
     log_initial_task_delay_ms: int = key(
         Type.LONG, 30_000, "How long after the start the periodic tasks of storage begin", at_least=0
     )

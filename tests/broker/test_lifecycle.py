@@ -180,6 +180,47 @@ async def test_flushes_checkpoints_and_expiries_run_by_the_clock(world: World) -
     await passes(HOUR_MS, 168 * HOUR_MS, lambda: "g" not in groups)
 
 
+async def passes_in(world: World, most_ms: int, condition: Callable[[], bool]) -> int:
+    """After how many ms of the broker's clock the condition came true; it moves by `most_ms` at most."""
+    began_ms = world.clock.now_ms()
+
+    def is_over() -> bool:
+        if world.clock.now_ms() - began_ms < most_ms:
+            world.clock.advance(500)
+        return condition()
+
+    await until(is_over)
+    return world.clock.now_ms() - began_ms
+
+
+async def test_the_files_of_removed_segments_stay_for_the_delay_of_their_topic(
+    make_world: Callable[..., Awaitable[World]],
+) -> None:
+    """Not for that of the broker, which is a day here."""
+    world = await make_world(log_segment_delete_delay_ms=str(24 * HOUR_MS), log_initial_task_delay_ms="0")
+    world.topic(file_delete_delay_ms="5000", internal_segment_bytes="100", retention_bytes="0")
+    client = await world.connect()
+    for _ in range(2):
+        assert (await world.produce(client, world.batch(ONE))).error_code == 0
+    directory = world.directory / "t-0"
+    await world.broker.background.expire_segments()
+    assert list(directory.glob("*.deleted"))
+    assert await passes_in(world, 60_000, lambda: not list(directory.glob("*.deleted"))) >= 5_000
+
+
+@pytest.mark.parametrize("key", ["log_flush_offset", "log_flush_start_offset"])
+async def test_a_moved_log_start_is_written_by_the_clock(
+    make_world: Callable[..., Awaitable[World]], key: str
+) -> None:
+    world = await make_world(**{f"{key}_checkpoint_interval_ms": "2000"})
+    world.topic()
+    client = await world.connect()
+    assert (await world.produce(client, world.batch(ONE, ONE))).error_code == 0
+    assert world.broker.partitions[TopicPartition("t", 0)].log.delete_records(1) == 1
+    starts = world.directory / "log-start-offset-checkpoint"
+    await passes_in(world, 10_000, lambda: starts.exists() and "t 0 1\n" in starts.read_text())
+
+
 async def test_an_interval_of_nothing_keeps_nobody_busy(
     make_world: Callable[..., Awaitable[World]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
