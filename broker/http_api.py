@@ -61,9 +61,10 @@ class Refused(Exception):
 
 def in_json(request: web.Request, error: web.HTTPException) -> web.Response:
     """What aiohttp refuses by itself, as the API refuses: who asks it reads JSON."""
+    allowed = " and ".join(error.headers.getall("Allow", []))
     words = {
         404: f"there is no {request.path[:SHOWN_LETTERS]!r} here",
-        405: f"{request.method} is not taken here, {' and '.join(error.headers.getall('Allow', []))} would be",
+        405: f"{request.method} is not taken here, {allowed} would be",
         413: f"the body is too long: {request.client_max_size} bytes are taken",
     }
     answer = web.json_response({"error": words.get(error.status, error.reason)}, status=error.status)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy
 
-from config.broker import OFFSET_MAP_ENTRY_BYTES
+from config.together import OFFSET_MAP_ENTRY_BYTES
 from protocol.kernel import kernel, unchecked_kernel
 from protocol.siphash import hash_keys
 

@@ -26,11 +26,10 @@ from config.definition import (
 )
 from config.harmless import is_harmless, unknown
 from config.listeners import Endpoint, endpoints
-from config.topic import HEADER, HOUR_MS, MIB, MINUTE_MS, topic_rows
+from config.together import problems_together
+from config.topic import HOUR_MS, MIB, MINUTE_MS, topic_rows
 
 _topic = topic_rows()
-OFFSET_MAP_ENTRY_BYTES = 24
-"""what a key takes of `log.cleaner.dedupe.buffer.size`"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +360,7 @@ class BrokerConfig:
         """The values that these texts give; ConfigError with one line for every key that is wrong."""
         rows = by_any_name(broker_rows())
         values: dict[str, Any] = {}
-        problems = []
+        problems: list[ConfigError] = []
         chosen: dict[str, str] = {}
         for source in (static, dynamic_defaults or {}, dynamic or {}):
             for name, text in canonical_last(source, rows):
@@ -369,20 +368,20 @@ class BrokerConfig:
                     continue
                 row = rows.get(name)
                 if row is None:
-                    problems.append(unknown(name, _also_known_as(rows)))
+                    problems.append(ConfigError(unknown(name, _also_known_as(rows)), name))
                     continue
                 try:
                     values[row.attribute] = parse(row, text, name=name)
                 except ConfigError as error:
-                    problems.append(error.message)
+                    problems.append(error)
                 if source is static:
                     chosen[row.name] = text
         config = BrokerConfig(
             **values, static=chosen, dynamic_defaults=dynamic_defaults or {}, dynamic=dynamic or {}
         )
-        problems += _problems_together(config)
+        problems += problems_together(config)
         if problems:
-            raise ConfigError("\n".join(problems))
+            raise ConfigError.together(problems)
         return config
 
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
@@ -414,89 +413,17 @@ def canonical_last(source: Mapping[str, str], rows: Mapping[str, Row]) -> list[t
     return sorted(source.items(), key=lambda item: item[0] in rows and rows[item[0]].name == item[0])
 
 
-def _problems_together(config: BrokerConfig) -> list[str]:
-    """Values that are good each for itself but not together."""
-    problems = []
-    if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
-        problems.append(
-            f"Invalid value {config.log_cleaner_max_compaction_lag_ms} for configuration "
-            "log.cleaner.max.compaction.lag.ms: It must not be below log.cleaner.min.compaction.lag.ms "
-            f"({config.log_cleaner_min_compaction_lag_ms})"
-        )
-    if config.log_cleaner_compaction_strategy == HEADER and not config.log_cleaner_compaction_strategy_header:
-        problems.append(
-            "Invalid value header for configuration log.cleaner.compaction.strategy: "
-            "It needs the name of a header in log.cleaner.compaction.strategy.header"
-        )
-    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
-        problems.append(
-            f"Invalid value {config.group_min_session_timeout_ms} for configuration "
-            "group.min.session.timeout.ms: It must not be above group.max.session.timeout.ms "
-            f"({config.group_max_session_timeout_ms})"
-        )
-    problems += [problem for check in _CHECKS if (problem := check(config)) is not None]
-    try:
-        config.endpoints  # noqa: B018
-    except ConfigError as error:
-        problems.append(error.message)
-    return problems
-
-
-def _problem_of_retention(config: BrokerConfig) -> str | None:
-    """0 for all topics is no "no limit", which is what those who write it mean: all would be deleted."""
-    for synonym in topic_rows()["retention.ms"].synonyms:
-        value = getattr(config, synonym.name.replace(".", "_"))
-        if value == 0:
-            return (
-                f"Invalid value 0 for configuration {synonym.name}: It must be at least 1, or -1, which is "
-                "no limit; a single topic may have retention.ms=0"
-            )
-        if value is not None:
-            return None
-    return None
-
-
-def _problem_of_offset_maps(config: BrokerConfig) -> str | None:
-    """A map that holds no key cleans nothing (T30); the broker would not start again with it."""
-    threads, factor = max(1, config.log_cleaner_threads), config.log_cleaner_io_buffer_load_factor
-    slots = config.log_cleaner_dedupe_buffer_size // threads // OFFSET_MAP_ENTRY_BYTES
-    if slots > 1 and slots * factor > 1:
-        return None
-    return (
-        f"Invalid value {config.log_cleaner_dedupe_buffer_size} for configuration "
-        f"log.cleaner.dedupe.buffer.size: It has room for no key in the offset map of each of {threads} "
-        f"log.cleaner.threads at log.cleaner.io.buffer.load.factor {factor:g}"
-    )
-
-
-def _problem_of_partitions(config: BrokerConfig) -> str | None:
-    if config.num_partitions <= config.max_partitions_per_topic:
-        return None
-    return (
-        f"Invalid value {config.num_partitions} for configuration num.partitions: It must not be above "
-        f"max.partitions.per.topic ({config.max_partitions_per_topic})"
-    )
-
-
-_CHECKS = (_problem_of_retention, _problem_of_offset_maps, _problem_of_partitions)
-
-
 def check_threads(current: int, wanted: int) -> None:
     """A pool may be halved or doubled while it runs, not more (T27)."""
+    problem = None
     if wanted < 1:
-        raise ConfigError(
-            f"Invalid value {wanted} for configuration log.cleaner.threads: Value must be at least 1"
-        )
-    if wanted < current / 2:
-        raise ConfigError(
-            f"Invalid value {wanted} for configuration log.cleaner.threads: Value must be at least half the "
-            f"current value {current}"
-        )
-    if wanted > current * 2:
-        raise ConfigError(
-            f"Invalid value {wanted} for configuration log.cleaner.threads: Value must not be greater than "
-            f"double the current value {current}"
-        )
+        problem = "Value must be at least 1"
+    elif wanted < current / 2:
+        problem = f"Value must be at least half the current value {current}"
+    elif wanted > current * 2:
+        problem = f"Value must not be greater than double the current value {current}"
+    if problem is not None:
+        raise ConfigError.of_value(wanted, "log.cleaner.threads", problem)
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import IntEnum
@@ -22,11 +22,28 @@ LONGEST_VALUE_BYTES = 2**15 - 1
 
 
 class ConfigError(Exception):
-    """A key or value that cannot be taken; one line for the person who set it."""
+    """A key or value that cannot be taken; one line for the person who set it.
 
-    def __init__(self, message: str) -> None:
+    `key` is its name as that person wrote it, empty where it is about no key. Several of them together are
+    one whose `parts` are the single ones.
+    """
+
+    def __init__(self, message: str, key: str = "", parts: Sequence[ConfigError] = ()) -> None:
         super().__init__(message)
         self.message = message
+        self.key = key
+        self.parts = tuple(parts) or (self,)
+
+    @classmethod
+    def of_value(cls, value: object, key: str, problem: str) -> ConfigError:
+        """In Kafka's words: the value of a key that cannot be one."""
+        return cls(f"Invalid value {value} for configuration {key}: {problem}", key)
+
+    @classmethod
+    def together(cls, parts: Iterable[ConfigError]) -> ConfigError:
+        """All of these, a line each."""
+        singles = [single for part in parts for single in part.parts]
+        return cls("\n".join(single.message for single in singles), parts=singles)
 
 
 class Type(IntEnum):
@@ -165,22 +182,19 @@ def parse(row: Row, text: str, *, name: str | None = None) -> Any:
     name = name or row.name
     if len(text.encode(errors="replace")) > LONGEST_VALUE_BYTES:
         raise ConfigError(
-            f"Invalid value for configuration {name}: It is longer than {LONGEST_VALUE_BYTES} bytes"
+            f"Invalid value for configuration {name}: It is longer than {LONGEST_VALUE_BYTES} bytes", name
         )
     value = _read(row, text.strip(), name)
     problem = _problem(row, value)
     if problem is not None:
-        raise ConfigError(f"Invalid value {text.strip()} for configuration {name}: {problem}")
+        raise ConfigError.of_value(text.strip(), name, problem)
     return value
 
 
 def check_client_floor(row: Row, value: Any) -> None:
     """Refuse what Kafka refuses to clients although the engine could do it."""
     if row.client_at_least is not None and value < row.client_at_least:
-        raise ConfigError(
-            f"Invalid value {value} for configuration {row.name}: "
-            f"Value must be at least {row.client_at_least}"
-        )
+        raise ConfigError.of_value(value, row.name, f"Value must be at least {row.client_at_least}")
 
 
 def text_of(row: Row, value: Any) -> str | None:
@@ -213,25 +227,19 @@ def _read(row: Row, text: str, name: str) -> Any:
     if row.type is Type.BOOLEAN:
         lowered = text.lower()
         if lowered not in ("true", "false"):
-            raise ConfigError(
-                f"Invalid value {text} for configuration {name}: Expected value to be either true or false"
-            )
+            raise ConfigError.of_value(text, name, "Expected value to be either true or false")
         return lowered == "true"
     if row.type in _INTEGER_RANGES:
         try:
             return int(_java_number(text))
         except ValueError:
-            raise ConfigError(
-                f"Invalid value {text} for configuration {name}: Not a number of type {row.type.name}"
-            ) from None
+            raise ConfigError.of_value(text, name, f"Not a number of type {row.type.name}") from None
     if row.type is Type.DOUBLE:
         try:
             # Java's literals may end with their type: 0.5f, 0.5d
             return float(_java_number(text[:-1] if text.endswith(("f", "F", "d", "D")) else text))
         except ValueError:
-            raise ConfigError(
-                f"Invalid value {text} for configuration {name}: Not a number of type DOUBLE"
-            ) from None
+            raise ConfigError.of_value(text, name, "Not a number of type DOUBLE") from None
     if row.type is Type.LIST:
         members = dict.fromkeys(split_list(text))  # a repeated member counts once, as since Kafka 4.2
         return frozenset(members) if isinstance(row.default, frozenset) else tuple(members)

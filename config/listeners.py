@@ -16,6 +16,8 @@ _ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]+\]|[^:\[\]/\s]*):(
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
 PLAINTEXT = "PLAINTEXT"
 SECURED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+LISTENERS = "listeners"
+ADVERTISED = "advertised.listeners"
 PROTOCOL_MAP = "listener.security.protocol.map"
 
 
@@ -39,9 +41,7 @@ def parse_address(text: str, key: str) -> tuple[str, str, int]:
     """Name (upper case), host and port of one address."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match[3]) > 65535:
-        raise ConfigError(
-            f"Invalid value {text} for configuration {key}: Not an address like PLAINTEXT://HOST:PORT"
-        )
+        raise ConfigError.of_value(text, key, "Not an address like PLAINTEXT://HOST:PORT")
     return match[1].upper(), match[2].strip("[]"), int(match[3])
 
 
@@ -51,9 +51,10 @@ def parse_protocols(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, separator, protocol = text.partition(":")
         if not separator or protocol.strip().upper() not in (PLAINTEXT, *SECURED):
-            raise ConfigError(
-                f"Invalid value {text} for configuration {PROTOCOL_MAP}: "
-                f"Not NAME:PROTOCOL, with a PROTOCOL of {', '.join((PLAINTEXT, *SECURED))}"
+            raise ConfigError.of_value(
+                text,
+                PROTOCOL_MAP,
+                f"Not NAME:PROTOCOL, with a PROTOCOL of {', '.join((PLAINTEXT, *SECURED))}",
             )
         found[name.strip().upper()] = protocol.strip().upper()
     return found
@@ -63,9 +64,11 @@ def _check_protocol(address: str, name: str, protocols: Mapping[str, str]) -> No
     """Whoever asks for encryption or passwords must not get a plain listener without a word."""
     protocol = protocols.get(name, name if name in SECURED else PLAINTEXT)
     if protocol != PLAINTEXT:
-        raise ConfigError(
-            f"Invalid value {address} for configuration listeners: It asks for {protocol}, and kompakt has "
-            "neither TLS nor SASL; name it PLAINTEXT, or map it to that, in a network that you trust"
+        raise ConfigError.of_value(
+            address,
+            LISTENERS,
+            f"It asks for {protocol}, and kompakt has neither TLS nor SASL; name it PLAINTEXT, or map it to "
+            "that, in a network that you trust",
         )
 
 
@@ -80,36 +83,30 @@ def endpoints(
     spoken = parse_protocols(protocols)
     told: dict[str, tuple[str, int]] = {}
     for text in advertised or ():
-        name, host, port = parse_address(text, "advertised.listeners")
+        name, host, port = parse_address(text, ADVERTISED)
         if host in EVERY_ADDRESS:
-            raise ConfigError(
-                f"Invalid value {text} for configuration advertised.listeners: "
-                "Clients need an address they can reach"
-            )
+            raise ConfigError.of_value(text, ADVERTISED, "Clients need an address they can reach")
         if name in told:
-            raise ConfigError(
-                f"Invalid value {text} for configuration advertised.listeners: "
-                "Clients of a listener are told one address; give the other one a listener of its own"
+            raise ConfigError.of_value(
+                text,
+                ADVERTISED,
+                "Clients of a listener are told one address; give the other one a listener of its own",
             )
         told[name] = (host, port)
     found: dict[str, Endpoint] = {}
     for text in listeners:
-        name, host, port = parse_address(text, "listeners")
+        name, host, port = parse_address(text, LISTENERS)
         if name in skipped:
             continue
         _check_protocol(text, name, spoken)
         if name in found:
-            raise ConfigError(
-                f"Invalid value {text} for configuration listeners: Each listener needs its own name"
-            )
+            raise ConfigError.of_value(text, LISTENERS, "Each listener needs its own name")
         default_host = socket.gethostname() if host in EVERY_ADDRESS else host
         advertised_host, advertised_port = told.pop(name, (default_host, port))
         found[name] = Endpoint(name, host, port, advertised_host, advertised_port)
     strange = sorted(told.keys() - skipped)
     if strange:
-        raise ConfigError(
-            f"Invalid value {strange[0]} for configuration advertised.listeners: There is no such listener"
-        )
+        raise ConfigError.of_value(strange[0], ADVERTISED, "There is no such listener")
     if not found:
-        raise ConfigError("Invalid value for configuration listeners: No listener for clients")
+        raise ConfigError("Invalid value for configuration listeners: No listener for clients", LISTENERS)
     return list(found.values())

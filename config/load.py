@@ -29,9 +29,6 @@ _OF_A_SERVICE = re.compile(
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 """what the likes of KAFKA_UI_PORT hold, which beside a service `kafka-ui` every pod of Kubernetes has"""
 
-_REFUSED = re.compile(r"[cC]onfiguration (\S+?)(?::| is not supported)")
-"""the key in a line that refuses a setting"""
-
 _SEPARATORS = {"_": ".", "__": "_", "___": "-"}
 
 
@@ -142,14 +139,8 @@ def load(
     try:
         return BrokerConfig.parse(merged)
     except ConfigError as error:
-        lines = error.message.splitlines()
-        raise ConfigError("\n".join(f"{line}{_source_of(line, sources)}" for line in lines)) from None
-
-
-def _source_of(line: str, sources: Mapping[str, str]) -> str:
-    """Where the setting that `line` refuses was found, unless the person has just written it."""
-    found = _REFUSED.search(line)
-    return sources.get(found[1], "") if found is not None else ""
+        parts = [ConfigError(f"{one.message}{sources.get(one.key, '')}", one.key) for one in error.parts]
+        raise ConfigError.together(parts) from None
 
 
 def _with_port(listeners: str, port: int) -> str:

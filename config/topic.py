@@ -277,18 +277,20 @@ class TopicConfig:
             )
         strange = sorted(overrides.keys() - rows.keys())
         if strange:
-            raise ConfigError(f"Unknown topic config name: {strange[0]}")
+            raise ConfigError(f"Unknown topic config name: {strange[0]}", strange[0])
         if "segment.bytes" not in overrides or "internal.segment.bytes" in overrides:
             values["segment_bytes"] = values["internal_segment_bytes"] or values["segment_bytes"]
         if not is_stored and values["min_compaction_lag_ms"] > values["max_compaction_lag_ms"]:
-            raise ConfigError(
-                f"Invalid value {values['max_compaction_lag_ms']} for configuration max.compaction.lag.ms: "
-                f"It must not be below min.compaction.lag.ms ({values['min_compaction_lag_ms']})"
+            raise ConfigError.of_value(
+                values["max_compaction_lag_ms"],
+                "max.compaction.lag.ms",
+                f"It must not be below min.compaction.lag.ms ({values['min_compaction_lag_ms']})",
             )
         if values["compaction_strategy"] == HEADER and not values["compaction_strategy_header"]:
-            raise ConfigError(
-                "Invalid value header for configuration compaction.strategy: "
-                "It needs the name of a header in compaction.strategy.header"
+            raise ConfigError.of_value(
+                HEADER,
+                "compaction.strategy",
+                "It needs the name of a header in compaction.strategy.header",
             )
         if is_internal:
             values["compaction_strategy"] = OFFSET

@@ -25,16 +25,20 @@ LONGEST_MESSAGE = 2000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
+def _one_line(text: str) -> str:
+    """What may hold anything, without letters that are not to be seen, and of a length that can be read."""
+    if len(text) > LONGEST_MESSAGE:
+        text = f"{text[:LONGEST_MESSAGE]}..."
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 class OneLineFormatter(logging.Formatter):
     """What clients call their things cannot begin a line of its own in the log, nor fill it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        text = record.message
-        if len(text) > LONGEST_MESSAGE:
-            text = f"{text[:LONGEST_MESSAGE]}..."
-        if not text.isprintable():
-            text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-        record.message = text
+        record.message = _one_line(record.message)
         return super().formatMessage(record)
 
 
@@ -69,8 +73,8 @@ def serve(
     try:
         loaded = _load(config, port, http_port, data, settings, log_level)
     except ConfigError as error:
-        for line in error.message.splitlines():
-            print(f"kompakt: {line}", file=sys.stderr)
+        for part in error.parts:
+            print(f"kompakt: {_one_line(part.message)}", file=sys.stderr)
         raise Exit(BAD_USAGE) from None
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(LOG_FORMAT))
@@ -92,13 +96,14 @@ def _load(
     """The settings of all sources; ConfigError with one line for each that is wrong."""
     problems = []
     if log_level.lower() not in LEVELS:
-        problems.append(f"Invalid value {log_level} for --log-level: It must be one of {', '.join(LEVELS)}")
+        words = f"Invalid value {log_level} for --log-level: It must be one of {', '.join(LEVELS)}"
+        problems.append(ConfigError(words))
     assigned = {}
     for text in settings:
         try:
             name, value = parse_assignment(text)
         except ConfigError as error:
-            problems.append(error.message)
+            problems.append(error)
         else:
             assigned[name] = value
     try:
@@ -106,7 +111,7 @@ def _load(
             file=config, environment=os.environ, settings=assigned, port=port, http_port=http_port, data=data
         )
     except ConfigError as error:
-        problems.append(error.message)
+        problems.append(error)
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError.together(problems)
     return loaded

@@ -89,6 +89,12 @@ def test_every_bad_setting_is_one_line(tmp_path: Path) -> None:
     assert all(line.startswith("kompakt: ") for line in lines)
 
 
+def test_a_value_of_several_lines_is_refused_in_one() -> None:
+    status, lines = start_in_vain("--set", "log.roll.ms=1\n2")
+    assert (status, len(lines)) == (2, 1)
+    assert "Invalid value 1\\n2 for configuration log.roll.ms" in lines[0]
+
+
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
 def test_a_settings_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
     properties = tmp_path / "server.properties"

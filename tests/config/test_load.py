@@ -138,6 +138,14 @@ def test_a_wrong_setting_names_the_file_or_variable_it_was_found_in(tmp_path: Pa
     assert not lines
 
 
+def test_what_a_value_says_is_not_taken_for_the_key_or_another_setting() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(environment={"KAFKA_LOG_ROLL_MS": "configuration node.id: 1\n2", "KAFKA_NODE_ID": "1"})
+    (part,) = caught.value.parts
+    assert part.key == "log.roll.ms"
+    assert part.message.endswith(" (KAFKA_LOG_ROLL_MS in the environment)")
+
+
 def test_harmless_keys_are_taken_and_do_nothing() -> None:
     texts = dict.fromkeys(HARMLESS, "whatever")
     texts["controller.quorum.voters"] = "1@localhost:9093"

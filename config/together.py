@@ -1,0 +1,104 @@
+"""Values of the broker that are good each for itself but not together. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from config.definition import ConfigError
+from config.topic import HEADER, topic_rows
+
+if TYPE_CHECKING:
+    from config.broker import BrokerConfig
+
+OFFSET_MAP_ENTRY_BYTES = 24
+"""what a key takes of `log.cleaner.dedupe.buffer.size`"""
+
+
+def problems_together(config: BrokerConfig) -> list[ConfigError]:
+    """What cannot hold beside the other values; empty when all can."""
+    problems = [problem for check in _CHECKS if (problem := check(config)) is not None]
+    try:
+        config.endpoints  # noqa: B018
+    except ConfigError as error:
+        problems.append(error)
+    return problems
+
+
+def _problem_of_lags(config: BrokerConfig) -> ConfigError | None:
+    if config.log_cleaner_min_compaction_lag_ms <= config.log_cleaner_max_compaction_lag_ms:
+        return None
+    return ConfigError.of_value(
+        config.log_cleaner_max_compaction_lag_ms,
+        "log.cleaner.max.compaction.lag.ms",
+        "It must not be below log.cleaner.min.compaction.lag.ms "
+        f"({config.log_cleaner_min_compaction_lag_ms})",
+    )
+
+
+def _problem_of_strategy(config: BrokerConfig) -> ConfigError | None:
+    if config.log_cleaner_compaction_strategy != HEADER or config.log_cleaner_compaction_strategy_header:
+        return None
+    return ConfigError.of_value(
+        HEADER,
+        "log.cleaner.compaction.strategy",
+        "It needs the name of a header in log.cleaner.compaction.strategy.header",
+    )
+
+
+def _problem_of_sessions(config: BrokerConfig) -> ConfigError | None:
+    if config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms:
+        return None
+    return ConfigError.of_value(
+        config.group_min_session_timeout_ms,
+        "group.min.session.timeout.ms",
+        f"It must not be above group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
+    )
+
+
+def _problem_of_retention(config: BrokerConfig) -> ConfigError | None:
+    """0 for all topics is no "no limit", which is what those who write it mean: all would be deleted."""
+    for synonym in topic_rows()["retention.ms"].synonyms:
+        value = getattr(config, synonym.name.replace(".", "_"))
+        if value == 0:
+            return ConfigError.of_value(
+                0,
+                synonym.name,
+                "It must be at least 1, or -1, which is no limit; a single topic may have retention.ms=0",
+            )
+        if value is not None:
+            return None
+    return None
+
+
+def _problem_of_offset_maps(config: BrokerConfig) -> ConfigError | None:
+    """A map that holds no key cleans nothing (T30); the broker would not start again with it."""
+    threads, factor = max(1, config.log_cleaner_threads), config.log_cleaner_io_buffer_load_factor
+    slots = config.log_cleaner_dedupe_buffer_size // threads // OFFSET_MAP_ENTRY_BYTES
+    if slots > 1 and slots * factor > 1:
+        return None
+    return ConfigError.of_value(
+        config.log_cleaner_dedupe_buffer_size,
+        "log.cleaner.dedupe.buffer.size",
+        f"It has room for no key in the offset map of each of {threads} "
+        f"log.cleaner.threads at log.cleaner.io.buffer.load.factor {factor:g}",
+    )
+
+
+def _problem_of_partitions(config: BrokerConfig) -> ConfigError | None:
+    if config.num_partitions <= config.max_partitions_per_topic:
+        return None
+    return ConfigError.of_value(
+        config.num_partitions,
+        "num.partitions",
+        f"It must not be above max.partitions.per.topic ({config.max_partitions_per_topic})",
+    )
+
+
+_CHECKS = (
+    _problem_of_lags,
+    _problem_of_strategy,
+    _problem_of_sessions,
+    _problem_of_retention,
+    _problem_of_offset_maps,
+    _problem_of_partitions,
+)
