@@ -206,11 +206,12 @@ BROKER: tuple[Metric[Broker], ...] = (
     ),
     Metric(
         "kafka_server_replicamanager_partitioncount", Kind.GAUGE,
-        "Partitions that are served", lambda broker: len(broker.partitions),
+        "Partitions, those that are offline among them", lambda broker: len(broker.partitions),
     ),
     Metric(
         "kafka_server_replicamanager_leadercount", Kind.GAUGE,
-        "Partitions that this node leads: all of them", lambda broker: len(broker.partitions),
+        "Partitions that this node leads: all that are not offline",
+        lambda broker: len(broker.partitions) - offline_partitions(broker),
     ),
     Metric(
         "kafka_server_replicamanager_underreplicatedpartitions", Kind.GAUGE,

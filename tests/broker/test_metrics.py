@@ -118,6 +118,9 @@ async def test_an_offline_log_is_seen(world: World) -> None:
     next(log for key, log in world.broker.logs.logs.items() if key.topic == "t").take_offline("EIO")
     samples, _ = await scrape(world)
     assert value(samples, "kafka_controller_kafkacontroller_offlinepartitionscount") == 1
+    count = len(world.broker.partitions)
+    assert value(samples, "kafka_server_replicamanager_partitioncount") == count
+    assert value(samples, "kafka_server_replicamanager_leadercount") == count - 1
     assert value(samples, "kompakt_log_offline", topic="t", partition="0") == 1
     assert value(samples, "kafka_log_logmanager_offlinelogdirectorycount") == 0
 
