@@ -9,13 +9,14 @@ from __future__ import annotations
 import pytest
 
 from config.broker import BrokerConfig
-from config.definition import LONG_MAX, ConfigError
+from config.definition import LONG_MAX, ConfigError, Synonym, Type, parse
 from config.topic import (
     MIB,
     TopicConfig,
     check_client_overrides,
     collision_form,
     topic_name_problem,
+    topic_rows,
 )
 
 HOUR = 3_600_000
@@ -83,6 +84,37 @@ def test_s74_topics_inherit(broker_key: str, text: str, attribute: str, value: o
     """S30, S74: set at the broker, overridden by the topic; names differ as in Kafka."""
     config = BrokerConfig.parse({broker_key: text})
     assert getattr(TopicConfig.resolve({}, config), attribute) == value
+
+
+SAMPLES = {
+    Type.BOOLEAN: "true",
+    Type.DOUBLE: "0.25",
+    Type.INT: "7",
+    Type.LONG: "7",
+    Type.LIST: "compact",
+    Type.STRING: "h",
+}
+OTHERS = {
+    "compaction.strategy": "timestamp",
+    "compression.type": "lz4",
+    "message.timestamp.type": "LogAppendTime",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "synonym"),
+    [(row.name, synonym) for row in topic_rows().values() for synonym in row.synonyms],
+    ids=str,
+)
+def test_every_default_of_topics_reaches_them(name: str, synonym: Synonym) -> None:
+    row = topic_rows()[name]
+    text = OTHERS.get(name, SAMPLES[row.type])
+    value = parse(row, text)
+    attribute = "segment_bytes" if name == "internal.segment.bytes" else row.attribute
+    config = BrokerConfig.parse({synonym.name: text})
+    wanted = value if synonym.factor == 1 else value * synonym.factor
+    assert wanted != row.default
+    assert getattr(TopicConfig.resolve({}, config), attribute) == wanted
 
 
 def test_hours_do_not_overflow() -> None:

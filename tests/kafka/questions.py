@@ -227,7 +227,10 @@ def configs() -> Iterator[Question]:
         ("of a fixed key", altered(("log.dirs", 0, "/x"), name="1", kind=BROKER)),
         ("of an unknown kind", altered(("retention.ms", 0, "1"), kind=99)),
         ("append nothing", altered(("cleanup.policy", 2, ""))),
-        ("a broker's number that is none", altered(("log.cleaner.backoff.ms", 0, "x"), name="1", kind=BROKER)),
+        (
+            "a broker's number that is none",
+            altered(("log.cleaner.backoff.ms", 0, "x"), name="1", kind=BROKER),
+        ),
         ("a number too low for all brokers", altered(("log.roll.ms", 0, "0"), name="", kind=BROKER)),
         ("too many threads", altered(("log.cleaner.threads", 0, "9"), name="1", kind=BROKER)),
         ("append to a broker's number", altered(("log.roll.ms", 2, "1"), name="1", kind=BROKER)),

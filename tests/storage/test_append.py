@@ -6,6 +6,7 @@ the offsets are what they were, and the next good batch gets the next offset.
 
 from __future__ import annotations
 
+import random
 import struct
 from typing import Any
 
@@ -171,6 +172,22 @@ def test_t152_the_topic_has_its_own_codec(make_log: MakeLog, kind: str) -> None:
     codecs = {header.codec for header, _ in log.log.scan(0)}
     assert codecs == {0 if kind == "uncompressed" else Codec[kind.upper()]}
     assert [record.value for record in log.records()] == [b"a" * 300, b"b" * 300] * 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"), [("gzip", 1, 9), ("gzip", 1, -1), ("lz4", 1, 12), ("zstd", -50, 19)]
+)
+def test_the_level_of_the_topics_codec(make_log: MakeLog, kind: str, low: int, high: int) -> None:
+    chance = random.Random(1)
+    value = b" ".join(b"word-%d" % chance.randrange(300) for _ in range(3000))
+    sizes = []
+    for level in (low, high):
+        settings = {"compression_type": kind, f"compression_{kind}_level": level}
+        log = make_log(name=f"level{level}-0", **settings)
+        log.append(value)
+        assert [record.value for record in log.records()] == [value]
+        sizes.append(log.log.size_bytes)
+    assert sizes[0] > sizes[1]
 
 
 def test_t152_an_equal_codec_is_stored_as_it_came(make_log: MakeLog) -> None:
