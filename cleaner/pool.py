@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RESTART_SECONDS = 1.0
+SHORTEST_PAUSE_MS = 10
+"""with none a thread that finds nothing would look without end, and take the interpreter from the clients"""
 
 
 class Worker:
@@ -53,7 +55,7 @@ class Worker:
                 continue
             except BufferTooSmall as error:
                 logger.error("nothing is cleaned: %s", error)
-                self._sleep(self._manager.config.log_cleaner_backoff_ms / 1000)
+                self._sleep()
             except BaseException:
                 logger.exception("%s died and is started anew", self.thread.name)
                 self._die()
@@ -78,7 +80,7 @@ class Worker:
             has_cleaned = cleaner is not None and self._clean(cleaner)
             self._manager.expire()
             if not has_cleaned:
-                self._sleep(self._manager.config.log_cleaner_backoff_ms / 1000)
+                self._sleep()
 
     def _make_cleaner(self) -> Cleaner | None:
         try:
@@ -106,8 +108,8 @@ class Worker:
         if self._current is not None:
             self._manager.check(self._current)
 
-    def _sleep(self, seconds: float) -> None:
-        self._wake.wait(seconds)
+    def _sleep(self) -> None:
+        self._wake.wait(max(SHORTEST_PAUSE_MS, self._manager.config.log_cleaner_backoff_ms) / 1000)
 
 
 class CleanerPool:

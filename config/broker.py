@@ -297,11 +297,12 @@ class BrokerConfig:
         Type.DOUBLE, 0.9, "How full an offset map may get", at_least=0, at_most=1, dynamic=True
     )
     log_cleaner_io_max_bytes_per_second: float = key(
-        Type.DOUBLE, 1.7976931348623157e308, "The most that the cleaner reads and writes a second",
+        Type.DOUBLE, 1.7976931348623157e308,
+        "The most that the cleaner reads and writes a second; 0 is no limit",
         at_least=0, dynamic=True,
     )  # fmt: skip
     log_cleaner_backoff_ms: int = key(
-        Type.LONG, 15_000, "How long a cleaner thread sleeps when there is nothing to clean",
+        Type.LONG, 15_000, "How long a cleaner thread sleeps when there is nothing to clean; at least 10 ms",
         at_least=0, dynamic=True,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ import pytest
 
 from cleaner import pool as pool_module
 from cleaner.offset_map import ENTRY_BYTES, BufferTooSmall
-from cleaner.pool import CleanerPool
+from cleaner.pool import CleanerPool, Worker
 from cleaner.priority import LOWEST, NICENESS
 from cleaner.states import IDLE, Phase
 from config.definition import ConfigError
@@ -63,6 +63,23 @@ def test_t26_a_long_sleep_can_be_cut_short(make: Make) -> None:
     house.put("t", ("a", "1"), ("a", "2"))
     pool.wake()
     wait_for(lambda: house.checkpoints(), "a cleaning")
+
+
+@pytest.mark.parametrize(("backoff_ms", "seconds"), [(0, 0.01), (9, 0.01), (15_000, 15)])
+def test_a_pause_of_nothing_keeps_no_thread_busy(make: Make, backoff_ms: int, seconds: float) -> None:
+    house, _ = make(log_cleaner_backoff_ms=backoff_ms)
+    worker, paused = Worker(house.manager, 0), []
+
+    class Pause(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            paused.append(timeout)
+            worker.request_stop()
+            return True
+
+    worker._wake = Pause()
+    worker.thread.start()
+    worker.thread.join()
+    assert paused == [seconds]
 
 
 def test_the_threads_let_others_go_first(make: Make) -> None:
