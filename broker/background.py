@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 FLUSH_CHECK_MS = 1_000
 IDLE_CHECK_MS = 1_000
 REMOVAL_CHECK_MS = 1_000
+REMOVAL_TURNS_SKIPPED = 60
+"""after a failure: a disk that takes no removal would fill the log with words about it"""
 MAX_SLEEP_MS = 2**31 - 1
 MIN_SLEEP_MS = 50
 """a job whose interval is set to less, even to 0, runs so often: it may have thousands of logs to look at"""
@@ -40,6 +42,7 @@ class Background:
         self._broker = broker
         self._statistics = keeping.StatisticsKeeper(broker)
         self._tasks: list[asyncio.Task[None]] = []
+        self._removal_turns_to_skip = 0
         self.idle_segments = IdleSegments()
 
     def start(self) -> None:
@@ -150,7 +153,14 @@ class Background:
             partition.log.producers.expire(now_ms)
 
     async def remove_deleted(self) -> None:
-        await self._broker.run_blocking(self._broker.logs.remove_deleted)
+        if self._removal_turns_to_skip:
+            self._removal_turns_to_skip -= 1
+            return
+        try:
+            await self._broker.run_blocking(self._broker.logs.remove_deleted)
+        except OSError:
+            self._removal_turns_to_skip = REMOVAL_TURNS_SKIPPED
+            raise
 
 
 def _look_up_ages(logs: Sequence[Log], now_ms: int) -> None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RETRY_MS = 60_000
+"""what cannot be removed is tried again after so long: each try is a line in the log"""
+
 
 class Removals:
     """Owned by: any thread, under lock. What is forgotten here is removed when the log is opened next."""
@@ -46,7 +49,7 @@ class Removals:
                 continue
             except OSError as error:
                 logger.warning("%s cannot be removed yet: %s", segment.file.path, error)
-                self.add(now_ms, [segment])
+                self.add(now_ms + RETRY_MS, [segment])
         return len(due)
 
     def forget(self, directory: Path) -> None:

@@ -6,6 +6,7 @@ Method: restarts of a whole broker on the same directory; requests that wait whi
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import socket
 import threading
@@ -219,6 +220,26 @@ async def test_a_moved_log_start_is_written_by_the_clock(
     assert world.broker.partitions[TopicPartition("t", 0)].log.delete_records(1) == 1
     starts = world.directory / "log-start-offset-checkpoint"
     await passes_in(world, 10_000, lambda: starts.exists() and "t 0 1\n" in starts.read_text())
+
+
+async def test_a_disk_that_takes_no_removal_does_not_fill_the_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looked for every second, tried again each minute."""
+    tries: list[int] = []
+
+    def fail(manager: LogManager) -> int:
+        tries.append(world.clock.now_ms())
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(LogManager, "remove_deleted", fail)
+
+    def has_tried_twice() -> bool:
+        world.clock.advance(500)
+        return world.broker.metrics_state.internal_errors == 2
+
+    await until(has_tried_twice)
+    assert tries[1] - tries[0] >= 60_000
 
 
 async def test_an_interval_of_nothing_keeps_nobody_busy(

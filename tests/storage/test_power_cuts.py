@@ -19,6 +19,7 @@ from protocol.errors import KafkaError
 from storage.file import SYSTEM_DISK, DataFile
 from storage.layout import TopicPartition
 from storage.manager import LogManager
+from storage.removal import RETRY_MS
 from storage.segments import MAX_PINNED
 from tests.storage.builders import HOUR_MS, NOW_MS, LogBuilder, batch, topic_config
 from tests.storage.conftest import MakeLog
@@ -189,7 +190,9 @@ def test_files_that_cannot_be_removed_now_are_removed_later(make_log: MakeLog) -
     removals.run(NOW_MS + 2 * HOUR_MS)
     assert log.files(".log.deleted") != []
     disk.fail_on.clear()
-    removals.run(NOW_MS + 2 * HOUR_MS)
+    removals.run(NOW_MS + 2 * HOUR_MS + RETRY_MS - 1)  # each try is a line in the log
+    assert log.files(".log.deleted") != []
+    removals.run(NOW_MS + 2 * HOUR_MS + RETRY_MS)
     assert (log.files(".deleted"), len(removals)) == ([], 0)
 
 
