@@ -96,6 +96,9 @@ class Producer:
         self._options = options
         self._on_too_large = on_too_large
         self._lanes: dict[Address, Lane] = {}
+        # Where each partition's batches go until all are settled: to look up another one's leader may tell of
+        # a new leader of this one, and what went there would be written before what waits in the old lane.
+        self._addresses: dict[TopicPartition, Address] = {}
         self._again: list[SealedBatch] = []  # sent, not written, found out so far
         self._forgotten: set[TopicPartition] = set()
         self._renewed: set[TopicPartition] = set()
@@ -169,9 +172,11 @@ class Producer:
     # --- the fast way
 
     def _lane_to(self, place: TopicPartition) -> Lane:
-        address = self._cluster.retrying(
-            f"looking up the leader of {place}", lambda: self._cluster.leader_of(place)
-        )
+        address = self._addresses.get(place)
+        if address is None:
+            address = self._addresses[place] = self._cluster.retrying(
+                f"looking up the leader of {place}", lambda: self._cluster.leader_of(place)
+            )
         if address not in self._lanes:
             self._lanes[address] = Lane(address)
         return self._lanes[address]
@@ -321,6 +326,7 @@ class Producer:
             else:
                 lane.stack.close()
         self._lanes.clear()
+        self._addresses.clear()
         left, self._again = self._again, left
         return left, problem
 
