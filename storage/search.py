@@ -83,17 +83,21 @@ def with_largest_timestamp(segments: SegmentTuple, start_offset: int) -> Timesta
     Apache Kafka 4.3.1 also names one that DeleteRecords took.
     """
     segments = segments[floor_segment(segments, start_offset) :]  # what is before it goes soon
-    newest = max(segments, key=lambda segment: segment.max_timestamp)
-    if newest.max_timestamp < 0:
-        return None
-    found = first_at_or_after([newest], newest.max_timestamp, start_offset)
-    if found is not None or newest.base_offset >= start_offset:
-        return found
-    left = {segment: segment.max_timestamp for segment in segments} | {
-        newest: _largest_left(newest, start_offset)
-    }
-    newest = max(left, key=lambda segment: left[segment])
-    return None if left[newest] < 0 else first_at_or_after([newest], left[newest], start_offset)
+    left = {segment: segment.max_timestamp for segment in segments}
+    while left:
+        newest = max(left, key=lambda segment: left[segment])
+        if left[newest] < 0:
+            return None
+        found = first_at_or_after([newest], left[newest], start_offset)
+        if found is not None:
+            return found
+        # The record is gone: it was before the start, or a cleaning left nothing but the header of its batch.
+        largest = _largest_left(newest, start_offset)
+        if largest < left[newest]:
+            left[newest] = largest
+        else:
+            del left[newest]
+    return None
 
 
 def _largest_left(segment: Segment, start_offset: int) -> int:
@@ -101,7 +105,8 @@ def _largest_left(segment: Segment, start_offset: int) -> int:
     largest = NO_TIMESTAMP
     for table in segment.good_tables(segment.position_behind(start_offset)):
         behind = table[batch_table.BASE_OFFSET] >= start_offset
-        largest = max(largest, int(table[batch_table.MAX_TIMESTAMP][behind].max(initial=NO_TIMESTAMP)))
+        full = behind & (table[batch_table.RECORD_COUNT] > 0)
+        largest = max(largest, int(table[batch_table.MAX_TIMESTAMP][full].max(initial=NO_TIMESTAMP)))
         for column in numpy.flatnonzero(~behind & (table[batch_table.LAST_OFFSET] >= start_offset)):
             for record in _records(segment, table, int(column)):
                 if record.offset >= start_offset:

@@ -274,6 +274,24 @@ def test_t67_times_are_found_before_and_after(make_world: MakeWorld) -> None:
     assert (latest.timestamp, latest.offset) == (kept[-1].timestamp, kept[-1].offset)
 
 
+def test_t67_the_header_of_an_emptied_batch_hides_no_newest_record(make_world: MakeWorld) -> None:
+    """It stays for its producer's sequence, with the time of a record that is gone."""
+    world = make_world()
+    world.put(("a", "1"))
+    world.now_ms += 10
+    world.put(("b", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
+    world.now_ms -= 10
+    world.put(("b", "2"))
+    world.roll()
+    world.clean()
+    assert [(header.record_count, header.max_timestamp - NOW_MS) for header in world.headers()] == [
+        (1, 0), (0, 10), (1, 0),
+    ]  # fmt: skip
+    latest = world.log.max_timestamp_offset()
+    assert latest is not None
+    assert (latest.timestamp, latest.offset) == (NOW_MS, 0)
+
+
 def test_t67_a_segment_that_was_emptied_hides_no_times(make_world: MakeWorld) -> None:
     """Apache Kafka finds nothing here (tests/kafka/test_compaction.py): to it, the time of an empty segment
     is that of its file.
