@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from protocol.batch import iterate_headers
+from protocol.control import ControlType, control_type
 from protocol.records import Record, decode_batch
 from storage.file import Disk
 from storage.log import Log
@@ -74,6 +75,7 @@ class Written:
     codec: int = 0
     is_transactional: bool = False
     is_commit: bool | None = None  # None: no marker
+    producer_epoch: int = -1
 
     @property
     def end(self) -> int:
@@ -101,9 +103,15 @@ class Ledger:
         found = (one for one in reversed(self.entries) if one.producer_id == producer_id and one.pairs)
         return next(found, None)
 
-    def next_sequence(self, producer_id: int) -> int:
+    def epoch_of(self, producer_id: int) -> int:
+        """That of its last batch or marker."""
+        epochs = (one.producer_epoch for one in reversed(self.entries) if one.producer_id == producer_id)
+        return next(epochs, 0)
+
+    def next_sequence(self, producer_id: int, epoch: int) -> int:
         last = self.last_of(producer_id)
-        return 0 if last is None else last.base_sequence + last.count
+        is_first = last is None or last.producer_epoch != epoch
+        return 0 if is_first else last.base_sequence + last.count
 
     def note_cleaning(self, end: int, now_ms: int) -> None:
         """A cleaning up to `end` begins; it may be cut off anywhere."""
@@ -125,23 +133,23 @@ class Ledger:
     def aborted(self) -> set[int]:
         """The base offsets of batches whose transaction was aborted."""
         found: set[int] = set()
-        undecided: list[int] = []
+        undecided: dict[int, list[int]] = {}
         for one in self.entries:
             if one.is_commit is not None:
-                found.update([] if one.is_commit else undecided)
-                undecided = []
+                ended = undecided.pop(one.producer_id, [])
+                found.update([] if one.is_commit else ended)
             elif one.is_transactional:
-                undecided.append(one.base_offset)
+                undecided.setdefault(one.producer_id, []).append(one.base_offset)
         return found
 
-    def undecided_from(self) -> int | None:
-        """Where the open transaction begins."""
-        first: int | None = None
+    def undecided(self) -> dict[int, int]:
+        """Where the open transaction of each producer begins."""
+        first: dict[int, int] = {}
         for one in self.entries:
             if one.is_commit is not None:
-                first = None
-            elif one.is_transactional and first is None:
-                first = one.base_offset
+                first.pop(one.producer_id, None)
+            elif one.is_transactional:
+                first.setdefault(one.producer_id, one.base_offset)
         return first
 
     def armed_ms(self, offset: int) -> int | None:
@@ -172,6 +180,14 @@ class Ledger:
             if not is_aborted and offset < self.cleaned_to:
                 newest.setdefault(key, offset)
         self._check_table(log, found, by_offset, aborted)
+        present_committed = [
+            record.offset
+            for _, record in found
+            if by_offset[record.offset].base_offset not in aborted and record.offset < log.last_stable_offset
+        ]
+        for start in {log.log_start_offset, *offsets[1 :: max(1, len(offsets) // 3)]}:
+            assert read_committed(log, start) == [one for one in present_committed if one >= start]
+        check_times(log, [record for _, record in found])
 
     def _is_expired(self, offset: int, retention_ms: int, now_ms: int) -> bool:
         armed_ms = self.armed_ms(offset)
@@ -219,6 +235,54 @@ def read_log(log: Log) -> list[tuple[int, Record]]:
         for record in decode_batch(data)
         if record.offset >= log.log_start_offset
     ]
+
+
+def read_committed(log: Log, start: int) -> list[int]:
+    """The offsets of the records that a consumer keeps of what it fetches, as Kafka's own decides."""
+    kept: list[int] = []
+    offset = start
+    while offset < log.last_stable_offset:
+        data = log.read(offset, 300, upper_offset=log.last_stable_offset).read()
+        assert data, f"nothing at {offset} below {log.last_stable_offset}"
+        headers = list(iterate_headers(data))
+        end = headers[-1][1].next_offset
+        told = log.aborted_transactions(offset, log.last_stable_offset)
+        coming = sorted((one.first_offset, one.producer_id) for one in told if one.first_offset < end)
+        hidden: set[int] = set()
+        for position, header in headers:
+            while coming and coming[0][0] <= header.last_offset:
+                hidden.add(coming.pop(0)[1])
+            if header.is_control:
+                kinds = [control_type(one.key) for one in decode_batch(data, position)]
+                if ControlType.ABORT in kinds:
+                    hidden.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in hidden):
+                kept += [one.offset for one in decode_batch(data, position) if one.offset >= offset]
+        offset = end
+    return kept
+
+
+def check_times(log: Log, found: Sequence[Record]) -> None:
+    """Look-ups by time find the first record that is as young, and the first of the youngest."""
+    control = [
+        record
+        for header, data in log.scan(log.log_start_offset)
+        if header.is_control
+        for record in decode_batch(data)
+        if record.offset >= log.log_start_offset
+    ]
+    every = sorted([*found, *control], key=lambda one: one.offset)
+    times = sorted({one.timestamp for one in every})
+    for wanted in {0, *times[:: max(1, len(times) // 4)], *(one + 1 for one in times[-2:])}:
+        if wanted < 0:
+            continue
+        first = next((one.offset for one in every if one.timestamp >= wanted), None)
+        answer = log.offset_for_timestamp(wanted)
+        assert (None if answer is None else answer.offset) == first, (wanted, answer, first)
+    largest = max((one.timestamp for one in every), default=-1)
+    answer = log.max_timestamp_offset()
+    youngest = next((one.offset for one in every if one.timestamp == largest), None) if largest >= 0 else None
+    assert (None if answer is None else answer.offset) == youngest, (answer, youngest)
 
 
 def assert_sound(log: Log) -> None:

@@ -1,6 +1,7 @@
 """Goal: whatever is written, cleaned, waited for, broken off or broken, in whatever order: nothing
 acknowledged is lost, the last value of each key stays, offsets and order never change, tombstones outlive
-their delete horizon, and what a start makes of the files satisfies every invariant (issue: it survives).
+their delete horizon, who reads committed records from anywhere gets just those, look-ups by time find the
+first, and what a start makes of the files satisfies every invariant (issue: it survives).
 
 Method: a hypothesis state machine over one log and its cleaner manager on a disk that ends the process,
 fails, or loses the power at its nth call; a ledger of all that was written says what may be missing. Short
@@ -43,7 +44,7 @@ from tests.storage.builders import HOUR_MS, LogBuilder
 
 DAY_MS = 24 * HOUR_MS
 RETENTION_MS = 72 * HOUR_MS
-TRANSACTIONAL = 9
+TRANSACTIONAL = (8, 9)
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"", b"a key of more than sixteen bytes"])
 VALUES = st.none() | st.sampled_from([b"", b"1", b"2", b"v" * 150])
 PAIRS = st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=8)
@@ -80,9 +81,18 @@ class CleanedLog(RuleBasedStateMachine):
         slots=st.sampled_from([3, 5, 1000]),
         read_bytes=st.sampled_from([1, 40, 4096]),
         flush_messages=st.sampled_from([1, 1, 1000]),
+        compression=st.sampled_from(["producer", "producer", "zstd", "uncompressed"]),
+        timestamps=st.sampled_from(["CreateTime", "CreateTime", "LogAppendTime"]),
     )
     def begin(
-        self, policy: str, segment_bytes: int, slots: int, read_bytes: int, flush_messages: int
+        self,
+        policy: str,
+        segment_bytes: int,
+        slots: int,
+        read_bytes: int,
+        flush_messages: int,
+        compression: str,
+        timestamps: str,
     ) -> None:
         self.data = self.root / "data"
         self.data.mkdir()
@@ -102,6 +112,8 @@ class CleanedLog(RuleBasedStateMachine):
             retention_ms=RETENTION_MS,
             flush_messages=flush_messages,
             file_delete_delay_ms=0,
+            compression_type=compression,
+            message_timestamp_type=timestamps,
         )
         self.manager = self.new_manager()
         self.flush()
@@ -134,6 +146,11 @@ class CleanedLog(RuleBasedStateMachine):
     @property
     def now_ms(self) -> int:
         return self.builder.now_ms
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether records have the time of their append."""
+        return self.builder.config.message_timestamp_type == "LogAppendTime"
 
     # Faults
 
@@ -253,25 +270,37 @@ class CleanedLog(RuleBasedStateMachine):
             items,
             codec=entry.codec,
             producer_id=entry.producer_id,
-            producer_epoch=0 if entry.producer_id >= 0 else -1,
+            producer_epoch=entry.producer_epoch,
             base_sequence=entry.base_sequence,
             is_transactional=entry.is_transactional,
         )
 
-    def produce(self, pairs: list[Any], codec: int, producer_id: int, *, is_flushed: bool) -> None:
+    def produce(
+        self,
+        pairs: list[Any],
+        codec: int,
+        producer_id: int,
+        *,
+        is_flushed: bool,
+        is_anew: bool = False,
+        age_ms: int = 0,
+    ) -> None:
+        """`is_anew`: the producer goes on under the next epoch, as after InitProducerId."""
         # The broker looks for silent producers every ten minutes. Until then, like Kafka's, it refuses one
         # of which a cleaning has left nothing but a marker, if it had to recover in between.
         self.log.producers.expire(self.now_ms)
         is_known = producer_id >= 0
+        epoch = self.ledger.epoch_of(producer_id) + is_anew if is_known else -1
         entry = Written(
             self.ledger.end,
             len(pairs),
             pairs,
-            self.now_ms,
+            self.now_ms if self.is_stamped else max(self.now_ms - age_ms, -1),
             producer_id,
-            self.ledger.next_sequence(producer_id) if is_known else -1,
+            self.ledger.next_sequence(producer_id, epoch) if is_known else -1,
             codec,
-            producer_id == TRANSACTIONAL,
+            producer_id in TRANSACTIONAL,
+            producer_epoch=epoch,
         )
         self.append(entry, self.batch_of(entry))
         if is_flushed:
@@ -290,13 +319,20 @@ class CleanedLog(RuleBasedStateMachine):
         self.log.end_flush(job, None)
         self.promised = max(self.promised, self.log.recovery_point)
 
-    @rule(pairs=PAIRS, codec=CODECS, producer_id=st.sampled_from([-1, 1, 2]), is_flushed=st.booleans())
-    def write(self, pairs: list[Any], codec: int, producer_id: int, is_flushed: bool) -> None:
-        self.attempt(lambda: self.produce(pairs, codec, producer_id, is_flushed=is_flushed))
+    @rule(
+        pairs=PAIRS,
+        codec=CODECS,
+        producer_id=st.sampled_from([-1, 1, 2]),
+        is_flushed=st.booleans(),
+        is_anew=st.booleans(),
+    )
+    def write(self, pairs: list[Any], codec: int, producer_id: int, is_flushed: bool, is_anew: bool) -> None:
+        self.attempt(lambda: self.produce(pairs, codec, producer_id, is_flushed=is_flushed, is_anew=is_anew))
 
-    @rule(pairs=PAIRS, codec=CODECS)
-    def write_more(self, pairs: list[Any], codec: int) -> None:
-        self.attempt(lambda: self.produce(pairs, codec, -1, is_flushed=True))
+    @rule(pairs=PAIRS, codec=CODECS, age_ms=st.sampled_from([0, 1, 90 * HOUR_MS, -HOUR_MS, 1 << 60]))
+    def write_more(self, pairs: list[Any], codec: int, age_ms: int) -> None:
+        """Records come in no order of time, and some have none (-1)."""
+        self.attempt(lambda: self.produce(pairs, codec, -1, is_flushed=True, age_ms=age_ms))
 
     @rule(key=KEYS)
     def delete_key(self, key: bytes) -> None:
@@ -316,17 +352,20 @@ class CleanedLog(RuleBasedStateMachine):
 
         self.attempt(write)
 
-    @rule(pairs=PAIRS, codec=CODECS)
-    def write_in_a_transaction(self, pairs: list[Any], codec: int) -> None:
-        self.attempt(lambda: self.produce(pairs, codec, TRANSACTIONAL, is_flushed=True))
+    @rule(pairs=PAIRS, codec=CODECS, producer_id=st.sampled_from(TRANSACTIONAL))
+    def write_in_a_transaction(self, pairs: list[Any], codec: int, producer_id: int) -> None:
+        self.attempt(lambda: self.produce(pairs, codec, producer_id, is_flushed=True))
 
-    @precondition(lambda self: self.ledger.undecided_from() is not None)
-    @rule(is_commit=st.booleans())
-    def end_the_transaction(self, is_commit: bool) -> None:
+    @rule(is_commit=st.booleans(), producer_id=st.sampled_from(TRANSACTIONAL), is_anew=st.booleans())
+    def end_the_transaction(self, is_commit: bool, producer_id: int, is_anew: bool) -> None:
+        """One without data here too. `is_anew`: with the next epoch, as coordinators do since KIP-890."""
+        epoch = self.ledger.epoch_of(producer_id) + is_anew
         marker = marker_batch(
-            Marker(is_commit), producer_id=TRANSACTIONAL, producer_epoch=0, now_ms=self.now_ms
+            Marker(is_commit), producer_id=producer_id, producer_epoch=epoch, now_ms=self.now_ms
         )
-        entry = Written(self.ledger.end, 1, (), self.now_ms, TRANSACTIONAL, is_commit=is_commit)
+        entry = Written(
+            self.ledger.end, 1, (), self.now_ms, producer_id, is_commit=is_commit, producer_epoch=epoch
+        )
 
         def end() -> None:
             self.append(entry, marker, Origin.COORDINATOR)
@@ -454,8 +493,8 @@ class CleanedLog(RuleBasedStateMachine):
     def settle(self) -> None:
         self.disk.crash_at, self.disk.error_at = None, {}
         self.check()
-        if self.ledger.undecided_from() is not None:
-            self.end_the_transaction(False)
+        for producer_id in self.ledger.undecided():
+            self.end_the_transaction(False, producer_id, False)
         for _ in range(40):
             self.clean_once()
         self.builder.now_ms += 2 * DAY_MS
