@@ -18,8 +18,9 @@ from pathlib import Path
 import crc32c
 
 from storage import layout
-from storage.file import SYSTEM_DISK, Disk, read_whole, replace_whole, room_or_none, write_whole
+from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
+from storage.small_files import read_whole, replace_whole, room_or_none, write_whole
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from storage import layout
 from storage.checkpoint import CheckpointWitness, OffsetCheckpoint
-from storage.file import Disk, replace_whole
+from storage.file import Disk
 from storage.layout import TopicPartition
+from storage.small_files import replace_whole
 
 if TYPE_CHECKING:
     from storage.log import Log

@@ -11,13 +11,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import logging
 import os
 import shutil
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 
@@ -25,12 +23,9 @@ import numpy
 
 from storage.ring import Ring
 
-logger = logging.getLogger(__name__)
-
 Buffer = bytes | bytearray | memoryview
 
 FILE_MODE = 0o644
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 # Where bytes are read to that nobody looks at: small enough to stay in a core's own cache.
 _nowhere = bytearray(64 * 1024)
 MAX_CACHED_AT_ONCE = 16 * 1024 * 1024
@@ -286,7 +281,7 @@ class DataFile:
             if self.is_given_back:
                 self._close_unused()
 
-    @contextmanager
+    @contextlib.contextmanager
     def descriptor(self) -> Iterator[int]:
         descriptor = self.acquire()
         try:
@@ -439,60 +434,3 @@ class DataFile:
         with self._lock:
             self.disk.rename(self.path, target)
             self.path = target
-
-
-def read_whole(disk: Disk, path: Path) -> bytes:
-    """A small file as bytes."""
-    descriptor = disk.open(path, os.O_RDONLY)
-    try:
-        parts = []
-        position = 0
-        while part := disk.pread(descriptor, 1 << 20, position):
-            parts.append(part)
-            position += len(part)
-        return b"".join(parts)
-    finally:
-        disk.close(descriptor)
-
-
-def write_whole(disk: Disk, path: Path, data: bytes, *, is_durable: bool) -> None:
-    """A small file written at once in place; a reader that meets half of it must be able to tell."""
-    descriptor = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        if data and disk.pwritev(descriptor, [data], 0) != len(data):
-            raise OSError(errno.ENOSPC, "a short write", str(path))
-        if is_durable:
-            disk.fsync(descriptor)
-    finally:
-        disk.close(descriptor)
-
-
-def replace_whole(disk: Disk, path: Path, data: bytes) -> None:
-    """A small file replaced in one step, durably: temporary file, fsync, rename, fsync of the directory."""
-    temporary = path.with_name(path.name + ".tmp")
-    write_whole(disk, temporary, data, is_durable=True)
-    disk.rename(temporary, path)
-    disk.sync_directory(path.parent)
-
-
-def sync_file(disk: Disk, path: Path) -> None:
-    """fsync by name; a file that is gone needs none."""
-    try:
-        descriptor = disk.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        disk.fsync(descriptor)
-    finally:
-        disk.close(descriptor)
-
-
-@contextlib.contextmanager
-def room_or_none() -> Iterator[None]:
-    """On a full disk what the batches say as well is not written: the log can be read, and room be made."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        logger.warning("not written, because the disk is full: %s", error)

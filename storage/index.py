@@ -27,8 +27,9 @@ import numpy
 
 from storage import batch_table
 from storage.batch_table import choose_entries
-from storage.file import Buffer, Disk, read_whole, write_whole
+from storage.file import Buffer, Disk
 from storage.layout import TEMPORARY_SUFFIX
+from storage.small_files import read_whole, write_whole
 
 OFFSET_ENTRY = numpy.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = numpy.dtype([("timestamp", ">i8"), ("offset", ">i4")])

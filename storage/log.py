@@ -23,7 +23,7 @@ from protocol.records import decode_batch
 from storage import layout, recovery, search
 from storage.append import AppendRules, check_from_client, check_trusted
 from storage.checkpoint import read_topic_id, write_leader_epochs, write_topic_id
-from storage.file import SYSTEM_DISK, Buffer, Disk, sync_file
+from storage.file import SYSTEM_DISK, Buffer, Disk
 from storage.layout import TopicPartition
 from storage.removal import Removals
 from storage.replay import take_snapshot
@@ -32,6 +32,7 @@ from storage.roll import RollLimits
 from storage.segment import Segment
 from storage.segments import SegmentList, SegmentTuple, floor_segment
 from storage.slice import Slice
+from storage.small_files import sync_file
 from storage.types import (
     AbortedTransaction,
     Appended,

@@ -23,7 +23,7 @@ from storage.aborted import drop_stale_statistics
 from storage.aborted import settle as settle_aborted
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
 from storage.cleaned_segment import CleanedSegment, share_out
-from storage.file import Disk, room_or_none, sync_file
+from storage.file import Disk
 from storage.index import NO_TIMESTAMP, add_entries
 from storage.integrity import NO_ANCHORS, Place, Survey, survey, walk_stretch
 from storage.leader_epochs import LeaderEpochs
@@ -38,6 +38,7 @@ from storage.replay import (
 )
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.sidecar import witness_of
+from storage.small_files import room_or_none, sync_file
 from storage.trust import Health, Trust
 from storage.types import LogLimits
 

@@ -17,9 +17,10 @@ from protocol.control import decode_marker
 from protocol.errors import KafkaError
 from protocol.records import decode_batch
 from storage import batch_table, layout
-from storage.file import Disk, read_whole, write_whole
+from storage.file import Disk
 from storage.producer_state import ProducerState, ProducerStateManager, decode_snapshot
 from storage.segment import Segment
+from storage.small_files import read_whole, write_whole
 from storage.types import AbortedTransaction
 
 logger = logging.getLogger(__name__)

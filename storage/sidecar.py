@@ -22,8 +22,9 @@ import numpy
 from protocol.batch import HEADER_BYTES, parse_header
 from storage import layout
 from storage.batch_table import as_chunk
-from storage.file import Disk, read_whole
+from storage.file import Disk
 from storage.prefixes import STRETCH_BYTES, Witness, stretches_in
+from storage.small_files import read_whole
 from storage.statistics_kernels import (
     BLOCK_BYTES,
     CHECKED_BYTES,

@@ -24,10 +24,10 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records import payload
 from storage import batch_table, layout
 from storage.batch_table import RECORD_COUNT, Longs, Table, as_chunk
-from storage.file import write_whole
 from storage.prefixes import CRC_TABLE, Prefixes
 from storage.segment import Segment
 from storage.sidecar import CHECKSUMS_A_BLOCK, MOST_HORIZONS, SegmentStatistics, open_sidecar, path_of
+from storage.small_files import write_whole
 from storage.statistics_kernels import (
     BLOCK_BITS,
     BLOCK_BYTES,

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from struct import Struct
 
-from storage.file import Disk, read_whole, replace_whole, room_or_none
+from storage.file import Disk
+from storage.small_files import read_whole, replace_whole, room_or_none
 from storage.types import AbortedTransaction
 
 ENTRY = Struct(">hqqqq")

@@ -23,10 +23,11 @@ from protocol.records import OFFSET_DELTA, locate, payload
 from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
 from storage.checkpoint import CheckpointWitness, judged, read_properties
-from storage.file import SYSTEM_DISK, DataFile, read_whole
+from storage.file import SYSTEM_DISK, DataFile
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
 from storage.producer_state import decode_snapshot
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.small_files import read_whole
 from storage.statistics_kernels import BLOCK_BYTES
 from storage.stored_batches import SCAN_BYTES
 from storage.txn_index import parse as parse_transactions

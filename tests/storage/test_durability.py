@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
-from storage.file import SYSTEM_DISK, sync_file
+from storage.file import SYSTEM_DISK
+from storage.small_files import sync_file
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
 from tests.storage.faults import Crash, FaultyDisk, PowerCutDisk
