@@ -10,24 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleaner.checkpoints import CleanerCheckpoints, Directories
 from cleaner.cleaner import Cleaner, CleaningAborted, RunOnOwner
 from cleaner.offset_map import OffsetMap
 from cleaner.quarantine import Quarantine, Uncleanable
-from cleaner.results import CleanResult, Range
-from cleaner.selection import (
-    Assessment,
-    LogView,
-    Reason,
-    Rules,
-    SegmentView,
-    Trigger,
-    assess,
-    dirtiest,
-)
+from cleaner.results import CleanResult
+from cleaner.selection import Assessment, Reason, assess, dirtiest
 from cleaner.states import IDLE, CleaningState, Move, Phase, after
 from cleaner.statistics import (
     CleanerStatistics,
@@ -38,6 +28,7 @@ from cleaner.statistics import (
 )
 from cleaner.throttle import Throttle
 from cleaner.tombstones import TombstoneCounts
+from cleaner.work import BY_HAND, Work, cause_of, rules_of, view_of, work_on
 from protocol.errors import KafkaError
 from storage.layout import TopicPartition
 
@@ -53,62 +44,6 @@ RETENTION_INTERVAL_MS = 1000
 
 class CleaningRefused(Exception):
     """A cleaning that was asked for by hand cannot be done now; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A log, what of it is to be cleaned, and what brought that about."""
-
-    log: Log
-    range: Range
-    assessment: Assessment
-    cause: str
-
-
-def work_on(log: Log, assessment: Assessment, cause: str) -> Work:
-    return Work(log, Range(assessment.first_dirty_offset, assessment.end), assessment, cause)
-
-
-def cause_of(assessment: Assessment) -> str:
-    """Why a log that may be cleaned is."""
-    if assessment.trigger is Trigger.RATIO:
-        return f"dirty ratio {assessment.dirty_ratio:.2f} above {assessment.threshold:g}"
-    is_by_tombstones = assessment.trigger is Trigger.EXPIRED_TOMBSTONES
-    return "expired tombstones" if is_by_tombstones else "max.compaction.lag.ms"
-
-
-BY_HAND = "asked for"
-
-
-def view_of(log: Log, rolled_at: int | None = None) -> LogView:
-    """A log as selection sees it; any thread. The active segment is the last, and counts as closed there if
-    `rolled_at` says at which offset.
-    """
-    segments = log.segments
-    active = segments[-1]
-    closed = segments[:-1] if rolled_at is None else [one for one in segments if one.base_offset < rolled_at]
-    return LogView(
-        log.log_start_offset,
-        log.log_end_offset,
-        log.last_stable_offset,
-        active.base_offset if rolled_at is None else rolled_at,
-        active.size_bytes if rolled_at is None else 0,
-        [
-            SegmentView(one.base_offset, one.size_bytes, one.first_batch_timestamp, one.largest_timestamp)
-            for one in closed
-        ],
-    )
-
-
-def rules_of(config: TopicConfig) -> Rules:
-    return Rules(
-        config.is_compacted,
-        config.is_deleted,
-        config.min_cleanable_dirty_ratio,
-        config.min_compaction_lag_ms,
-        config.max_compaction_lag_ms,
-        config.compaction_expired_tombstones_enable,
-    )
 
 
 class CleanerManager:

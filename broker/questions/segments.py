@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from cleaner.manager import view_of
 from cleaner.selection import Assessment, Reason, segments_from
+from cleaner.work import view_of
 from protocol.errors import KafkaError
 from storage import statistics
 from storage.sidecar import SegmentStatistics
