@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import broker.handlers  # noqa: F401  # registers every handler
 from broker.adoption import why_not_adopted
 from broker.background import Background
+from broker.broker_settings import BrokerSettings
 from broker.busy_poll import BusyPoll
 from broker.clock import Clock
 from broker.context import Listener
@@ -57,8 +58,8 @@ class Broker:
     """Everything a handler may ask for. Owned by: event loop; made inside the running loop.
 
     `TopicRegistry(broker)` and its `load()` (blocking, before the logs are opened) see `config`, `logs`,
-    `clock` and
-    `serve`; what creates or deletes partitions later calls `serve(log)` and `forget(topic_partition)`.
+    `settings` and `cleanings`; what creates or deletes partitions later calls `serve(log)` and
+    `forget(topic_partition)`.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
@@ -77,6 +78,7 @@ class Broker:
         self.purgatory = Purgatory(self.clock, self.metrics_state)
         self.fetch_sessions = FetchSessions(config, self.metrics_state)
         self.cluster_id = self.logs.cluster_id
+        self.settings = BrokerSettings(self)
         self.topics = TopicRegistry(self)
         self.groups = GroupCoordinator(self)
         self.cleaner = CleanerManager(

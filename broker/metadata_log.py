@@ -1,6 +1,7 @@
 """`__kompakt_metadata`: a value for each type and name, written one at a time, read as a whole.
 
-What the values mean is told where they are written: `topics.py`, `producer_ids.py`, `questions/history.py`.
+What the values mean is told where they are written: `topics.py`, `broker_settings.py`, `producer_ids.py`,
+`questions/history.py`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""The topics, their ids and settings, and the broker's own dynamic settings: all of it one compacted log.
+"""The topics, their ids and settings: records of one compacted log.
 
 `__kompakt_metadata` has one partition; its records are JSON, the key says what the value is about:
 
     {"name": "a", "type": "topic"}  {"configs": {"cleanup.policy": "compact"}, "id": "0f…", "partitions": 3}
-    {"name": "", "type": "broker"}  {"configs": {"log.cleaner.threads": "2"}}       (no name: every broker)
 
 A null value removes the topic. A topic on its way out bears `"deleting": true` until its directories are
 renamed, so that a crash in between neither brings it back nor leaves half of it. Keys of other types belong
-to other rooms (`producer_ids.py`, `questions/history.py`). Mirrors Kafka's `ReplicationControlManager`,
-`ConfigurationControlManager` and `TopicsImage`.
+to other rooms (`broker_settings.py`, `producer_ids.py`, `questions/history.py`). Mirrors Kafka's
+`ReplicationControlManager`, `ConfigurationControlManager` and `TopicsImage`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from operator import attrgetter
@@ -28,14 +26,12 @@ from broker.partition import INTERNAL_TOPICS
 from broker.policy_lint import warn
 from broker.topic import Topic, adopted_overrides
 from config.definition import ConfigError
-from config.dynamic import with_what_is_understood
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition, partition_directory_name
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from config.broker import BrokerConfig
     from storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -53,7 +49,6 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 KAFKAS_OWN = frozenset((CLUSTER_METADATA_TOPIC, METADATA_TOPIC))
 """directories of these names are no topic to adopt"""
 TOPIC = "topic"
-BROKER = "broker"
 GROWTH_LIMIT_SECONDS = 25.0
 """a change to a topic waits for so long until it has its partitions: clients wait 30 s for an answer"""
 
@@ -65,7 +60,7 @@ class MetadataError(Exception):
 class TopicRegistry:
     """Owned by: event loop; `load`, `config_of` and `id_of` may run on any thread before the broker listens.
 
-    Start: `load()` reads the log (blocking) and sets the broker's dynamic settings; then the logs are opened
+    Start: `load()` reads the log (blocking), the broker's dynamic settings first; then the logs are opened
     (`config_of` says how); then `reconcile()` serves them all, makes what is missing, ends what was being
     deleted.
     """
@@ -81,9 +76,6 @@ class TopicRegistry:
         """topics whose partitions are being made, by name: the end of it"""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
-        self._reconfiguring = asyncio.Lock()
-        self._unapplied: deque[BrokerConfig] = deque()
-        """the broker's settings that the cleaner does not work by yet, oldest first"""
 
     def get(self, name: str) -> Topic | None:
         return self._topics.get(name)
@@ -127,7 +119,7 @@ class TopicRegistry:
                 f"{place} is damaged ({error}). Put a good copy of it there, or move it away: topics are "
                 "then found by their directories, with settings that delete nothing"
             ) from error
-        self._load_broker_settings(state)
+        broker.settings.load(state)
         broker.cleanings.restore(state)
         self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))
         for (kind, name), value in state.items():
@@ -155,15 +147,6 @@ class TopicRegistry:
                     name in INTERNAL_TOPICS,
                 )
             )
-
-    def _load_broker_settings(self, state: Mapping[tuple[str, str], dict[str, Any]]) -> None:
-        broker = self._broker
-        defaults, own = (
-            state.get((BROKER, name), {}).get("configs", {}) for name in ("", str(broker.node_id))
-        )
-        broker.config, problems = with_what_is_understood(broker.config, defaults, own)
-        for problem in problems:
-            logger.error("a dynamic setting of the broker is left out: %s", problem)
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""
@@ -341,39 +324,6 @@ class TopicRegistry:
         self._configure_logs(changed)
         return changed
 
-    def set_broker_overrides(self, is_default: bool, overrides: Mapping[str, str]) -> None:
-        """Replace the broker's dynamic settings, or those for all brokers. Logs follow at once, the cleaner
-        with `cleaner_reconfigured`.
-        """
-        broker = self._broker
-        defaults = overrides if is_default else broker.config.dynamic_defaults
-        own = broker.config.dynamic if is_default else overrides
-        try:
-            changed = broker.config.with_dynamic(defaults, own)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
-        self._append(BROKER, "" if is_default else str(broker.node_id), {"configs": dict(overrides)})
-        broker.config = changed
-        self._unapplied.append(changed)
-        for topic in self.all():
-            if topic.name != METADATA_TOPIC:
-                resolved = replace(topic, config=self._resolve(topic.name, topic.overrides))
-                self._put(resolved)
-                self._configure_logs(resolved)
-
-    async def cleaner_reconfigured(self) -> None:
-        """Return when the cleaner works by the broker's settings; its threads may have to end first."""
-        await self.to_the_end("new settings of the cleaner", self._reconfigure_cleaner())
-
-    async def _reconfigure_cleaner(self) -> None:
-        """One change after the other: each was allowed beside the one before it, of how many threads there
-        may be, and all of them together may be more.
-        """
-        broker = self._broker
-        async with self._reconfiguring:
-            while self._unapplied:
-                await broker.run_blocking(broker.cleaner_pool.reconfigure, self._unapplied.popleft())
-
     async def delete(self, name: str) -> None:
         """Remove a topic: it is gone for clients at once, and for good when this returns."""
         topic = self._existing(name)
@@ -425,6 +375,14 @@ class TopicRegistry:
     async def stop(self) -> None:
         """Return when nothing is being made or deleted."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def follow_broker(self) -> None:
+        """The broker's settings have changed, which are the defaults of topics: their logs follow at once."""
+        for topic in self.all():
+            if topic.name != METADATA_TOPIC:
+                resolved = replace(topic, config=self._resolve(topic.name, topic.overrides))
+                self._put(resolved)
+                self._configure_logs(resolved)
 
     # Parts
 

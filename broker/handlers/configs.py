@@ -261,7 +261,7 @@ async def _when_durable(
         if done:
             await broker.topics.flushed()
         if any(answer.resource_type == Resource.BROKER for answer in done):
-            await broker.topics.cleaner_reconfigured()
+            await broker.settings.cleaner_reconfigured()
     except KafkaError as error:
         for answer in done:
             answer.error_code, answer.error_message = error.code, error.message or None
@@ -332,7 +332,7 @@ class BrokerTarget(Target):
         except ConfigError as error:  # of a topic Kafka says INVALID_CONFIG
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
         if not validate_only:
-            self._broker.topics.set_broker_overrides(self._is_default, overrides)
+            self._broker.settings.set(self._is_default, overrides)
 
 
 def _target(broker: Broker, resource_type: int, name: str) -> Target:

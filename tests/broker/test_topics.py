@@ -472,7 +472,7 @@ async def test_the_brokers_settings_change_while_a_topic_grows(world: World, is_
     )
     await until(lambda: TopicPartition("t", 3) in world.broker.partitions)
     assert TopicPartition("t", 19) not in world.broker.partitions
-    topics.set_broker_overrides(False, {"log.segment.bytes": "2000000"})
+    world.broker.settings.set(False, {"log.segment.bytes": "2000000"})
     await growing
     topic = topics.get("t")
     assert topic is not None

@@ -1,0 +1,83 @@
+"""The broker's own settings that clients change while it runs: records of `__kompakt_metadata`.
+
+    {"name": "1", "type": "broker"}  {"configs": {"log.cleaner.threads": "2"}}
+
+The name is the broker's number; without one the settings are for all brokers, and give way to its own.
+Mirrors Kafka's `DynamicBrokerConfig`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from broker.metadata_log import append_state
+from broker.topics import METADATA_PARTITION
+from config.definition import ConfigError
+from config.dynamic import with_what_is_understood
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from config.broker import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+BROKER = "broker"
+EVERY_BROKER = ""
+
+
+class BrokerSettings:
+    """Owned by: event loop; `load` may run on any thread before the broker listens."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._reconfiguring = asyncio.Lock()
+        self._unapplied: deque[BrokerConfig] = deque()
+        """what the cleaner does not work by yet, oldest first"""
+
+    def load(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """Set the broker's `config` as the metadata log has it; what is no longer understood is left out with
+        a line.
+        """
+        broker = self._broker
+        defaults, own = (
+            state.get((BROKER, name), {}).get("configs", {}) for name in (EVERY_BROKER, str(broker.node_id))
+        )
+        broker.config, problems = with_what_is_understood(broker.config, defaults, own)
+        for problem in problems:
+            logger.error("a dynamic setting of the broker is left out: %s", problem)
+
+    def set(self, is_default: bool, overrides: Mapping[str, str]) -> None:
+        """Replace the broker's dynamic settings, or those for all brokers. Logs follow at once, the cleaner
+        with `cleaner_reconfigured`; durable when `topics.flushed()` returns. KafkaError when they cannot be.
+        """
+        broker = self._broker
+        defaults = overrides if is_default else broker.config.dynamic_defaults
+        own = broker.config.dynamic if is_default else overrides
+        try:
+            changed = broker.config.with_dynamic(defaults, own)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
+        name = EVERY_BROKER if is_default else str(broker.node_id)
+        partition = broker.partitions[METADATA_PARTITION]
+        append_state(partition, broker.clock.now_ms(), BROKER, name, {"configs": dict(overrides)})
+        broker.config = changed
+        self._unapplied.append(changed)
+        broker.topics.follow_broker()
+
+    async def cleaner_reconfigured(self) -> None:
+        """Return when the cleaner works by the broker's settings; its threads may have to end first."""
+        await self._broker.topics.to_the_end("new settings of the cleaner", self._reconfigure_cleaner())
+
+    async def _reconfigure_cleaner(self) -> None:
+        """One change after the other: each was allowed beside the one before it, of how many threads there
+        may be, and all of them together may be more.
+        """
+        broker = self._broker
+        async with self._reconfiguring:
+            while self._unapplied:
+                await broker.run_blocking(broker.cleaner_pool.reconfigure, self._unapplied.popleft())
