@@ -34,7 +34,7 @@ from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
 from broker.reopening import Reopening
 from broker.server import Server, bind
-from broker.topics import METADATA_PARTITION, TopicRegistry
+from broker.topics import TopicRegistry
 from broker.warm_up import load_kernels
 from cleaner.manager import CleanerManager
 from cleaner.pool import CleanerPool
@@ -58,8 +58,8 @@ class Broker:
     """Everything a handler may ask for. Owned by: event loop; made inside the running loop.
 
     `TopicRegistry(broker)` and its `load()` (blocking, before the logs are opened) see `config`, `logs`,
-    `settings` and `cleanings`; what creates or deletes partitions later calls `serve(log)` and
-    `forget(topic_partition)`.
+    `settings`, `cleanings` and `producer_ids`; what creates or deletes partitions later calls `serve(log)`
+    and `forget(topic_partition)`.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
@@ -89,6 +89,7 @@ class Broker:
             self.run_on_loop,
         )
         self.cleanings = CleaningHistory(self)
+        self.producer_ids = ProducerIds(self)
         self.cleaner.on_cleaned = self.cleanings.note
         self.cleaner.on_set_aside = self.cleanings.note_failure
         self.cleaner_pool = CleanerPool(self.cleaner)
@@ -96,7 +97,6 @@ class Broker:
         self.background = Background(self)
         self.http: HttpServer
         self._http_server: asyncio.Server | None = None
-        self.producer_ids: ProducerIds
         self._loop = asyncio.get_running_loop()
 
     # what the rooms share
@@ -156,8 +156,7 @@ class Broker:
         await self._open_logs()
         self.topics.reconcile()
         self.cleanings.recall()
-        self.producer_ids = ProducerIds(self.partitions[METADATA_PARTITION], self.clock)
-        self.producer_ids.load(
+        self.producer_ids.skip(
             producer_id
             for partition in self.partitions.values()
             for producer_id in partition.log.producers.producers

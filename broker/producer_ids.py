@@ -9,36 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from broker.clock import Clock
-from broker.partition import Partition
-from protocol.records import decode_batch, encode_batch
-from storage.log import Log
+from broker.topics import METADATA_PARTITION
+from protocol.records import encode_batch
 from storage.types import Origin
 
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
 BLOCK = 1000
-KEY = json.dumps({"type": "producer-ids"}).encode()
+PRODUCER_IDS = "producer-ids"
+KEY = json.dumps({"type": PRODUCER_IDS}).encode()
 
 
 class ProducerIds:
-    """Owned by: event loop (`read` may run on any thread, before the first id is given)."""
+    """Owned by: event loop; `restore` and `skip` come before the first id is given."""
 
-    def __init__(self, partition: Partition, clock: Clock) -> None:
-        self._partition = partition
-        self._clock = clock
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._next = 0
         self._end = 0
         self._used: set[int] = set()
         self._allocating = asyncio.Lock()
 
-    def load(self, used: Iterable[int]) -> None:
-        """Blocking: go on behind the last block that was ever begun.
+    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """Go on behind the last block that was ever begun, as `__kompakt_metadata` has it."""
+        begun = state.get((PRODUCER_IDS, ""))
+        self._next = self._end = 0 if begun is None else begun["next_producer_id"]
 
-        Ids that logs know are not given even if that record is lost: a log would take the new producer's
+    def skip(self, used: Iterable[int]) -> None:
+        """Ids that logs know are not given even if that record is lost: a log would take the new producer's
         first batches for repetitions of the old one's.
         """
-        self._next = self._end = read_end(self._partition.log)
         self._used = {producer_id for producer_id in used if producer_id >= self._next}
 
     def next_now(self) -> int | None:
@@ -59,22 +63,12 @@ class ProducerIds:
 
     async def _allocate(self) -> None:
         end = self._end + BLOCK
-        now_ms = self._clock.now_ms()
+        now_ms, partition = self._broker.clock.now_ms(), self._broker.partitions[METADATA_PARTITION]
         batch = encode_batch(
             [(now_ms, KEY, json.dumps({"next_producer_id": end}).encode(), [])], now_ms=now_ms
         )
-        appended = self._partition.append(batch, now_ms, Origin.COORDINATOR)
-        flushed = self._partition.when_flushed(appended.last_offset + 1)
+        appended = partition.append(batch, now_ms, Origin.COORDINATOR)
+        flushed = partition.when_flushed(appended.last_offset + 1)
         if flushed is not None:
             await flushed
         self._next, self._end = max(self._next, self._end), end
-
-
-def read_end(log: Log) -> int:
-    """The end of the last block in the log; blocking."""
-    end = 0
-    for _, batch in log.scan(log.log_start_offset):
-        for record in decode_batch(batch):
-            if record.key == KEY and record.value is not None:
-                end = max(end, json.loads(record.value)["next_producer_id"])
-    return end

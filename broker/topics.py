@@ -121,6 +121,7 @@ class TopicRegistry:
             ) from error
         broker.settings.load(state)
         broker.cleanings.restore(state)
+        broker.producer_ids.restore(state)
         self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))
         for (kind, name), value in state.items():
             if kind != TOPIC:

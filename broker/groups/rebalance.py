@@ -45,7 +45,7 @@ _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 
 @dataclass(slots=True)
 class GroupStatistics:
-    """Plain counters for broker/metrics.py. Owned by: event loop."""
+    """Plain counters, read by `broker/metric_tables.py`. Owned by: event loop."""
 
     rebalances: int = 0
     rebalances_completed: int = 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.policy_lint import policy_warning
 from broker.questions.explain import Facts, OpenTransaction, Settings, numbers
+from broker.questions.history import is_done
 from broker.questions.words import LAST_MS
 from protocol.errors import KafkaError
 from storage.layout import TopicPartition
@@ -37,7 +38,7 @@ def moment_of(broker: Broker, topic_partition: TopicPartition) -> Moment | None:
     partition = broker.partitions.get(topic_partition)
     if partition is None:
         return None
-    runs = [one for one in broker.cleanings.runs(topic_partition, partition.topic_id) if "removed" in one]
+    runs = [one for one in broker.cleanings.runs(topic_partition, partition.topic_id) if is_done(one)]
     return Moment(
         partition.log,
         partition.log.producers.open_transactions(),
