@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker.groups import records
 from broker.groups.membership import Group
 from broker.groups.offsets import Commit
-from broker.groups.rebalance import GroupStatistics, Rebalancer
+from broker.groups.rebalance import Rebalancer
 from broker.groups.state import COMMIT_ANSWERS, GroupState
 from broker.groups.store import KeyValue, OffsetsStore
 from config.definition import LONG_MAX
@@ -86,13 +86,10 @@ class Outcome:
 class Commits:
     """Owned by: event loop."""
 
-    def __init__(
-        self, broker: Broker, store: OffsetsStore, rebalancer: Rebalancer, statistics: GroupStatistics
-    ) -> None:
+    def __init__(self, broker: Broker, store: OffsetsStore, rebalancer: Rebalancer) -> None:
         self._broker = broker
         self._store = store
         self._rebalancer = rebalancer
-        self._statistics = statistics
 
     # commit
 
@@ -165,7 +162,6 @@ class Commits:
         for log_offset, (topic_partition, commit) in enumerate(commits.items(), written.base_offset):
             commit.log_offset = log_offset
             group.offsets.append(topic_partition, commit)
-        self._statistics.offset_commits += len(commits)
         self._store.when_durable(written, finish)
         return Outcome(errors, written.flushed)
 
@@ -191,7 +187,6 @@ class Commits:
             elif topic_partition in known:
                 doomed.append(topic_partition)
         flushed = self.forget(group, doomed)
-        self._statistics.offset_deletions += len(doomed)
         return Outcome(errors, flushed)
 
     def forget(

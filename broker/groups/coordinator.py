@@ -21,7 +21,7 @@ from broker.groups.contents import Contents
 from broker.groups.joining import Joining, JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncResult
 from broker.groups.offsets import Commit
-from broker.groups.rebalance import GroupStatistics, Rebalancer
+from broker.groups.rebalance import Rebalancer
 from broker.groups.records import GroupKey, OffsetKey
 from broker.groups.state import HEARTBEAT_ANSWERS, SYNC_ANSWERS, GroupEvent, GroupState
 from broker.groups.store import OFFSETS_TOPIC, OffsetsStore
@@ -55,13 +55,12 @@ class GroupCoordinator:
     """Owned by: event loop."""
 
     def __init__(self, broker: Broker) -> None:
-        self.statistics = GroupStatistics()
         self.groups: dict[str, Group] = {}
         self._broker = broker
         self._store = OffsetsStore(broker)
-        self._rebalancer = Rebalancer(broker, self._store, self.statistics)
+        self._rebalancer = Rebalancer(broker, self._store)
         self._joining = Joining(self._rebalancer, self._store)
-        self._commits = Commits(broker, self._store, self._rebalancer, self.statistics)
+        self._commits = Commits(broker, self._store, self._rebalancer)
 
     # life
 
@@ -250,7 +249,6 @@ class GroupCoordinator:
         group.stop_timers()
         group.move(GroupEvent.REMOVED, self._broker.clock.now_ms())
         del self.groups[group.group_id]
-        self.statistics.groups_removed += 1
         return flushed
 
     # offsets
@@ -311,7 +309,6 @@ class GroupCoordinator:
         except KafkaError as error:
             logger.warning("group %s: expired offsets not removed: %s", group.group_id, error)
             return True
-        self.statistics.offset_expirations += len(expired)
         return is_over or bool(expired)
 
     def on_topics_deleted(self, topics: Iterable[str]) -> Iterator[None]:

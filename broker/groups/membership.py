@@ -94,7 +94,6 @@ class Group:
     def __init__(self, group_id: str, now_ms: int, state: GroupState = GroupState.EMPTY) -> None:
         self.group_id = group_id
         self.state = state
-        self.previous_state = GroupState.DEAD
         self.state_since_ms = now_ms
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -120,7 +119,7 @@ class Group:
 
     def move(self, event: GroupEvent, now_ms: int) -> None:
         """Follow the transition table."""
-        self.previous_state, self.state = self.state, next_state(self.state, event)
+        self.state = next_state(self.state, event)
         self.state_since_ms = now_ms
 
     def stop_timers(self) -> None:

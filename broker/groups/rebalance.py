@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.groups import records
@@ -43,27 +42,13 @@ _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 }
 
 
-@dataclass(slots=True)
-class GroupStatistics:
-    """Plain counters, read by `broker/metric_tables.py`. Owned by: event loop."""
-
-    rebalances: int = 0
-    rebalances_completed: int = 0
-    session_expirations: int = 0
-    offset_commits: int = 0
-    offset_deletions: int = 0
-    offset_expirations: int = 0
-    groups_removed: int = 0
-
-
 class Rebalancer:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker, store: OffsetsStore, statistics: GroupStatistics) -> None:
+    def __init__(self, broker: Broker, store: OffsetsStore) -> None:
         self._broker = broker
         self._clock = broker.clock
         self._store = store
-        self._statistics = statistics
 
     @property
     def config(self) -> BrokerConfig:
@@ -90,7 +75,6 @@ class Rebalancer:
             # It waits for us, not we for it: its answer starts the session anew.
             self._arm_session(group, member, member.session_timeout_ms)
             return
-        self._statistics.session_expirations += 1
         logger.info("group %s: session of %s expired", group.group_id, member.member_id)
         self.remove_member(group, member, "session expired")
 
@@ -120,7 +104,6 @@ class Rebalancer:
             group.sync_timer.cancel()
         was_empty = group.state is GroupState.EMPTY
         logger.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation, reason)
-        self._statistics.rebalances += 1
         group.move(GroupEvent.REBALANCE_STARTED, self._clock.now_ms())
         if was_empty:
             delay_ms = self.config.group_initial_rebalance_delay_ms
@@ -276,7 +259,6 @@ class Rebalancer:
 
     def _distribute(self, group: Group, assignments: Mapping[str, bytes]) -> None:
         group.move(GroupEvent.ASSIGNMENT_STORED, self._clock.now_ms())
-        self._statistics.rebalances_completed += 1
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if group.answer_sync(member, self.assignment_result(group, member)):

@@ -261,10 +261,13 @@ class World:
 
     def expire(self, now_ms: int) -> int:
         """Expire as if it were `now_ms`; how many offsets went."""
-        before = self.groups.statistics.offset_expirations
+        before = self._offset_count()
         for _ in self.groups.expire_offsets(now_ms):
             pass
-        return self.groups.statistics.offset_expirations - before
+        return before - self._offset_count()
+
+    def _offset_count(self) -> int:
+        return sum(len(group.offsets.committed) for group in self.groups.groups.values())
 
     def committed(self, group_id: str = "g") -> dict[TopicPartition, int]:
         return {place: commit.offset for place, commit in self.groups.fetch_offsets(group_id).items()}
