@@ -15,12 +15,12 @@ promised that long a full history). `selection.py` weighs head against tail: the
 One cleaning, in four steps (`cleaner.py`):
 
 1. *map*: read the dirty part once and remember each key's last offset in a table of fixed size
-(`offset_map.py`). When the table is full the cleaning simply ends there; the rest is for the next one. 2.
-*group*: neighbouring segments that together fit into one are rewritten as one (`grouping.py`). 3.
-*rewrite*: read from the very beginning up to the end of the mapped part, and copy what survives to a
-`.cleaned` segment: a record goes if the map knows a later offset for its key (`retention.py`). 4. *swap*:
-the log's owner puts the new segments in the place of the old; only then is the checkpoint moved. A crash at
-any point leaves the old log or the new one, and at worst the same part is cleaned twice.
+   (`offset_map.py`). When the table is full the cleaning simply ends there; the rest is for the next one.
+2. *group*: neighbouring segments that together fit into one are rewritten as one (`grouping.py`).
+3. *rewrite*: read from the very beginning up to the end of the mapped part, and copy what survives to a
+   `.cleaned` segment: a record goes if the map knows a later offset for its key (`retention.py`).
+4. *swap*: the log's owner puts the new segments in the place of the old; only then is the checkpoint moved.
+   A crash at any point leaves the old log or the new one, and at worst the same part is cleaned twice.
 
 Tombstones. A record without a value deletes its key. It must outlive the first cleaning that meets it, or a
 reader half-way through the log would keep the deleted value for ever. That cleaning writes a *delete
@@ -30,11 +30,12 @@ horizon* (now + `delete.retention.ms`) into the batch; a cleaning after the hori
 What else stays:
 
 - The last batch of a living producer stays as an empty shell, since it carries the sequence number by which
-duplicates are recognised; so does the last batch of a cleaning, since it carries the end offset. - Aborted
-records go at the first chance, and never enter the map: they must not shadow committed values. - A
-transaction's marker stays until nothing of its transaction is left, then gets a delete horizon of its own,
-and is dropped after that. An abort marker keeps its entry in the transaction index as long as a batch of
-the transaction is left (`transactions.py`).
+  duplicates are recognised; so does the last batch of a cleaning, since it carries the end offset.
+- A transaction's marker stays until nothing of its transaction is left, then gets a delete horizon of its
+  own, and is dropped after that. An abort marker keeps its entry in the transaction index as long as a batch
+  of the transaction is left (`transactions.py`).
+
+Aborted records go at the first chance, and never enter the map: they must not shadow committed values.
 
 Versions. A topic may ask for the record with the highest timestamp or header version instead of the last
 (`compaction.strategy`); then the map is filled by `versions.py`, in which the clean part may win as well.

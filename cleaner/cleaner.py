@@ -165,7 +165,6 @@ class Cleaner:
             wanted.first_dirty_offset,
             wanted.first_dirty_offset,
             now_ms,
-            wrote=not is_dry,
         )
         ends = _ends_within(snapshot.segments, wanted.end) if is_dry else {}
         reader = ChunkReader(self._read_bytes, self._account, ends)
@@ -206,7 +205,6 @@ class Cleaner:
         result.end_offset = max(wanted.first_dirty_offset, filled.latest_offset + 1)
         result.map_records = mapper.records_read
         result.map_bytes = mapper.bytes_read
-        result.map_keys = len(filled)
         result.map_utilization = filled.utilization
         result.map_seconds = time.perf_counter() - began
         return _knowledge(snapshot, filled, start, result.started_ms), mapper.keyless
@@ -242,7 +240,6 @@ class Cleaner:
         if found is None:
             return self._map_dirty_part(snapshot, wanted, reader, result)
         result.end_offset = wanted.end
-        result.map_keys = found.keys
         result.map_records = _records_from(segments, wanted.first_dirty_offset, wanted.end)
         filled.update_latest_offset(wanted.end - 1)
         known = _knowledge(snapshot, filled, start, result.started_ms)

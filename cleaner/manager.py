@@ -377,11 +377,6 @@ class CleanerManager:
         """Why it is set aside."""
         return self._quarantine.get(topic_partition)
 
-    def history(self, topic_partition: TopicPartition) -> list[CleanResult]:
-        """The latest cleanings, oldest first."""
-        totals = self._totals.get(topic_partition)
-        return list(totals.history) if totals else []
-
     def partition_stats(self) -> dict[TopicPartition, PartitionCleanStats]:
         """Every compacted partition now. May read the head of a new segment: not on the event loop."""
         now_ms = self.now_ms()

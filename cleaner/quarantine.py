@@ -8,15 +8,14 @@ cleanable.
 
 from __future__ import annotations
 
-import errno
 from dataclasses import dataclass
 
 from storage.layout import TopicPartition
+from storage.small_files import NO_ROOM
 
 FIRST_RETRY_MS = 60_000
 LONGEST_RETRY_MS = 3_600_000
 FULL_DISK_RETRY_MS = 5_000
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Quarantine:
         """One more failure."""
         before = self._set_aside.get(topic_partition)
         failures = before.failures + 1 if before else 1
-        is_full = isinstance(error, OSError) and error.errno in FULL_DISK
+        is_full = isinstance(error, OSError) and error.errno in NO_ROOM
         pause_ms = min(LONGEST_RETRY_MS, FIRST_RETRY_MS << min(failures - 1, 16))
         added = Uncleanable(
             error=f"{type(error).__name__}: {error}",
@@ -63,6 +62,3 @@ class Quarantine:
     def release(self, topic_partition: TopicPartition) -> None:
         """It was cleaned, or is to be tried at once, or is gone."""
         self._set_aside.pop(topic_partition, None)
-
-    def damaged(self) -> dict[TopicPartition, Uncleanable]:
-        return {key: value for key, value in self._set_aside.items() if value.is_damaged}

@@ -1,4 +1,4 @@
-"""What a cleaning was asked to do and what came of it: plain values, kept as history and read by metrics."""
+"""What a cleaning was asked to do and what came of it: plain values."""
 
 from __future__ import annotations
 
@@ -27,20 +27,18 @@ class CleanResult:
     """One run of the cleaner over one log; `end_offset` is the next first dirty offset.
 
     Records and bytes count what was read and written in the rewriting, the whole log up to `end_offset`.
-    `wrote` is false for a dry run; `cause` says what brought it about. `reached_below_start` is true when
-    records below the log start lay in the first segment: they are not mapped, so a key may be there often.
+    `cause` says what brought it about. `reached_below_start` is true when records below the log start lay in
+    the first segment: they are not mapped, so a key may be there often.
     """
 
     topic_partition: TopicPartition
     first_dirty_offset: int
     end_offset: int
     started_ms: int
-    wrote: bool = True
     map_records: int = 0
     map_bytes: int = 0
     map_seconds: float = 0.0
     map_utilization: float = 0.0
-    map_keys: int = 0
     records_read: int = 0
     records_kept: int = 0
     bytes_read: int = 0

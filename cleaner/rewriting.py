@@ -18,7 +18,6 @@ from cleaner.filter_kernels import (
     ARM,
     BROKEN,
     COMPRESSED,
-    DISCARD,
     DONE,
     GROWTH_BYTES,
     KEEP,
@@ -319,6 +318,3 @@ class Rewriter:
     def newest_horizon_ms(self) -> int:
         """When all of them may go that wait for a time; -1 where none does."""
         return int(self.tally[NEWEST_HORIZON]) or NO_TIMESTAMP
-
-
-assert DISCARD != KEEP_SHELL != ARM

@@ -174,9 +174,10 @@ def uncleanable_from(
 ) -> tuple[int, Reason]:
     """The first offset that may not be cleaned, and what keeps it (T7-T12); the lowest bound wins.
 
-    1. An undecided transaction may be aborted: nothing from the last stable offset on. 2. The active
-    segment is still written. 3. Readers are promised min.compaction.lag.ms of full history: nothing from
-    the first dirty segment on that holds anything younger.
+    1. An undecided transaction may be aborted: nothing from the last stable offset on.
+    2. The active segment is still written.
+    3. Readers are promised min.compaction.lag.ms of full history: nothing from the first dirty segment on
+       that holds anything younger.
     """
     bounds = [
         (view.last_stable_offset, Reason.LAST_STABLE_OFFSET),

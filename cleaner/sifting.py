@@ -33,7 +33,6 @@ class Sifted(NamedTuple):
 
     bits: Bytes
     keyless: int
-    keys: int
 
 
 MapperOf = Callable[[int, int], "Mapper | VersionMapper"]
@@ -62,7 +61,6 @@ def sift(
         classes *= 2
     pending = [(classes, number) for number in range(classes)]
     bits = numpy.zeros((end - start + 7) // 8, numpy.uint8)
-    keys, keyless = 0, 0
     for _ in range(MOST_PASSES):
         classes, number = pending.pop()
         mapper = mapper_of(classes, number)
@@ -71,8 +69,6 @@ def sift(
             pending += [(2 * classes, number), (2 * classes, number + classes)]
             continue
         bits |= offset_map.last_offset_bits(start, bits.size)[: bits.size]
-        keys += len(offset_map)
-        keyless = mapper.keyless
         if not pending:
-            return Sifted(bits, keyless, keys)
+            return Sifted(bits, mapper.keyless)
     return None

@@ -1,4 +1,4 @@
-"""What the cleaner counts, as plain numbers: broker/metrics.py reads them when it is scraped.
+"""What the cleaner counts, as plain numbers: `broker/metric_tables.py` says how they are read.
 
 `CleanerStatistics` has Kafka's meanings (maxima over all threads); `PartitionCleanStats` is what Kafka
 lacks, the same for each partition.
@@ -6,7 +6,6 @@ lacks, the same for each partition.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,8 +15,6 @@ from cleaner.quarantine import Uncleanable
 from cleaner.results import REASONS, CleanResult
 from cleaner.selection import Assessment, Reason
 from cleaner.tombstones import ARMED, EXPIRED, FRESH
-
-HISTORY_RUNS = 64
 
 LEFT_OUT_NAMES = {
     Reason.ACTIVE_SEGMENT: "active",
@@ -53,7 +50,6 @@ class PartitionTotals:
     tombstones_kept: int = 0
     newest_horizon_ms: int = -1
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
-    history: deque[CleanResult] = field(default_factory=lambda: deque(maxlen=HISTORY_RUNS))
 
     def remember(self, run: Remembered) -> None:
         """A cleaning of before the start; what this process cleaned itself is newer."""
@@ -78,7 +74,6 @@ class PartitionTotals:
         self.newest_horizon_ms = result.newest_horizon_ms
         for reason, count in result.removed.items():
             self.removed[reason] += count
-        self.history.append(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +164,6 @@ class CleanerStatistics:
     aborted_runs: int = 0
     failed_runs: int = 0
     last_run_ms: int = 0
-    last_result: CleanResult | None = None
     max_buffer_utilization_percent: float = 0.0
     cleaner_recopy_percent: float = 0.0
     max_clean_time_secs: float = 0.0
@@ -182,7 +176,6 @@ class CleanerStatistics:
 
     def add(self, result: CleanResult) -> None:
         self.runs += 1
-        self.last_result = result
         self.max_buffer_utilization_percent = 100.0 * result.map_utilization
         self.cleaner_recopy_percent = result.recopy_percent
         self.max_clean_time_secs = result.seconds

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from cleaner.manager import CleanerManager
 from cleaner.results import CleanResult
 from config.broker import BrokerConfig
-from protocol.records import Record, decode_all, encode_batch
+from protocol.records import Record, encode_batch
 from storage.checkpoint import parse_offsets
 from storage.layout import TopicPartition
 from storage.log import Log
@@ -33,6 +33,7 @@ class House:
             **{"log_cleaner_backoff_ms": 10, "log_cleaner_dedupe_buffer_size": 1 << 20, **settings},
         )
         self.path = directory
+        self.results: list[CleanResult] = []
         self.owner = threading.RLock()
         self.logs = LogManager([directory], self.config, lambda: self.now_ms)
         self.manager = CleanerManager(
@@ -42,6 +43,7 @@ class House:
             lambda: self.now_ms,
             self.run_on_owner,
         )
+        self.manager.on_cleaned = self.results.append
 
     def run_on_owner(self, function: Callable[[], T]) -> T:
         with self.owner:
@@ -100,6 +102,3 @@ class House:
 
     def close(self) -> None:
         self.logs.close()
-
-
-__all__ = ["House", "decode_all"]

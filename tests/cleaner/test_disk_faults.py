@@ -176,7 +176,7 @@ def test_a_log_that_goes_offline_during_its_cleaning_was_not_cleaned(tmp_path: P
 
     assert house.manager.clean(house.manager.make_cleaner(fail), work) is None
     assert house.checkpoints().get(T, 0) == 0
-    assert house.manager.history(T) == []
+    assert house.results == []
     assert house.manager.state_of(T).phase is Phase.IDLE
     log.abandon()
     house.logs.take(house.logs.reopen(log))

@@ -426,7 +426,7 @@ def test_the_figures_of_a_partition(house: House) -> None:
     assert statistics.runs == 1
     assert 0 < statistics.cleaner_recopy_percent < 100
     assert 0 < statistics.max_buffer_utilization_percent < 1
-    assert len(house.manager.history(T)) == 1
+    assert len(house.results) == 1
 
 
 def test_an_aborted_cleaning_by_hand_says_so(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,7 @@ def test_t28_a_larger_map_takes_more_keys_in_a_round(
         house.put(topic, *((str(number), "v") for number in range(30)))
         wait_for(lambda: house.checkpoints().get(topic_partition) == 30, "all rounds")
         wait_for(lambda: house.manager.state_of(topic_partition) == IDLE, "the end of the last")
-        return [one.end_offset for one in house.manager.history(topic_partition)]
+        return [one.end_offset for one in house.results if one.topic_partition == topic_partition]
 
     assert ends("small") == [*range(room, 30, room), 30]
     pool.reconfigure(dataclasses.replace(house.config, **{key: after}))
