@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from broker.counters import TopicCounters
 from broker.flusher import Flusher
+from broker.topic import INTERNAL_TOPICS
 from protocol.errors import ErrorCode, KafkaError
 from storage.log import Log
 from storage.types import Appended, FlushJob, Origin
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__kompakt_metadata"))
 NOT_DIRTY = -1
 
 

@@ -1,4 +1,4 @@
-"""What one topic is; the registry (`topics.py`) has them all."""
+"""What one topic is, and which are the broker's own; the registry (`topics.py`) has them all."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker.partition import INTERNAL_TOPICS
 from config.topic import TopicConfig
 from storage.layout import TopicPartition
 
+OFFSETS_TOPIC = "__consumer_offsets"
+METADATA_TOPIC = "__kompakt_metadata"
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, "__transaction_state", METADATA_TOPIC))
+"""written by the broker only; the second one comes with directories of Kafka's"""
 KEEP_EVERYTHING = {"retention.bytes": "-1", "retention.ms": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}
 

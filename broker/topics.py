@@ -22,9 +22,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from broker.metadata_log import append_state, read_state
-from broker.partition import INTERNAL_TOPICS
 from broker.policy_lint import warn
-from broker.topic import Topic, adopted_overrides
+from broker.topic import INTERNAL_TOPICS, METADATA_TOPIC, Topic, adopted_overrides
 from config.definition import ConfigError
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-METADATA_TOPIC = "__kompakt_metadata"
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 METADATA_OVERRIDES = {
     "cleanup.policy": "compact",

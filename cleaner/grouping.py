@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
+from storage.segment import MAX_RELATIVE_OFFSET
 
 
 class SegmentSize(NamedTuple):

@@ -24,7 +24,8 @@ from broker.groups.offsets import Commit
 from broker.groups.rebalance import Rebalancer
 from broker.groups.records import GroupKey, OffsetKey
 from broker.groups.state import HEARTBEAT_ANSWERS, SYNC_ANSWERS, GroupEvent, GroupState
-from broker.groups.store import OFFSETS_TOPIC, OffsetsStore
+from broker.groups.store import OffsetsStore
+from broker.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from storage.layout import TopicPartition
 

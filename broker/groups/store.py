@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups.contents import Contents, read_contents
+from broker.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import encode_batch
 from storage.layout import TopicPartition
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 logger = logging.getLogger(__name__)
-
-OFFSETS_TOPIC = "__consumer_offsets"
 
 # `None` is a tombstone.
 KeyValue = tuple[bytes, bytes | None]
@@ -54,7 +53,7 @@ class Written(NamedTuple):
 
 
 class OffsetsStore:
-    """Owned by: event loop; `contents are read on a thread."""
+    """Owned by: event loop; `read_contents` runs on a thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

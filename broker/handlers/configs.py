@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from broker.api import Answer, handles
 from broker.context import RequestContext
 from broker.handlers.config_entries import Entry, broker_entries, default_broker_entries, topic_entries
-from broker.topics import GROWTH_LIMIT_SECONDS, METADATA_TOPIC
+from broker.topic import METADATA_TOPIC
+from broker.topics import GROWTH_LIMIT_SECONDS
 from config.broker import broker_rows, check_threads
 from config.definition import (
     ConfigError,

@@ -20,7 +20,7 @@ from uuid import UUID
 from broker.api import handles
 from broker.context import RequestContext
 from broker.handlers.config_entries import topic_entries
-from broker.partition import INTERNAL_TOPICS
+from broker.topic import INTERNAL_TOPICS
 from config.definition import ConfigError
 from config.topic import TopicConfig, check_client_overrides
 from protocol.errors import ErrorCode, KafkaError

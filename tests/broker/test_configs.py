@@ -15,7 +15,7 @@ import pytest
 
 from broker.handlers import configs
 from broker.handlers.config_entries import Entry, Source, topic_entries
-from broker.topics import METADATA_TOPIC
+from broker.topic import METADATA_TOPIC
 from cleaner.offset_map import ENTRY_BYTES
 from config.broker import broker_rows
 from config.topic import topic_rows

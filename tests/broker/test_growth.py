@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker import topics
-from broker.topics import METADATA_TOPIC
+from broker.topic import METADATA_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterConfigsRequest,

@@ -1,7 +1,7 @@
-"""One flipped bit: never served, everything else can be read, and it is counted.
+"""Goal: one flipped bit is never served, everything else can be read, and it is counted.
 
-A small log of three segments in every codec is shut down (or left as by a crash), one bit of a file is
-flipped, and the log is opened again and read from its start as a consumer does that seeks past what it is
+Method: a small log of three segments in every codec is shut down (or left as by a crash), one bit of a file
+is flipped, and the log is opened again and read from its start as a consumer does that seeks past what it is
 told is corrupt. Nothing that comes out may differ from what went in; only records of the batch that was hit
 may be missing. Every bit of every header, samples of payloads, and every small file beside the segments.
 """

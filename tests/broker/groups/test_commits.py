@@ -24,7 +24,8 @@ from broker.groups.records import (
     read_key,
 )
 from broker.groups.state import GroupState
-from broker.groups.store import OFFSETS_TOPIC, java_hash, partition_for
+from broker.groups.store import java_hash, partition_for
+from broker.topic import OFFSETS_TOPIC
 from protocol.batch import CONTROL
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import encode_batch

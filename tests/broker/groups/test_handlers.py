@@ -13,8 +13,8 @@ import pytest
 from broker.api import Later, apis
 from broker.context import Listener, RequestContext
 from broker.groups.state import GroupState
-from broker.groups.store import OFFSETS_TOPIC
 from broker.handlers import group_offsets, groups
+from broker.topic import OFFSETS_TOPIC
 from protocol.codegen import decode, encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.framing import decode_response

@@ -18,7 +18,7 @@ from broker.groups.coordinator import GroupCoordinator, SyncRequest
 from broker.groups.joining import JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncResult
 from broker.groups.state import GroupState
-from broker.groups.store import OFFSETS_TOPIC
+from broker.topic import OFFSETS_TOPIC
 from config.broker import BrokerConfig
 from protocol.batch import BatchHeader, parse_header
 from protocol.errors import ErrorCode, KafkaError
