@@ -1,7 +1,7 @@
 """Goal: the house stays readable.
 
 Method: every Python file of the project is parsed and measured against the style of CONTRIBUTING.md: function
-and file length, line length, a module docstring, no leftover markers, no sleeping.
+and file length (tests may be longer), line length, a module docstring, no leftover markers, no sleeping.
 """
 
 from __future__ import annotations
