@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from html import escape
 
-from benchmarks.results import Judged, Verdict
+from benchmarks.results import Verdict
 
 ROW = 26
 LEFT = 480
@@ -49,10 +49,10 @@ def bar_of(verdict: Verdict) -> Bar:
     ends = sorted((advantage(worst.low), advantage(worst.high)))
     aim = None if goal.bound is None else advantage(goal.bound)
     color = PLAIN if goal.bound is None else SHORT if worst.shortfall else OK
-    return Bar(_label(verdict, worst), advantage(worst.middle), ends[0], ends[1], aim, color)
+    return Bar(_label(verdict), advantage(worst.middle), ends[0], ends[1], aim, color)
 
 
-def _label(verdict: Verdict, worst: Judged) -> str:
+def _label(verdict: Verdict) -> str:
     name = verdict.goal.what
     return f"{name} ({verdict.goal.ours})" if verdict.goal.ours != "kompakt" else name
 

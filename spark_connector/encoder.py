@@ -150,7 +150,7 @@ class Encoder:
             if reason == kernels.DONE:
                 break
             if reason != kernels.FULL:
-                raise self._refuse(rows, row, reason, number, size, row_topics)
+                raise self._refuse(row, reason, number, size, row_topics)
             if self._slots[number, kernels.COUNT]:
                 yield self._seal(number, self._slots, self._arena)
             else:
@@ -291,9 +291,7 @@ class Encoder:
 
     # --- refusals
 
-    def _refuse(
-        self, rows: Rows, row: int, reason: int, detail: int, partitions: int, row_topics: Ints
-    ) -> Exception:
+    def _refuse(self, row: int, reason: int, detail: int, partitions: int, row_topics: Ints) -> Exception:
         """What is wrong with a row that the kernel would not write."""
         if reason == kernels.NO_TOPIC:
             return self._row_error(row, "topic", "null, and there is no option topic")

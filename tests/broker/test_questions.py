@@ -22,7 +22,6 @@ from tests.broker.conftest import World
 
 MakeWorld = Callable[..., Awaitable[World]]
 HOUR_MS = 3_600_000
-MIN_LAG = "min.compaction.lag.ms"
 MAX_LAG = "max.compaction.lag.ms"
 
 

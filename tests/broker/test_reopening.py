@@ -30,7 +30,7 @@ from storage.log import Log
 from storage.types import FlushJob
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request
-from tests.broker.test_review_durability import ONE, commit, fail_to_open, log_of
+from tests.broker.test_failures_apart import ONE, commit, fail_to_open, log_of
 
 MakeWorld = Callable[..., Awaitable[World]]
 T = TopicPartition("t", 0)
