@@ -8,7 +8,6 @@ is replaced, never changed) and the offsets.
 
 from __future__ import annotations
 
-import errno
 import logging
 import random
 import uuid
@@ -27,13 +26,14 @@ from storage.file import SYSTEM_DISK, Buffer, Disk
 from storage.layout import TopicPartition
 from storage.removal import Removals
 from storage.replay import take_snapshot
-from storage.retention import RetentionRules, SegmentFacts, expired_segments
+from storage.retention import RetentionRules, expired_segments, facts_of
 from storage.roll import RollLimits
 from storage.segment import Segment
 from storage.segments import SegmentList, SegmentTuple, floor_segment
 from storage.slice import Slice
-from storage.small_files import sync_file
+from storage.small_files import NO_ROOM, sync_file
 from storage.types import (
+    NO_DESCRIPTOR,
     AbortedTransaction,
     Appended,
     Expired,
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PREFIX_BYTES = 16  # of a batch: what the log writes anew
-# the next append may well succeed
-PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
 class Log:
@@ -287,7 +285,7 @@ class Log:
             active.file.truncate(position)
         except OSError as second:
             self.take_offline(f"a failed write could not be cut off: {second}")
-        if error.errno not in PASSING:
+        if error.errno not in (*NO_ROOM, *NO_DESCRIPTOR):  # after these the next append may well succeed
             self.take_offline(f"a write failed: {error}")
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
 
@@ -427,9 +425,8 @@ class Log:
     def expire(self, now_ms: int) -> Expired:
         """Take expired segments out of the log. The job makes that durable; the files go some time later."""
         config = self.config
-        ends = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
         count = expired_segments(
-            [SegmentFacts(segment, end) for segment, end in zip(self.segments, ends, strict=True)],
+            facts_of(self.segments, self.log_end_offset),
             RetentionRules(config.is_deleted, config.retention_ms, config.retention_bytes),
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,

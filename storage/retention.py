@@ -15,6 +15,9 @@ class Aged(Protocol):
     """What retention looks at in a segment; the timestamp only when retention by time needs it."""
 
     @property
+    def base_offset(self) -> int: ...
+
+    @property
     def size_bytes(self) -> int: ...
 
     @property
@@ -26,6 +29,12 @@ class SegmentFacts(NamedTuple):
 
     segment: Aged
     next_base_offset: int
+
+
+def facts_of(segments: Sequence[Aged], log_end_offset: int) -> list[SegmentFacts]:
+    """All segments of a log, ascending."""
+    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
+    return [SegmentFacts(segment, end) for segment, end in zip(segments, ends, strict=True)]
 
 
 class RetentionRules(NamedTuple):
