@@ -6,14 +6,17 @@ the same as earliest) and last tiered (-5, v9: none) (G21). Searches by time loo
 an I/O thread. A producer that got its acks=1 answer finds its records below "latest" and by their time: the
 answer waits for the flush that is due. OffsetForLeaderEpoch answers from the epoch cache, or -1 (G10); its
 end is the log's, as in Kafka. DeleteRecords moves the log start offset, on topics with the delete policy only
-(T136), and is checkpointed before it is answered; it waits as well for the flush of what it deletes.
+(T136), and is checkpointed before it is answered, with KAFKA_STORAGE_ERROR where it cannot be; it waits as
+well for the flush of what it deletes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.api import handles
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from broker.broker import Broker
     from storage.log import Log
     from storage.types import TimestampOffset
+
+logger = logging.getLogger(__name__)
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 LOWEST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -221,31 +226,42 @@ def _delete(
     broker: Broker, wanted: dict[str, dict[int, int]]
 ) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     response = DeleteRecordsResponse()
-    has_moved = False
+    moved: dict[Path, list[DeletedPartition]] = {}
     for name, offsets in wanted.items():
         answers: list[DeletedPartition] = []
         for index, offset in offsets.items():
             answer = DeletedPartition(partition_index=index, low_watermark=UNKNOWN)
             answers.append(answer)
             try:
-                answer.low_watermark = _delete_one(broker, name, index, offset)
-                has_moved = True
+                log = _delete_one(broker, name, index, offset)
             except KafkaError as error:
                 answer.error_code = error.code
+            else:
+                answer.low_watermark = log.log_start_offset
+                moved.setdefault(log.directory.parent, []).append(answer)
         response.topics.append(DeletedTopic(name=name, partitions=answers))
-    return _after_checkpoint(broker, response) if has_moved else response
+    return _after_checkpoints(broker, response, moved) if moved else response
 
 
-def _delete_one(broker: Broker, topic: str, index: int, offset: int) -> int:
-    """Move the log start offset; the new one."""
+def _delete_one(broker: Broker, topic: str, index: int, offset: int) -> Log:
+    """Move the log start offset; the log."""
     partition = find_partition(broker, topic, index)
     if partition.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own")
-    log_start_offset = partition.log.delete_records(offset)
+    partition.log.delete_records(offset)
     partition.wake()
-    return log_start_offset
+    return partition.log
 
 
-async def _after_checkpoint(broker: Broker, response: DeleteRecordsResponse) -> DeleteRecordsResponse:
-    await broker.run_blocking(broker.logs.checkpoint)
+async def _after_checkpoints(
+    broker: Broker, response: DeleteRecordsResponse, moved: Mapping[Path, Sequence[DeletedPartition]]
+) -> DeleteRecordsResponse:
+    """Each data directory for itself: one that is full is no matter of the others' partitions."""
+    for directory, answers in moved.items():
+        try:
+            await broker.run_blocking(broker.logs.checkpoint, directory)
+        except OSError as error:
+            logger.error("where the logs of %s begin cannot be written down: %s", directory, error)
+            for answer in answers:
+                answer.error_code, answer.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, UNKNOWN
     return response

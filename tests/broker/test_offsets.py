@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from storage.data_directory import DataDirectory
 from storage.layout import TopicPartition
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
@@ -217,6 +220,37 @@ async def test_a_partition_named_twice_is_deleted_from_once(world: World) -> Non
     (topic,) = answer.topics
     rows = [(row.partition_index, row.error_code, row.low_watermark) for row in topic.partitions]
     assert rows == [(0, 0, 2), (1, 0, 0)]
+
+
+async def test_a_start_that_cannot_be_written_down_is_an_error_of_its_partitions(
+    make_world: Callable[..., Awaitable[World]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk was answered as a bug of ours, for the partitions of the other disk too."""
+    world = await make_world(log_dirs=f"{tmp_path / 'data'},{tmp_path / 'b'}")
+    world.topic("t", 2)
+    client = await world.connect()
+    for number in range(2):
+        await world.produce(client, world.batch((b"k", b"v")), partition=number)
+    full = world.broker.partitions[TopicPartition("t", 0)].log.directory.parent
+    real = DataDirectory.write_checkpoints
+
+    def write(directory: DataDirectory, *arguments: Any) -> None:
+        if directory.path == full:
+            raise OSError(errno.ENOSPC, "as a test says")
+        real(directory, *arguments)
+
+    async def answers() -> dict[int, tuple[int, int]]:
+        asked = DeleteRecordsRequest.DeleteRecordsTopic
+        both = [asked.DeleteRecordsPartition(partition_index=number, offset=1) for number in range(2)]
+        request = DeleteRecordsRequest(topics=[asked(name="t", partitions=both)], timeout_ms=1000)
+        (topic,) = (await client.ask(request, 2)).topics
+        return {row.partition_index: (row.error_code, row.low_watermark) for row in topic.partitions}
+
+    monkeypatch.setattr(DataDirectory, "write_checkpoints", write)
+    assert await answers() == {0: (ErrorCode.KAFKA_STORAGE_ERROR, -1), 1: (0, 1)}
+    assert world.broker.metrics_state.internal_errors == 0
+    monkeypatch.undo()
+    assert await answers() == {0: (0, 1), 1: (0, 1)}
 
 
 async def test_delete_records(world: World) -> None:
