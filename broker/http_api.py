@@ -105,7 +105,9 @@ class HttpApi:
                 return await handler(request)
             except Refused as refused:
                 return web.json_response({"error": str(refused)}, status=refused.status)
-            except KafkaError as error:
+            except ConnectionError:  # who asked is gone
+                raise
+            except (KafkaError, OSError) as error:
                 return web.json_response({"error": str(error)}, status=500)
 
         return answer

@@ -324,7 +324,9 @@ class TopicRegistry:
         return changed
 
     async def delete(self, name: str) -> None:
-        """Remove a topic: it is gone for clients at once, and for good when this returns."""
+        """Remove a topic: it is gone for clients at once, and for good when this returns. KafkaError when the
+        next start has to end it.
+        """
         topic = self._existing(name)
         self._append(TOPIC, name, {**topic.stored(), "deleting": True})
         self._deleting[name] = topic.partition_count
@@ -339,19 +341,28 @@ class TopicRegistry:
         await self.flushed()
         for _ in broker.groups.on_topics_deleted([topic.name]):
             await asyncio.sleep(0)
-        directories = set()
-        for topic_partition in topic.partitions():
-            await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
-            await broker.reopening.settled(topic_partition)
-            if topic_partition in broker.logs.logs:
-                directories.add(broker.logs.delete(topic_partition))
-        await broker.run_blocking(broker.logs.sync_deleted, directories)
+        try:
+            await self._delete_logs(topic)
+        except OSError as error:
+            logger.error("%s is not wholly deleted, the next start ends it: %s", topic.name, error)
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the next start ends the deletion of {topic.name}: {error}"
+            ) from error
         await self._or_later("checkpoints", topic.name, broker.logs.checkpoint)
         del self._deleting[topic.name]  # a new topic's record may as well take the place of this one's end
         broker.cleanings.forget(topic.name, topic.partition_count)
         self._append(TOPIC, topic.name, None)
         await self.flushed()
         await self._or_later("files", topic.name, broker.logs.remove_deleted)
+
+    async def _delete_logs(self, topic: Topic) -> None:
+        broker, directories = self._broker, set()
+        for topic_partition in topic.partitions():
+            await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
+            await broker.reopening.settled(topic_partition)
+            if topic_partition in broker.logs.logs:
+                directories.add(broker.logs.delete(topic_partition))
+        await broker.run_blocking(broker.logs.sync_deleted, directories)
 
     async def _or_later(self, what: str, name: str, job: Callable[[], object]) -> None:
         """What the next turn, or the next topic of this name, does as well: the topic is gone without it."""

@@ -324,10 +324,13 @@ class LogManager:
     # Deleting
 
     def delete(self, topic_partition: TopicPartition) -> Path:
-        """Take a log away; its files go with `remove_deleted`. The data directory, for `sync_deleted`."""
-        log = self.logs.pop(topic_partition)
-        self.directory_of(log).log_count -= 1
+        """Take a log away; its files go with `remove_deleted`. The data directory, for `sync_deleted`. After
+        an OSError nothing has changed.
+        """
+        log = self.logs[topic_partition]
         path = log.mark_deleted()
+        del self.logs[topic_partition]
+        self.directory_of(log).log_count -= 1
         self._deleted.append(path)
         log.abandon()
         return path.parent

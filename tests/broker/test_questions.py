@@ -6,6 +6,7 @@ with real records, and asked for over HTTP. Answers are compared with what the l
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from protocol.control import Marker, encode_marker
 from protocol.records import encode_batch
+from storage.file import Disk
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.types import Origin
@@ -260,6 +262,22 @@ async def test_uncleanable_since_and_when_it_is_tried_again(asker: Asker) -> Non
     path.write_bytes(content)
     assert "error" not in await asker.compact()
     await asker.why("nothing_dirty")
+
+
+@pytest.mark.parametrize("path", ["t/partitions/0/seek?time=5", "t/segments", "t/get?key=a"])
+async def test_a_file_that_cannot_be_read_is_told(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """It was the text of a web server, and a traceback in the log."""
+    compacted(asker.world)
+    await put(asker.world, ("a", "1"), ("a", "2"), roll=True)
+
+    def fail(*arguments: object) -> bytes:
+        raise OSError(errno.EIO, "as a test says")
+
+    monkeypatch.setattr(Disk, "pread", fail)
+    _, _, text = await asker.send("GET", f"/api/topics/{path}")
+    assert "as a test says" in str(json.loads(text))
 
 
 async def test_paused_offline_and_being_cleaned(asker: Asker) -> None:

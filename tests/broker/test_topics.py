@@ -27,6 +27,7 @@ from protocol.messages.topics import (
     CreateTopicsResponse,
     DeleteTopicsRequest,
 )
+from storage.file import Disk
 from storage.layout import TopicPartition, is_deleted_directory
 from storage.log import Log
 from tests.broker.client import Client, until
@@ -418,6 +419,31 @@ async def test_a_full_disk_leaves_no_half_topic(world: World, monkeypatch: pytes
     await world.restart()
     assert world.broker.topics.get("t") is None
     world.topic("t", 3)
+
+
+async def test_a_deletion_that_a_disk_refuses_is_an_error_of_its_topic_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All topics of the request were answered with a bug of ours; the next start ends it."""
+    world.topic("bad", 2)
+    world.topic("good")
+    real = Disk.rename
+
+    def rename(disk: Disk, source: Path, target: Path) -> None:
+        if source.name == "bad-0":
+            raise OSError(5, "Input/output error")
+        real(disk, source, target)
+
+    monkeypatch.setattr(Disk, "rename", rename)
+    client = await world.connect()
+    answer = await client.ask(delete("bad", "good"), 5)
+    codes = {row.name: row.error_code for row in answer.responses}
+    assert codes == {"bad": ErrorCode.KAFKA_STORAGE_ERROR, "good": ErrorCode.NONE}
+    assert world.broker.metrics_state.internal_errors == 0
+    monkeypatch.undo()
+    await world.restart()
+    assert world.broker.topics.get("bad") is None
+    assert [path.name for path in world.directory.glob("bad-?")] == []
 
 
 async def test_settings_that_are_not_understood_do_not_stop_the_start(world: World) -> None:
