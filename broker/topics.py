@@ -424,13 +424,23 @@ class TopicRegistry:
             ) from error
 
     def _unmake(self, topic: Topic, before: Topic | None) -> None:
-        """Take back what was made of a topic that could not be made or grown."""
+        """Take back what was made of a topic that could not be made or grown. Where a disk does not let go of
+        a new one, the next start does it.
+        """
+        stored = None if before is None else before.stored()
         for topic_partition in topic.partitions():
             if before is None or topic_partition.partition >= before.partition_count:
                 self._broker.forget(topic_partition)
-                if topic_partition in self._broker.logs.logs:
+                if topic_partition not in self._broker.logs.logs:
+                    continue
+                try:
                     self._broker.logs.delete(topic_partition)
-        self._append(TOPIC, topic.name, None if before is None else before.stored())
+                except OSError as error:
+                    logger.error("%s was made for nothing, and stays for now: %s", topic_partition, error)
+                    if before is None:
+                        stored = {**topic.stored(), "deleting": True}
+                        self._deleting[topic.name] = topic.partition_count
+        self._append(TOPIC, topic.name, stored)
 
     def _configure_logs(self, topic: Topic) -> None:
         for topic_partition in topic.partitions():

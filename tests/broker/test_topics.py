@@ -421,20 +421,50 @@ async def test_a_full_disk_leaves_no_half_topic(world: World, monkeypatch: pytes
     world.topic("t", 3)
 
 
+def refuse_to_rename(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    real = Disk.rename
+
+    def rename(disk: Disk, source: Path, target: Path) -> None:
+        if source.name == name:
+            raise OSError(5, "Input/output error")
+        real(disk, source, target)
+
+    monkeypatch.setattr(Disk, "rename", rename)
+
+
+async def test_a_topic_that_can_neither_be_made_nor_taken_back_is_ended_by_the_next_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that refuses everything: all topics of the request were answered with a bug of ours."""
+    real = world.broker.logs.create
+
+    def create_or_fail(topic_partition: TopicPartition, *arguments: Any) -> Any:
+        if topic_partition == TopicPartition("bad", 1):
+            raise OSError(5, "Input/output error")
+        return real(topic_partition, *arguments)
+
+    monkeypatch.setattr(world.broker.logs, "create", create_or_fail)
+    refuse_to_rename(monkeypatch, "bad-0")
+    client = await world.connect()
+    bad, good = await create(client, new("bad", 2), new("good"))
+    assert (bad.error_code, good.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE)
+    assert world.broker.metrics_state.internal_errors == 0
+    monkeypatch.undo()
+    (again,) = await create(client, new("bad", 2))
+    assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    await world.restart()
+    assert world.broker.topics.get("bad") is None
+    assert [path.name for path in world.directory.glob("bad-?")] == []
+    world.topic("bad", 2)
+
+
 async def test_a_deletion_that_a_disk_refuses_is_an_error_of_its_topic_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All topics of the request were answered with a bug of ours; the next start ends it."""
     world.topic("bad", 2)
     world.topic("good")
-    real = Disk.rename
-
-    def rename(disk: Disk, source: Path, target: Path) -> None:
-        if source.name == "bad-0":
-            raise OSError(5, "Input/output error")
-        real(disk, source, target)
-
-    monkeypatch.setattr(Disk, "rename", rename)
+    refuse_to_rename(monkeypatch, "bad-0")
     client = await world.connect()
     answer = await client.ask(delete("bad", "good"), 5)
     codes = {row.name: row.error_code for row in answer.responses}
