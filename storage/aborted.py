@@ -41,7 +41,8 @@ def settle(segments: Sequence[Segment], count: int) -> None:
         data = segment.txn_index.read_file()
         kept = sidecar.kept_statistics(segment)
         if not data and (kept is None or not kept.aborted_bytes):
-            continue  # without statistics a missing file is believed: most segments never had one
+            segment.txn_index.note_none()  # without statistics that is believed: most never had a file
+            continue
         vouched = _vouched(data, kept)
         if vouched is None:
             _repair(segments, number, data)

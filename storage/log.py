@@ -387,7 +387,7 @@ class Log:
 
     def aborted_transactions(self, start: int, upper_offset: int) -> list[AbortedTransaction]:
         """Those that touch [start, upper); their markers may lie behind it."""
-        return search.aborted_transactions(self.segments, start, upper_offset)
+        return search.aborted_transactions(self._list.with_aborted(), start, upper_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record at least so new. May wait for the disk."""

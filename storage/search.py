@@ -36,7 +36,9 @@ def batches(segments: SegmentTuple, start: int, upper: int) -> Iterator[tuple[Ba
 
 
 def aborted_transactions(segments: SegmentTuple, start: int, upper_offset: int) -> list[AbortedTransaction]:
-    """Those that touch [start, upper); their markers may lie behind it, in a later segment."""
+    """Those that touch [start, upper); their markers may lie behind it, in a later segment. Closed segments
+    that have none may be left out.
+    """
     found: list[AbortedTransaction] = []
     for segment in segments[floor_segment(segments, start) :]:
         entries, is_complete = segment.txn_index.collect(start, upper_offset)

@@ -36,6 +36,13 @@ def floor_segment(segments: SegmentTuple, offset: int) -> int:
     return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
 
 
+def _may_have_aborted(segment: Segment) -> bool:
+    try:
+        return segment.txn_index.exists()
+    except (OSError, ValueError):  # told to who reads as far as this segment
+        return True
+
+
 def _base_offset(segment: Segment) -> int:
     return segment.base_offset
 
@@ -44,6 +51,7 @@ class SegmentList:
     """Owned by: event loop; `all` may be read by any thread."""
 
     __slots__ = (
+        "_aborted_in",
         "_disk",
         "_removals",
         "active",
@@ -62,12 +70,24 @@ class SegmentList:
         self._removals = removals
         self.directory = directory
         self.all = segments
+        self._aborted_in: tuple[SegmentTuple, SegmentTuple] = ((), ())
         self.active = segments[-1]
         self.closed_bytes = sum(segment.size_bytes for segment in segments[:-1])
         self.health = health
         self.rolled: list[Segment] = []  # closed, but not yet known to be on disk
         self.settled_base_offset = segments[0].base_offset
         """where the first file begins, and will after a power cut as well: what was removed before is gone"""
+
+    def with_aborted(self) -> SegmentTuple:
+        """The closed segments that have aborted transactions, and the active one: of the others a closed one
+        gets none any more. Looked for when the list has changed, for there may be ten thousand of them.
+        """
+        segments = self.all
+        looked_at, found = self._aborted_in
+        if looked_at is not segments:
+            found = tuple(filter(_may_have_aborted, segments[:-1]))
+            self._aborted_in = segments, found
+        return (*found, segments[-1])
 
     def roll(self, base_offset: int, config: TopicConfig, jitter_ms: int, now_ms: int) -> None:
         """Close the active segment and begin one at `base_offset`. After an OSError nothing has changed."""

@@ -55,6 +55,10 @@ class TransactionIndex:
             self._entries = entries = tuple(parse(self.read_file()))
         return entries
 
+    def note_none(self) -> None:
+        """There is no file, and none is missing: nobody needs to look for it again."""
+        self._entries = ()
+
     def read_file(self) -> bytes:
         """The bytes of the file, whatever they are; none where there is no file."""
         try:

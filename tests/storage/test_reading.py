@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import random
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_all
+from storage import search
 from storage.file import Buffer, Disk
 from storage.slice import BASE_OFFSET_BYTES
 from storage.stored_batches import LARGE_BYTES
+from storage.txn_index import TransactionIndex
+from storage.types import AbortedTransaction
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
 
@@ -275,3 +279,60 @@ def test_a_reader_goes_on_at_the_batch_behind_its_last_fetch(make_log: MakeLog, 
         assert all(log.log.read(one, 1, upper_offset=20).position == known[one] for one in known if one < 20)
         assert offset == 20 or (offset in known) == (type(disk) is Disk)
     assert 0 not in active.hints or active.hints[0] == 0
+
+
+def test_who_reads_committed_records_looks_only_where_some_were_aborted(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten thousand segments each was looked at in every fetch: 2 ms, and every other client waits."""
+    log = make_log(segment_bytes=300)
+    for number in range(30):
+        log.append(producer_id=7, producer_epoch=0, base_sequence=number, is_transactional=True)
+        log.fill(3)
+        if number % 10 == 4:
+            log.end_transaction(7, is_commit=False)
+    log.end_transaction(7, is_commit=True)
+    segments, end = log.log.segments, log.log.log_end_offset
+    assert len(segments) > 30
+    everything = [search.aborted_transactions(segments, start, end) for start in range(end)]
+    assert len(everything[0]) == 3
+    asked = 0
+    real = TransactionIndex.entries
+
+    def entries(index: TransactionIndex) -> tuple[AbortedTransaction, ...]:
+        nonlocal asked
+        asked += 1
+        return real(index)
+
+    assert [log.log.aborted_transactions(start, end) for start in range(end)] == everything
+    monkeypatch.setattr(TransactionIndex, "entries", entries)
+    log.log.aborted_transactions(0, end)
+    assert asked <= 4
+    log.append(producer_id=7, producer_epoch=0, base_sequence=30, is_transactional=True)
+    log.end_transaction(7, is_commit=False)
+    log.fill(3)
+    log.log.roll(NOW_MS)
+    assert len(log.log.aborted_transactions(0, log.log.log_end_offset)) == 4
+
+
+@pytest.mark.parametrize("has_aborted", [False, True])
+def test_after_a_clean_start_nobody_looks_for_files_that_are_not_there(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, has_aborted: bool
+) -> None:
+    log = make_log(segment_bytes=300)
+    log.fill(20)
+    if has_aborted:
+        log.append(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+        log.end_transaction(7, is_commit=False)
+    log.fill(20)
+    again = log.restart()
+    opened: list[str] = []
+    real = Disk.open
+
+    def note(disk: Disk, path: Path, flags: int) -> int:
+        opened.append(path.name)
+        return real(disk, path, flags)
+
+    monkeypatch.setattr(Disk, "open", note)
+    assert len(again.aborted_transactions(0, again.log_end_offset)) == has_aborted
+    assert len([name for name in opened if name.endswith(".txnindex")]) == has_aborted
