@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from storage import layout
 from storage.checkpoint import encode_uuid, read_properties, write_properties
 from storage.data_directory import DataDirectoryError
-from storage.file import Disk, room_or_none
+from storage.file import Disk
+from storage.small_files import room_or_none
 
 if TYPE_CHECKING:
     from storage.data_directory import DataDirectory
