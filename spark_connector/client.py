@@ -111,6 +111,7 @@ class Cluster:
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
+        self.cluster_id: str | None = None  # as the last description said
 
     # --- connections
 
@@ -213,6 +214,7 @@ class Cluster:
         with self.any_connection() as connection:
             answer = connection.call(request, METADATA, MetadataResponse)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self.cluster_id = answer.cluster_id
         for topic in answer.topics:
             self._topic_ids[topic.name or ""] = topic.topic_id
             for partition in topic.partitions:

@@ -4,7 +4,8 @@ Idempotent unless switched off: each task borrows a producer id with the sequenc
 a batch whose answer was lost is sent again under its own number and written once. When anything goes wrong,
 everything on the way is settled first, then what is left is sent again in its order, one request after
 another: slow, rare and easy to trust. A producer id goes on to the worker's next task only after a task that
-ended well.
+ended well, and only where it came from: a cluster that was set up anew gives the same ids to others, whose
+batches and ours it would take for repetitions of each other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from protocol.batch import MAX_SEQUENCE
 from protocol.errors import ErrorCode
@@ -56,6 +58,18 @@ class Identity:
     producer_id: int = -1
     producer_epoch: int = -1
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
+    cluster_id: str | None = None
+    topic_ids: dict[str, UUID] = field(default_factory=dict)
+    """of the topics in `sequences`, as they were when the id was first used for them"""
+
+    def is_known_to(self, cluster: Cluster) -> bool:
+        """Whether `cluster`, as it was last described, is the one that gave the id, with the same topics.
+
+        By topics as well: many set up their clusters with the same id each time.
+        """
+        return self.cluster_id == cluster.cluster_id and all(
+            cluster.topic_id(topic) == topic_id for topic, topic_id in self.topic_ids.items()
+        )
 
 
 @dataclass
@@ -87,7 +101,7 @@ _idle: defaultdict[tuple[int, WriteOptions], list[Identity]] = defaultdict(list)
 
 
 class Producer:
-    """Writes the batches of one task. Owned by: that task."""
+    """Writes the batches of one task. Owned by: that task, which has had its topics described before."""
 
     def __init__(
         self, cluster: Cluster, options: WriteOptions, on_too_large: Callable[[str, int], None]
@@ -144,7 +158,11 @@ class Producer:
         if not self._options.is_idempotent:
             return Identity()
         idle = _idle[os.getpid(), self._options]
-        return idle.pop() if idle else self._new_identity()
+        while idle:
+            identity = idle.pop()
+            if identity.is_known_to(self._cluster):
+                return identity
+        return self._new_identity()
 
     def _new_identity(self) -> Identity:
         return self._cluster.retrying("asking for a producer id", self._ask_for_identity)
@@ -155,7 +173,7 @@ class Producer:
             answer = connection.call(request, INIT_PRODUCER_ID, InitProducerIdResponse)
         if answer.error_code:
             raise refusal(answer.error_code, "a producer id")
-        return Identity(answer.producer_id, answer.producer_epoch)
+        return Identity(answer.producer_id, answer.producer_epoch, cluster_id=self._cluster.cluster_id)
 
     def _number(self, batch: SealedBatch) -> None:
         """Give the batch the next sequences of its partition."""
@@ -165,6 +183,7 @@ class Producer:
             place = batch.topic_partition
             if place not in self._confirmed or place not in identity.sequences:
                 self._unproven.add(place)
+            identity.topic_ids.setdefault(place.topic, self._cluster.topic_id(place.topic))
             sequence = identity.sequences.get(place, 0)
             identity.sequences[place] = (sequence + batch.record_count) & MAX_SEQUENCE
         batch.number(identity.producer_id, identity.producer_epoch, sequence)

@@ -57,14 +57,15 @@ def write_rows(options: WriteOptions, batches: Iterator[Any]) -> Written:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            if producer is None:
-                producer = Producer(cluster, options, encoder.limit)
             for sealed in encoder.encode(batch, time.time_ns() // 1_000_000):
+                # No sooner: the encoder has had the topic described, which shows if a kept id still counts.
+                producer = producer or Producer(cluster, options, encoder.limit)
                 producer.send(sealed)
+        for sealed in encoder.flush():
+            producer = producer or Producer(cluster, options, encoder.limit)
+            producer.send(sealed)
         if producer is None:
             return Written(0, 0, {})
-        for sealed in encoder.flush():
-            producer.send(sealed)
         producer.flush()
         is_clean = True
         drop_loader()  # PySpark loads pandas for what is returned

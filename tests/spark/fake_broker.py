@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from uuid import UUID
 
 from protocol.batch import parse_header
 from protocol.codegen import decode
@@ -78,6 +79,8 @@ class FakeBroker:
     def __init__(self, logs: dict[TopicPartition, FakeLog]) -> None:
         self.logs = logs
         self.internal: set[str] = set()
+        self.cluster_id = "first"
+        self.topic_ids: dict[str, UUID] = {}  # none, as from brokers before 2.8, unless a test gives them
         self.fetched: list[int] = []
         self.fetched_bytes: list[int] = []  # what each of these fetches allowed
         self.requests: list[Any] = []
@@ -124,11 +127,13 @@ class FakeBroker:
         names = known if request.topics is None else [topic.name for topic in request.topics]
         topic_type = MetadataResponse.MetadataResponseTopic
         return MetadataResponse(
+            cluster_id=self.cluster_id,
             brokers=[MetadataResponse.MetadataResponseBroker(node_id=NODE, host="127.0.0.1", port=self.port)],
             topics=[
                 topic_type(
                     error_code=ErrorCode.NONE if name in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     name=name,
+                    topic_id=self.topic_ids.get(name, UUID(int=0)),
                     is_internal=name in self.internal,
                     partitions=[
                         topic_type.MetadataResponsePartition(

@@ -71,6 +71,11 @@ class FakeLeader(FakeBroker):
         for log in self.logs.values():
             log.batches.clear()
 
+    def wipe(self) -> None:
+        """As a broker that was set up anew at its old address: it gives the same producer ids again."""
+        self.recreate_topic()
+        self.producer_ids = 0
+
     def answer(self, request: Any) -> Any:
         with self._lock:
             match request:
