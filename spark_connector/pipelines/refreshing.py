@@ -20,6 +20,7 @@ from spark_connector.pipelines.log_state import LogState, look_up, offsets_of, o
 IS_DELETED = "_is_deleted"
 IS_MALFORMED = "_is_malformed"
 FIRST_BAD = "_first_bad"
+PARTITIONS = "_partitions"
 Say = Callable[[str], None]
 
 
@@ -135,11 +136,10 @@ def _apply(
     try:
         touched = {str(row[BUCKET]): row["count"] for row in newest.groupBy(BUCKET).count().collect()}
         _refuse_bad(newest)
-        rows = newest.where(f"NOT {IS_DELETED}").select(*feed.columns, BUCKET)
+        rows = newest.where(f"NOT {IS_DELETED}").select(*feed.columns)
         if base is not None:
-            stored = table.read_buckets(spark, base, list(touched))
-            kept = stored.join(newest.select("key"), "key", "left_anti").select(*feed.columns)
-            rows = rows.unionByName(kept.withColumn(BUCKET, _bucket_of(target.buckets)))
+            rows = _merged(table.read_buckets(spark, base, list(touched)), newest, feed)
+        rows = rows.withColumn(BUCKET, _bucket_of(target.buckets))
         tasks = max(1, min(len(touched), spark.sparkContext.defaultParallelism))
         written = table.write_version(rows.repartition(tasks, BUCKET), target.version)
     finally:
@@ -152,8 +152,8 @@ def _apply(
 def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buckets: int) -> Any:
     """The last record of each key: by offset within a partition, by time between partitions.
 
-    A key is in one partition unless the topic grew. FIRST_BAD is the place of a malformed record of the key,
-    which a later one may have followed.
+    A key is in one partition unless the topic grew; PARTITIONS are those that it was found in. FIRST_BAD is
+    the place of a malformed record of the key, which a later one may have followed.
     """
     from pyspark.sql import functions
 
@@ -171,8 +171,30 @@ def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buc
     by_key = by_partition.groupBy("key").agg(
         functions.max_by("r", functions.struct("r.timestamp", "r.offset")).alias("r"),
         functions.min(FIRST_BAD).alias(FIRST_BAD),
+        functions.collect_set("partition").alias(PARTITIONS),
     )
-    return by_key.select("key", "r.*", FIRST_BAD).withColumn(BUCKET, _bucket_of(buckets))
+    return by_key.select("key", "r.*", FIRST_BAD, PARTITIONS).withColumn(BUCKET, _bucket_of(buckets))
+
+
+def _merged(stored: Any, newest: Any, feed: Feed) -> Any:
+    """The rows of `stored` with the changes in `newest`, by the rule of `_newest`: a row from a partition in
+    which its key has no change gives way to a later time only, as if all were read anew."""
+    from pyspark.sql import functions
+
+    changes = functions.struct(*newest.columns).alias("new")
+    both = stored.select("key", functions.struct(*feed.columns).alias("old")).join(
+        newest.select("key", changes), "key", "full_outer"
+    )
+    is_change = functions.expr(
+        f"new IS NOT NULL AND (old IS NULL OR array_contains(new.{PARTITIONS}, old.partition)"
+        " OR struct(new.timestamp, new.offset) >= struct(old.timestamp, old.offset))"
+    )
+    columns = [
+        functions.when(is_change, functions.col(f"new.`{name}`")).otherwise(functions.col(f"old.`{name}`"))
+        for name in feed.columns
+    ]
+    named = [column.alias(name) for column, name in zip(columns, feed.columns, strict=True)]
+    return both.where(~is_change | ~functions.col(f"new.{IS_DELETED}")).select(*named)
 
 
 def _bucket_of(buckets: int) -> Any:
