@@ -21,6 +21,8 @@ IS_DELETED = "_is_deleted"
 IS_MALFORMED = "_is_malformed"
 FIRST_BAD = "_first_bad"
 PARTITIONS = "_partitions"
+PLACES = tuple(f"{edge}{kind}" for edge in ("starting", "ending") for kind in
+               ("Offsets", "Timestamp", "OffsetsByTimestamp"))  # fmt: skip
 Say = Callable[[str], None]
 
 
@@ -85,8 +87,10 @@ def refresh(
 ) -> Refresh:
     """Bring `table` up to the ends that the topic's logs have now.
 
-    `source` are the reader's options without a subscription; `say` gets a line for each step.
+    `source` are the reader's options without a subscription; `say` gets a line for each step. ConnectorError
+    when `source` says where to read.
     """
+    _refuse_places(source)
     with table.lock():
         manifest = table.manifest()
         table.remove_unused(manifest)
@@ -120,6 +124,16 @@ def refresh(
         table.publish(target)
         rows = table.read_buckets(spark, target, list(target.versions)).count()
         return Refresh(target.version, offsets_read, keys_changed, len(written), rows, bool(reason), reason)
+
+
+def _refuse_places(source: Mapping[str, str]) -> None:
+    """A time would go before the offsets of the refresh, which counts as read what was left out."""
+    given = {name.lower() for name in source}
+    for name in PLACES:
+        if name.lower() in given:
+            raise ConnectorError(
+                f"{name} says where to read, and a refresh reads all that came since the last one: leave it out"
+            )
 
 
 def _apply(

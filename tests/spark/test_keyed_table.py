@@ -15,7 +15,7 @@ from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
 from spark_connector.pipelines.keyed_table import KeyedTable, Manifest
 from spark_connector.pipelines.log_state import LogState
-from spark_connector.pipelines.refreshing import Feed, why_full
+from spark_connector.pipelines.refreshing import Feed, refresh, why_full
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 DAY_MS = 86_400_000
@@ -73,6 +73,14 @@ def test_changes_are_not_enough(
     manifest: Manifest | None, log: LogState, feed: Feed, buckets: int, now_ms: int, reason: str
 ) -> None:
     assert reason in why_full(manifest, log, feed, buckets, now_ms)
+
+
+@pytest.mark.parametrize("name", ["endingTimestamp", "startingoffsetsbytimestamp", "startingOffsets"])
+def test_a_refresh_is_not_told_where_to_read(tmp_path: Path, name: str) -> None:
+    """Records behind an endingTimestamp counted as read, and never came into the table."""
+    with pytest.raises(ConnectorError, match=f"(?i)^{name} says where to read"):
+        refresh(None, KeyedTable(tmp_path / "table"), "t", {name: "1"}, FEED)
+    assert not (tmp_path / "table").exists()
 
 
 def lay_out(table: KeyedTable, *places: tuple[int, int]) -> None:
