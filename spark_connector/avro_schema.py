@@ -78,14 +78,20 @@ def _with_full_names(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
 
 
 def _ddl_of_union(branches: list[Any], named: dict[str, Any], depth: int) -> str:
-    """Spark's own rules: null says only that a value may be missing, and numbers become the wider one."""
+    """Spark's own rules: null says only that a value may be missing, and numbers become the wider one.
+
+    But for its structs of a `member0`, `member1`, ... for each type, which are refused.
+    """
     left = [branch for branch in branches if branch != "null"]
     if len(left) == 1:
         return _ddl(left[0], named, depth)
     for narrow, wide in (("int", "long"), ("float", "double")):
         if len(left) == 2 and all(branch in (narrow, wide) for branch in left):
             return _PLAIN[wide]
-    raise ConnectorError(f"avroSchema: a union of {len(left)} types has no type in Spark")
+    raise ConnectorError(
+        f"avroSchema: a union of {len(left)} types is no column here (from_avro makes a struct of it): "
+        f"give a schema without the field, or read the value as it is, without avroSchema"
+    )
 
 
 def _ddl(schema: Any, named: dict[str, Any], depth: int = 0) -> str:

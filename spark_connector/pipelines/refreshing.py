@@ -132,7 +132,7 @@ def _refuse_places(source: Mapping[str, str]) -> None:
     for name in PLACES:
         if name.lower() in given:
             raise ConnectorError(
-                f"{name} says where to read, and a refresh reads all that came since the last one: leave it out"
+                f"{name} says where to read, and a refresh reads what came since the last one: leave it out"
             )
 
 
