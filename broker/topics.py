@@ -270,13 +270,13 @@ class TopicRegistry:
         """Make the partitions that `topic` has more than `before`, or none of them."""
         try:
             self._append(TOPIC, topic.name, topic.stored())
+            await self.flushed()  # a power cut shall leave no directories of which nobody knows the settings
             for topic_partition in topic.partitions():
                 if self._is_stopping:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")
                 if before is None or topic_partition.partition >= before.partition_count:
                     self._make_log(topic, topic_partition)
                     await asyncio.sleep(0)
-            await self.flushed()
         except KafkaError:
             self._unmake(topic, before)
             raise

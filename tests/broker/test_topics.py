@@ -30,6 +30,7 @@ from protocol.messages.topics import (
 from storage.file import Disk
 from storage.layout import TopicPartition, is_deleted_directory
 from storage.log import Log
+from storage.manager import LogManager
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request
 
@@ -534,3 +535,24 @@ async def test_the_brokers_settings_change_while_a_topic_grows(world: World, is_
     assert topic is not None
     configs = [topic.config, *(world.broker.partitions[one].log.config for one in topic.partitions())]
     assert {config.segment_bytes for config in configs} == {2_000_000}
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_the_record_of_a_topic_is_on_disk_before_its_directories(
+    world: World, is_new: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut leaves of a creation has its settings, or is not there."""
+    topics, metadata = world.broker.topics, world.broker.partitions[METADATA_PARTITION].log
+    if not is_new:
+        world.topic("t", 1)
+    ends: list[tuple[int, int]] = []
+    make = LogManager.create
+
+    def create(manager: LogManager, *arguments: Any) -> Log:
+        ends.append((metadata.recovery_point, metadata.log_end_offset))
+        return make(manager, *arguments)
+
+    monkeypatch.setattr(LogManager, "create", create)
+    await (topics.create_durably("t", 3, {}) if is_new else topics.add_partitions("t", 3))
+    assert len(ends) == 3 - (not is_new)
+    assert all(durable == end for durable, end in ends)
