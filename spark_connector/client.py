@@ -24,7 +24,7 @@ from protocol.messages.metadata import (
 )
 from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from spark_connector.connection import LIST_OFFSETS, METADATA, Connection, Unavailable
-from spark_connector.errors import AuthenticationError, ConnectorError, MissingTopicError
+from spark_connector.errors import AuthenticationError, ConnectorError, MissingTopicError, TopicError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 from spark_connector.options import ClientSettings
 
@@ -202,7 +202,8 @@ class Cluster:
             if names is None and topic.is_internal:
                 continue
             if topic.error_code:
-                raise refusal(topic.error_code, f"topic {topic.name}")
+                problem = refusal(topic.error_code, f"topic {topic.name}")
+                raise problem if isinstance(problem, Unavailable) else TopicError(str(problem))
             found[topic.name or ""] = sorted(partition.partition_index for partition in topic.partitions)
         return found
 

@@ -18,7 +18,7 @@ from protocol.batch import HEADER_BYTES, MAGIC, MAX_SEQUENCE, BatchHeader, seal_
 from protocol.compression import compress, decompress_array
 from protocol.record_kernels import TIMESTAMP_DELTA, locate_records
 from spark_connector import write_kernels as kernels
-from spark_connector.errors import ConnectorError
+from spark_connector.errors import ConnectorError, TopicError
 from spark_connector.offsets import TopicPartition
 from spark_connector.partitioners import PARTITIONERS
 from spark_connector.write_columns import NO_INTS, BadHeader, Numbers, Rows, numbers_of, read_only, rows_of
@@ -261,9 +261,9 @@ class Encoder:
         for name, row in missing.items():
             try:
                 counts[name] = self._partitions_of(name)
-            except ConnectorError as problem:
+            except TopicError as problem:
                 if self._options.topic is not None:
-                    raise ConnectorError(f"option topic: {problem}") from problem
+                    raise TopicError(f"option topic: {problem}") from problem
                 raise self._row_error(row, "topic", str(problem)) from problem
         table = self._topic_table.tolist()
         for name, partitions in counts.items():

@@ -11,7 +11,11 @@ class DataLossError(ConnectorError):
     """Planned offsets are no longer (or not yet) in the log and `failOnDataLoss` is true."""
 
 
-class MissingTopicError(ConnectorError):
+class TopicError(ConnectorError):
+    """A topic that the broker does not give: its name, or the right to use it, is what to look at."""
+
+
+class MissingTopicError(TopicError):
     """No broker knows the topic or partition, although it was asked for more than once."""
 
 

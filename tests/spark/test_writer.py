@@ -401,6 +401,13 @@ def test_a_missing_topic_names_option_or_row(leader: FakeLeader) -> None:
         write_rows(parse_write_options(given), iter([batch]))
 
 
+def test_a_broker_that_nobody_reaches_is_not_blamed_on_the_topic(leader: FakeLeader) -> None:
+    given = options_of(leader, kafka__bootstrap__servers=f"127.0.0.1:{free_port()}")
+    options = parse_write_options({**given, "kafka.default.api.timeout.ms": "200"})
+    with pytest.raises(ConnectorError, match=r"^looking up topics failed for .* no connection to"):
+        write_rows(options, iter([rows(3)]))
+
+
 @pytest.mark.parametrize("answer", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE])
 @pytest.mark.parametrize("looks", [0, 1, 6])
 def test_a_missing_topic_is_made(leader: FakeLeader, answer: ErrorCode, looks: int) -> None:
