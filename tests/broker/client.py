@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import protocol.messages.every  # noqa: F401  # fills the registry
+from broker.clock import ManualClock
 from protocol.framing import decode_response, encode_request
 from protocol.schema import registry, schema_of
 
@@ -76,3 +77,16 @@ async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(LIMIT_SECONDS):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)
+
+
+async def passes_in(clock: ManualClock, most_ms: int, condition: Callable[[], Any]) -> int:
+    """After how many ms of the broker's clock the condition came true; it moves by `most_ms` at most."""
+    began_ms = clock.now_ms()
+
+    def is_over() -> bool:
+        if clock.now_ms() - began_ms < most_ms:
+            clock.advance(500)
+        return bool(condition())
+
+    await until(is_over)
+    return clock.now_ms() - began_ms

@@ -6,7 +6,6 @@ take thousands of requests, the limit that they would meet.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -21,7 +20,7 @@ from protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest
 from protocol.messages.metadata import DescribeTopicPartitionsRequest, MetadataRequest
 from storage.file import POOL
 from storage.layout import TopicPartition
-from tests.broker.client import until
+from tests.broker.client import passes_in
 from tests.broker.conftest import World, fetch_request
 
 MakeWorld = Callable[..., Awaitable[World]]
@@ -130,7 +129,7 @@ async def test_how_many_producers_are_remembered_and_how_long(make_world: MakeWo
     producers = world.broker.partitions[TopicPartition("t", 0)].log.producers.producers
     assert set(producers) == {2, 3}
     began_ms = world.clock.now_ms()
-    await passes(world, 20_000, lambda: not producers)
+    await passes_in(world.clock, 20_000, lambda: not producers)
     assert world.clock.now_ms() - began_ms >= 5_000
 
 
@@ -144,7 +143,7 @@ async def test_how_long_offsets_are_kept(make_world: MakeWorld) -> None:
     request = OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[part])])
     assert (await client.ask(request, 7)).topics[0].partitions[0].error_code == 0
     began_ms = world.clock.now_ms()
-    await passes(world, 240_000, lambda: "g" not in world.broker.groups.groups)
+    await passes_in(world.clock, 240_000, lambda: "g" not in world.broker.groups.groups)
     assert world.clock.now_ms() - began_ms >= 120_000
 
 
@@ -168,16 +167,3 @@ async def test_the_sessions_that_members_may_ask_for(
     )
     code = (await client.ask(request, 4)).error_code
     assert code == (ErrorCode.MEMBER_ID_REQUIRED if is_good else ErrorCode.INVALID_SESSION_TIMEOUT)
-
-
-async def passes(world: World, most_ms: int, condition: Callable[[], bool]) -> None:
-    """The condition comes true while the broker's clock moves by `most_ms`."""
-    began_ms = world.clock.now_ms()
-
-    def is_over() -> bool:
-        if world.clock.now_ms() - began_ms < most_ms:
-            world.clock.advance(500)
-        return condition()
-
-    async with asyncio.timeout(60):
-        await until(is_over)

@@ -29,7 +29,7 @@ from protocol.messages.transactions import InitProducerIdRequest
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
-from tests.broker.client import until
+from tests.broker.client import passes_in, until
 from tests.broker.conftest import World, fetch_request
 
 ONE = (b"k", b"v")
@@ -181,19 +181,6 @@ async def test_flushes_checkpoints_and_expiries_run_by_the_clock(world: World) -
     await passes(HOUR_MS, 168 * HOUR_MS, lambda: "g" not in groups)
 
 
-async def passes_in(world: World, most_ms: int, condition: Callable[[], bool]) -> int:
-    """After how many ms of the broker's clock the condition came true; it moves by `most_ms` at most."""
-    began_ms = world.clock.now_ms()
-
-    def is_over() -> bool:
-        if world.clock.now_ms() - began_ms < most_ms:
-            world.clock.advance(500)
-        return condition()
-
-    await until(is_over)
-    return world.clock.now_ms() - began_ms
-
-
 async def test_the_files_of_removed_segments_stay_for_the_delay_of_their_topic(
     make_world: Callable[..., Awaitable[World]],
 ) -> None:
@@ -206,7 +193,7 @@ async def test_the_files_of_removed_segments_stay_for_the_delay_of_their_topic(
     directory = world.directory / "t-0"
     await world.broker.background.expire_segments()
     assert list(directory.glob("*.deleted"))
-    assert await passes_in(world, 60_000, lambda: not list(directory.glob("*.deleted"))) >= 5_000
+    assert await passes_in(world.clock, 60_000, lambda: not list(directory.glob("*.deleted"))) >= 5_000
 
 
 @pytest.mark.parametrize("key", ["log_flush_offset", "log_flush_start_offset"])
@@ -219,7 +206,7 @@ async def test_a_moved_log_start_is_written_by_the_clock(
     assert (await world.produce(client, world.batch(ONE, ONE))).error_code == 0
     assert world.broker.partitions[TopicPartition("t", 0)].log.delete_records(1) == 1
     starts = world.directory / "log-start-offset-checkpoint"
-    await passes_in(world, 10_000, lambda: starts.exists() and "t 0 1\n" in starts.read_text())
+    await passes_in(world.clock, 10_000, lambda: starts.exists() and "t 0 1\n" in starts.read_text())
 
 
 async def test_a_disk_that_takes_no_removal_does_not_fill_the_log(

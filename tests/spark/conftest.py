@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from spark_connector import client
+from spark_connector import client, producer
 from spark_connector.offsets import TopicPartition
 from tests.kafka.fixtures import REQUIRE_VARIABLE, kafka_broker, kafka_tools, start_kafka
 from tests.kafka.jars import NoKafkaError
 from tests.process import BrokerProcess
 from tests.spark.fake_broker import FakeBroker, FakeLog
+from tests.spark.fake_leader import FakeLeader
 from tests.spark.peer.jars import peer_jars
 
 __all__ = ["kafka_broker", "kafka_tools", "start_kafka"]
@@ -47,6 +48,17 @@ def start_broker() -> Iterator[Callable[[dict[TopicPartition, FakeLog]], FakeBro
     close_clusters()
     for broker in started:
         broker.close()
+
+
+@pytest.fixture
+def leader() -> Iterator[FakeLeader]:
+    """A broker that takes what is written; no producer id is kept from test to test."""
+    made = FakeLeader()
+    producer._idle.clear()
+    yield made
+    close_clusters()
+    producer._idle.clear()
+    made.close()
 
 
 def close_clusters() -> None:

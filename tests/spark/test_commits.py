@@ -27,20 +27,12 @@ from spark_connector.offsets import TopicPartition
 from spark_connector.options import parse_client_settings, parse_options
 from spark_connector.stream import StreamReader
 from tests.kafka.tools import Tools
-from tests.spark.conftest import close_clusters, options_for
+from tests.spark.conftest import options_for
 from tests.spark.fake_leader import FakeLeader
 from tests.spark.test_spark import create_topic, produce
 from tests.waiting import wait_for
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def leader() -> Iterator[FakeLeader]:
-    made = FakeLeader()
-    yield made
-    close_clusters()
-    made.close()
 
 
 def committer_for(leader: FakeLeader) -> GroupCommitter:

@@ -6,24 +6,14 @@ when it is first asked, and as a broker does whose groups have moved to another 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from protocol.errors import ErrorCode
 from spark_connector.commits import GroupCommitter
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import parse_client_settings
-from tests.spark.conftest import close_clusters, options_for
+from tests.spark.conftest import options_for
 from tests.spark.fake_leader import FakeLeader
-
-
-@pytest.fixture
-def leader() -> Iterator[FakeLeader]:
-    made = FakeLeader()
-    yield made
-    close_clusters()
-    made.close()
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR])

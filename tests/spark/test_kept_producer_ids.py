@@ -7,24 +7,12 @@ the broker is wiped and gives the same ids anew.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
 from spark_connector import producer
-from tests.spark.conftest import close_clusters
 from tests.spark.fake_leader import FakeLeader
 from tests.spark.test_writer import check_written, rows, write
-
-
-@pytest.fixture
-def leader() -> Iterator[FakeLeader]:
-    made = FakeLeader()
-    producer._idle.clear()
-    yield made
-    close_clusters()
-    producer._idle.clear()
-    made.close()
 
 
 @pytest.fixture

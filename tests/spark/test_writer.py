@@ -60,16 +60,6 @@ def schema_of(columns: dict[str, Any]) -> StructType:
 KEYED = schema_of({"key": BINARY, "value": BINARY})
 
 
-@pytest.fixture
-def leader() -> Iterator[FakeLeader]:
-    made = FakeLeader()
-    producer._idle.clear()
-    yield made
-    close_clusters()
-    producer._idle.clear()
-    made.close()
-
-
 def options_of(leader: FakeLeader, **changed: str) -> dict[str, str]:
     """Small batches, so that a few rows make several requests; names with a dot are written with `__`."""
     given = {
