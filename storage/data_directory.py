@@ -86,6 +86,8 @@ class DataDirectory:
         """
         found = []
         for path in sorted(self.path.iterdir()):
+            if layout.is_deleted_directory(path.name):  # a thread may be removing it
+                continue
             if not path.is_dir():
                 # What a kill has left of one that was being replaced is replaced the next time.
                 name = path.name.removesuffix(layout.TEMPORARY_SUFFIX)
@@ -93,7 +95,7 @@ class DataDirectory:
                     logger.warning("%s is unknown and left alone", path)
                 continue
             topic_partition = layout.parse_partition_directory(path.name)
-            if topic_partition == CLUSTER_METADATA or layout.is_deleted_directory(path.name):
+            if topic_partition == CLUSTER_METADATA:
                 continue
             if topic_partition is None:
                 logger.warning("%s is no partition and left alone", path)

@@ -406,7 +406,8 @@ class LogManager:
         for directory in self.directories:
             try:
                 self.checkpoint(directory.path)
-                if not directory.was_clean and not self._unopened.isdisjoint(directory.partitions()):
+                is_in_order = directory.was_clean or not self._unopened
+                if not is_in_order and not self._unopened.isdisjoint(directory.partitions()):
                     continue
                 if directory.path not in unclean:
                     directory.mark_clean()

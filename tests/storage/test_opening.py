@@ -104,6 +104,18 @@ def test_t182_a_name_with_an_offset_that_cannot_be_is_foreign(
     logs.close()
 
 
+def test_a_deleted_directory_that_goes_while_they_are_listed_is_not_called_unknown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its removal is a thread's work; played by a link to nothing."""
+    write_logs(tmp_path, HARMED)
+    (tmp_path / f"t-0.{'0' * 32}-delete").symlink_to("gone")
+    logs = opened(tmp_path)
+    assert logs.directories[0].partitions() == [HARMED]
+    logs.close()
+    assert "left alone" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "error", [MemoryError(), OverflowError("too large"), KeyError("x"), OSError(5, "I/O")]
 )
