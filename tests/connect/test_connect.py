@@ -97,10 +97,14 @@ def test_connect_goes_on_where_it_was_when_the_broker_was_killed(
     def written() -> list[str]:
         return sink.read_text().splitlines() if sink.exists() else []
 
+    def offsets_of(connector: str, name: str) -> list[int]:
+        answer = first.ask(f"/connectors/{connector}/offsets") or {"offsets": []}
+        return [one["offset"][name] for one in answer["offsets"]]
+
     def is_committed(count: int) -> bool:
-        """By the sink's group; what was not may be written again."""
-        answer = first.ask("/connectors/writes/offsets") or {"offsets": []}
-        return any(one["offset"]["kafka_offset"] == count for one in answer["offsets"])
+        """By both connectors; what was not may come again, as always with Connect."""
+        is_read = offsets_of("reads", "position") == [source.stat().st_size]
+        return is_read and offsets_of("writes", "kafka_offset") == [count]
 
     wait_for(lambda: len(written()) == 200 and is_committed(200), "the first lines", LIMIT_SECONDS)
     broker.kill()
