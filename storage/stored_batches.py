@@ -334,9 +334,8 @@ class StoredBatches:
                 self.time_index.take(time_index)
             else:
                 self.note_recovered(state, is_durable=True)  # no recovery point says that it may be torn
-        if (
-            was_active and not self.is_active
-        ):  # rolled meanwhile: the roll has written the indexes from before
+        has_rolled = was_active and not self.is_active
+        if has_rolled:  # and so has written the indexes from before
             self.rebuild_indexes(interval_bytes)
 
     def note_recovered(self, state: batch_table.Longs, *, is_durable: bool = False) -> None:

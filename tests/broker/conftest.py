@@ -19,6 +19,8 @@ from broker.clock import ManualClock
 from broker.topic import Topic
 from config.broker import BrokerConfig
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.group_offsets import OffsetCommitRequest
+from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.offsets import ListOffsetsRequest
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.records import Record, decode_all, encode_batch
@@ -76,6 +78,14 @@ class World:
     def batch(self, *records: KeyValue, **fields: Any) -> bytes:
         now_ms = fields.pop("now_ms", self.clock.now_ms())
         return encode_batch([(now_ms, key, value, ()) for key, value in records], now_ms=now_ms, **fields)
+
+    async def commit(self, client: Client) -> None:
+        """Offset 1 of t-0 for the group g, which has no members."""
+        await client.ask(FindCoordinatorRequest(key="g"), 3)
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        committed = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        request = OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[committed])])
+        assert (await client.ask(request, 7)).topics[0].partitions[0].error_code == 0
 
     async def produce(
         self,

@@ -151,11 +151,7 @@ async def test_flushes_checkpoints_and_expiries_run_by_the_clock(world: World) -
     """T163, T196: nobody asks for them."""
     world.topic(flush_messages="1000", flush_ms="5000")
     client = await world.connect()
-    await client.ask(FindCoordinatorRequest(key="g"), 3)
-    topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    committed = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-    request = OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[committed])])
-    assert (await client.ask(request, 7)).topics[0].partitions[0].error_code == 0
+    await world.commit(client)
     batch = world.batch(ONE, producer_id=7, producer_epoch=0, base_sequence=0)
     assert (await world.produce(client, batch, acks=1)).error_code == 0
     log, groups = world.broker.partitions[TopicPartition("t", 0)].log, world.broker.groups.groups
