@@ -222,6 +222,7 @@ class Broker:
     async def stop(self) -> None:
         """Answer what was taken, flush, mark a clean shutdown."""
         self.is_ready = False
+        self.logs.removals.pace.hurry()
         self.topics.begin_stop()
         for server in self.servers:
             server.stop_listening()

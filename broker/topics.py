@@ -306,10 +306,13 @@ class TopicRegistry:
 
     async def to_the_end(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Await `work`, which goes on even if the client that asked for it goes away."""
+        await asyncio.shield(self._begin(name, work))
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        await asyncio.shield(task)
+        return task
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> Topic:
         """Replace a topic's own settings; its logs follow at once."""
@@ -353,7 +356,8 @@ class TopicRegistry:
         broker.cleanings.forget(topic.name, topic.partition_count)
         self._append(TOPIC, topic.name, None)
         await self.flushed()
-        await self._or_later("files", topic.name, broker.logs.remove_deleted)
+        # A large topic takes its time to give its room back, and nobody has to wait for that.
+        self._begin(f"files of {topic.name}", self._or_later("files", topic.name, broker.logs.remove_deleted))
 
     async def _delete_logs(self, topic: Topic) -> None:
         broker, directories = self._broker, set()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import shutil
 import threading
@@ -134,6 +135,17 @@ class Disk:
 
     def unlink(self, path: Path) -> None:
         path.unlink(missing_ok=True)
+
+    def is_last(self, descriptor: int) -> bool:
+        """Whether a file has no name any more and nobody else has it open; False where nobody can tell."""
+        if os.fstat(descriptor).st_nlink or not hasattr(fcntl, "F_SETLEASE"):
+            return False
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)  # refused if it is open elsewhere
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError:
+            return False
+        return True
 
     def make_directory(self, path: Path) -> None:
         path.mkdir()

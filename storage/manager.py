@@ -79,6 +79,7 @@ class LogManager:
         self._disk = disk
         self._now_ms = now_ms
         self._checkpointing = threading.Lock()
+        self._removing = threading.Lock()
         self._deleted: list[Path] = []
         self._unopened: set[TopicPartition] = set()
         self._limits = LogLimits(
@@ -343,7 +344,17 @@ class LogManager:
             self._disk.sync_directory(directory)
 
     def remove_deleted(self) -> int:
-        """On a thread: unlink what was deleted and whose time has come; how many directories and segments."""
+        """On a thread: unlink what was deleted and whose time has come; how many directories and segments. It
+        takes its time, and whatever comes meanwhile waits for the next turn, so as to keep one thread only.
+        """
+        if not self._removing.acquire(blocking=False):
+            return 0
+        try:
+            return self._remove_deleted()
+        finally:
+            self._removing.release()
+
+    def _remove_deleted(self) -> int:
         gone, self._deleted = self._deleted, []
         failures = [error for path in gone if (error := self._remove_directory(path)) is not None]
         for parent in {path.parent for path in gone}:
@@ -361,7 +372,7 @@ class LogManager:
         for is_last in (False, False, True):
             try:
                 if path.exists():
-                    self._disk.remove_tree(path)
+                    self.removals.pace.remove_tree(self._disk, path)
                 return None
             except OSError as error:
                 # The statistics of a segment may come into the directory, or leave it, while it is emptied.

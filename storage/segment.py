@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from config.topic import TopicConfig
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+def _remove_at_once(disk: Disk, path: Path) -> None:
+    disk.unlink(path)
 
 
 class Segment(StoredBatches):
@@ -319,12 +324,13 @@ class Segment(StoredBatches):
     def _path(self, kind: str, suffix: str) -> Path:
         return self.directory / layout.segment_file_name(self.base_offset, kind, suffix)
 
-    def unlink(self) -> None:
-        """Remove the files, under whatever name they have now."""
+    def unlink(self, remove: Callable[[Disk, Path], None] = _remove_at_once) -> None:
+        """Remove the files, under whatever name they have now; the large one by `remove`."""
         self.file.close()
         self.offset_index.forget()
         self.time_index.forget()
-        for path in (self.file.path, self.offset_index.path, self.time_index.path, self.txn_index.path):
+        remove(self.file.disk, self.file.path)
+        for path in (self.offset_index.path, self.time_index.path, self.txn_index.path):
             self.file.disk.unlink(path)
 
     def moved(self, directory: Path) -> None:

@@ -7,6 +7,7 @@ the registry and the directories looked at, the broker stopped and started in be
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,29 @@ def delete_v6(**fields: Any) -> DeleteTopicsRequest:
     return DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(**fields)], timeout_ms=1000)
 
 
+async def test_a_deletion_is_answered_before_a_large_topic_has_given_its_room_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, begun = threading.Event(), threading.Event()
+    remove = LogManager.remove_deleted
+
+    def wait_and_remove(manager: LogManager) -> int:
+        begun.set()
+        held.wait(60)
+        return remove(manager)
+
+    monkeypatch.setattr(LogManager, "remove_deleted", wait_and_remove)
+    world.topic("t")
+    client = await world.connect()
+    answer = await client.ask(delete("t"), 5)
+    assert [result.error_code for result in answer.responses] == [0]
+    await until(begun.is_set)
+    (left,) = [path.name for path in world.directory.iterdir() if path.name.startswith("t-")]
+    assert left.endswith("-delete")
+    held.set()
+    await until(lambda: not [path for path in world.directory.iterdir() if path.name.startswith("t-")])
+
+
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_deleted_topics_are_gone(world: World, version: int) -> None:
     world.topic("t", 2)
@@ -258,7 +282,9 @@ async def test_deleted_topics_are_gone(world: World, version: int) -> None:
     assert [(result.name, result.error_code) for result in answer.responses] == [("t", 0)]
     assert world.broker.topics.get("t") is None
     assert TopicPartition("t", 0) not in world.broker.partitions
-    assert not [path for path in world.directory.iterdir() if path.name.startswith("t-")]
+    left = [path.name for path in world.directory.iterdir() if path.name.startswith("t-")]
+    assert all(name.endswith("-delete") for name in left)
+    await until(lambda: not [path for path in world.directory.iterdir() if path.name.startswith("t-")])
     refused = await world.produce(client, world.batch((b"k", b"v")))
     assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (TOPIC, "t") not in read_state(world.broker.logs.logs[METADATA_PARTITION])

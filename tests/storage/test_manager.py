@@ -220,6 +220,27 @@ def test_t122_a_deleted_partition_is_renamed_and_then_removed(managers: Managers
     assert not path.exists()
 
 
+def test_one_thread_removes_and_what_comes_meanwhile_waits_for_the_next_turn(managers: Managers) -> None:
+    """A removal takes its time, and shall not keep all I/O threads."""
+    manager = managers.start()
+    for topic_partition in ORDERS[:2]:
+        managers.create(manager, topic_partition)
+    found: list[int] = []
+
+    class Disturbed(Disk):
+        def remove_tree(self, path: Path) -> None:
+            if not found:
+                manager.delete(ORDERS[1])
+                found.append(manager.remove_deleted())
+            super().remove_tree(path)
+
+    manager._disk = Disturbed()
+    manager.delete(ORDERS[0])
+    assert manager.remove_deleted() == 1
+    assert found == [0]
+    assert manager.remove_deleted() == 1
+
+
 def test_t122_what_retention_took_from_a_deleted_partition_goes_with_it(managers: Managers) -> None:
     """By its name in a directory that is gone, it could be another file in a new one."""
     manager = managers.start()
