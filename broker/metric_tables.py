@@ -86,6 +86,10 @@ def segments_recovered(broker: Broker) -> int:
     return broker.logs.segments_recovered
 
 
+def key_hash_bytes(broker: Broker) -> int:
+    return broker.logs.key_hashes.used_bytes
+
+
 def policy_warnings(broker: Broker) -> dict[str, int]:
     """For each topic whose policy loses data of a known system, 1."""
     return {topic.name: 1 for topic in broker.topics.all() if policy_warning(topic.name, topic.config)}
@@ -243,8 +247,11 @@ BROKER: tuple[Metric[Broker], ...] = (
     ),
     Metric(
         "kompakt_segments_recovered", Kind.COUNTER,
-        "Segments that were read through after an unclean stop",
-        segments_recovered,
+        "Segments that were read through after an unclean stop", segments_recovered,
+    ),
+    Metric(
+        "kompakt_cleaner_key_hashes_bytes", Kind.GAUGE, "Memory of the keys that no cleaning has mapped yet; "
+        "log.cleaner.key.hashes.bytes bounds it", key_hash_bytes,
     ),
 )  # fmt: skip
 
@@ -298,13 +305,11 @@ COUNTERS: tuple[Metric[Counters], ...] = (
     ),
     Metric(
         "kompakt_fetch_sessions_evicted", Kind.COUNTER,
-        "Fetch sessions that were forgotten for newer ones",
-        lambda counters: counters.fetch_sessions_evicted,
+        "Fetch sessions that were forgotten for newer ones", lambda counters: counters.fetch_sessions_evicted,
     ),
     Metric(
         "kompakt_delayed_fetches_expired", Kind.COUNTER,
-        "Fetches answered because their time was up",
-        lambda counters: counters.delayed_fetches_expired,
+        "Fetches answered because their time was up", lambda counters: counters.delayed_fetches_expired,
     ),
 )  # fmt: skip
 

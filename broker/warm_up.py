@@ -14,11 +14,12 @@ def load_kernels() -> None:
     """The kernels of produce, fetch and recovery; behind them the collector works again (`serve`)."""
     from protocol import records
     from protocol.kernel import load_numba
-    from storage import batch_table
+    from storage import batch_table, key_hashes
 
     load_numba()
     records.compile_kernels()
     batch_table.compile_kernels()
+    key_hashes.compile_kernels()
     gc.enable()
 
 

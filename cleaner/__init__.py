@@ -15,7 +15,9 @@ promised that long a full history). `selection.py` weighs head against tail: the
 One cleaning, in four steps (`cleaner.py`):
 
 1. *map*: read the dirty part once and remember each key's last offset in a table of fixed size
-   (`offset_map.py`). When the table is full the cleaning simply ends there; the rest is for the next one.
+   (`offset_map.py`). The keys of compressed batches are mostly known from their append
+   (`storage/key_hashes.py`). When the table is full the cleaning simply ends there; the rest is for the
+   next one.
 2. *group*: neighbouring segments that together fit into one are rewritten as one (`grouping.py`).
 3. *rewrite*: read from the very beginning up to the end of the mapped part, and copy what survives to a
    `.cleaned` segment: a record goes if the map knows a later offset for its key (`retention.py`).

@@ -39,7 +39,7 @@ RunOnOwner = Callable[[Callable[[], Any]], Any]
 LAST_OFFSET_BITS_BYTES = 16 << 20
 LONG_MAX = 2**63 - 1
 SPLIT_ROWS = [POSITION, SIZE_BYTES, BASE_OFFSET, LAST_OFFSET]
-DEFAULT_READ_BYTES = 2 << 20
+DEFAULT_READ_BYTES = 4 << 20
 
 _REASON_NAMES = {
     filter_kernels.SUPERSEDED: results.SUPERSEDED,
@@ -216,7 +216,9 @@ class Cleaner:
             return versions, lambda classes, number: VersionMapper(
                 versions, reader, snapshot.config, spared, classes=classes, number=number
             )
-        return self._map, lambda classes, number: Mapper(self._map, reader, classes=classes, number=number)
+        return self._map, lambda classes, number: Mapper(
+            self._map, reader, snapshot.key_hashes, classes=classes, number=number
+        )
 
     def _map_in_passes(
         self,

@@ -413,12 +413,12 @@ class CleanerManager:
 
 
 LARGEST_READ_BYTES = 4 << 20
-READ_FACTOR = 8
+READ_FACTOR = 16
 
 
 def read_bytes(config: BrokerConfig) -> int:
     """How much a thread reads at once: half of log.cleaner.io.buffer.size (the other half is to write from),
-    times eight, whatever the number of threads.
+    times sixteen, whatever the number of threads.
 
     Kafka's default, half a MiB for all, is made for a loop over records. Kernels want a few MiB, so that
     what Python does for each chunk is not felt, and two threads seldom meet in it; what a thread needs beside

@@ -195,6 +195,27 @@ def map_payload(
 
 
 @kernel
+def map_hashed(
+    hashes: Any, base_offset: int, start_offset: int, table: Any, capacity: int, state: Longs
+) -> int:
+    """Map the records of a batch whose keys were hashed when it was appended: all have one, and no offset is
+    missing. Nothing may be listed.
+    """
+    mask = U64(state[CLASS_MASK])
+    wanted = U64(state[CLASS])
+    for index in range(hashes.shape[1]):
+        offset = base_offset + index
+        if offset >= start_offset:
+            if hashes[1, index] & mask == wanted:
+                if state[ENTRIES] >= capacity:
+                    return FULL
+                state[ENTRIES] += put_hashed(table, hashes[0, index], hashes[1, index], offset)
+            state[LATEST] = max(state[LATEST], offset)
+        state[READ] += 1
+    return DONE
+
+
+@kernel
 def map_batches(
     chunk: Bytes, batches: Longs, left_out: Any, first: int, count: int, start_offset: int,
     block: Longs, hashes: Any, secret: Any, table: Any, capacity: int, state: Longs,

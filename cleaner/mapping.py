@@ -23,6 +23,7 @@ from cleaner.map_kernels import (
     READ,
     MapScratch,
     map_batches,
+    map_hashed,
     map_payload,
 )
 from cleaner.offset_map import Bytes, Longs, OffsetMap
@@ -33,7 +34,16 @@ from protocol.control import control_type
 from protocol.errors import KafkaError
 from protocol.record_kernels import MIN_RECORD_BYTES
 from protocol.records import DEFAULT_LIMIT_BYTES, decode_batch, payload
-from storage.batch_table import ATTRIBUTES, BASE_OFFSET, LAST_OFFSET, POSITION, PRODUCER_ID, RECORD_COUNT
+from storage.batch_table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CHECKSUM,
+    LAST_OFFSET,
+    POSITION,
+    PRODUCER_ID,
+    RECORD_COUNT,
+)
+from storage.key_hashes import LogKeyHashes
 from storage.segment import Segment
 from storage.types import AbortedTransaction
 
@@ -46,12 +56,19 @@ class Mapper:
     """
 
     def __init__(
-        self, offset_map: OffsetMap, reader: ChunkReader, *, classes: int = 1, number: int = 0
+        self,
+        offset_map: OffsetMap,
+        reader: ChunkReader,
+        key_hashes: LogKeyHashes,
+        *,
+        classes: int = 1,
+        number: int = 0,
     ) -> None:
         self._map = offset_map
         self._class_mask = classes - 1
         self._class = number
         self._reader = reader
+        self._key_hashes = key_hashes
         self._scratch = MapScratch()
         self.bytes_read = 0
 
@@ -120,12 +137,19 @@ class Mapper:
 
     def _map_compressed(self, chunk: Chunk, index: int, start: int) -> int:
         scratch = self._scratch
+        batches = chunk.batches
+        count, base_offset = int(batches[RECORD_COUNT, index]), int(batches[BASE_OFFSET, index])
+        hashes = self._key_hashes.find(base_offset, int(batches[CHECKSUM, index]), count)
+        if hashes is not None:
+            self._map.reserve(count)
+            return int(
+                map_hashed(hashes, base_offset, start, self._map.table, self._map.capacity, scratch.state)
+            )
         records = decompressed(chunk, index)
-        count = int(chunk.batches[RECORD_COUNT, index])
         self._map.reserve(min(count, records.size // MIN_RECORD_BYTES))
         return int(
             map_payload(
-                records, count, int(chunk.batches[BASE_OFFSET, index]), start, scratch.block, scratch.hashes,
+                records, count, base_offset, start, scratch.block, scratch.hashes,
                 self._map.secret, self._map.table, self._map.capacity, scratch.state,
             )
         )  # fmt: skip

@@ -13,14 +13,13 @@ collide, as it could with Kafka's MD5, and chance will not (see the package's do
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 import numpy
 
 from config.together import OFFSET_MAP_ENTRY_BYTES
 from protocol.kernel import kernel, unchecked_kernel
-from protocol.siphash import hash_keys
+from protocol.siphash import SECRET, hash_keys
 
 ENTRY_BYTES = OFFSET_MAP_ENTRY_BYTES
 ENTRY_LONGS = 3
@@ -33,8 +32,6 @@ Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
 Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
 U64 = numpy.uint64
-
-_SECRET = numpy.frombuffer(secrets.token_bytes(16), numpy.uint64)
 
 
 class BufferTooSmall(ValueError):
@@ -110,7 +107,7 @@ class OffsetMap:
                 f"an offset map of {memory_bytes} bytes at load factor {load_factor:g} holds no key; "
                 "enlarge log.cleaner.dedupe.buffer.size or use fewer log.cleaner.threads"
             )
-        self.secret = _SECRET
+        self.secret = SECRET
         self.clear()
 
     def clear(self) -> None:

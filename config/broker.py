@@ -286,10 +286,16 @@ class BrokerConfig:
     log_cleaner_dedupe_buffer_size: int = key(
         Type.LONG, 128 * MIB, "The memory of the offset maps of all cleaner threads", at_least=1, dynamic=True
     )
+    log_cleaner_key_hashes_bytes: int = key(
+        Type.LONG, 32 * MIB,
+        "How much memory all compacted logs may use to remember the keys of compressed batches, 16 bytes a "
+        "record, so that a cleaning need not unpack them to map them; 0 remembers none",
+        at_least=0,
+    )  # fmt: skip
     log_cleaner_io_buffer_size: int = key(
         Type.INT,
         512 * 1024,
-        "Half of it, times eight, is what each cleaner thread reads at once, at most 4 MiB",
+        "Half of it, times sixteen, is what each cleaner thread reads at once, at most 4 MiB",
         at_least=0,
         dynamic=True,
     )

@@ -6,6 +6,7 @@ not: a few billion keys have one chance in 10^19.
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy
@@ -15,6 +16,9 @@ from protocol.kernel import kernel, unchecked_kernel
 Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
 Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 U64 = numpy.uint64
+
+SECRET = numpy.frombuffer(secrets.token_bytes(16), numpy.uint64)
+"""of this process; nothing that it makes outlives it"""
 
 
 @unchecked_kernel

@@ -7,7 +7,7 @@ LogAppendTime. Offsets are assigned by whoever writes: `protocol.batch.encode_pr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from protocol import records as record_room
 from protocol.batch import (
@@ -122,8 +122,16 @@ def check_trusted(records: Buffer, rules: AppendRules) -> BatchHeader:
     return header
 
 
-def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> tuple[Buffer, BatchHeader]:
-    """The batch as it is to be stored (offsets apart), and its header; KafkaError when it is refused."""
+class Checked(NamedTuple):
+    """A batch as it is to be stored (offsets apart); its records if a cleaner would have to unpack them."""
+
+    records: Buffer
+    header: BatchHeader
+    section: record_room.Bytes | None
+
+
+def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Checked:
+    """The batch as it is to be stored; KafkaError when it is refused."""
     header = read_single_batch(records, rules)
     (
         base_offset,
@@ -179,7 +187,7 @@ def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> tuple
         _check_timestamps(payload, header, rules, now_ms)
     if true_max != max_timestamp or (target is not None and target != codec):
         return _rewritten(records, header._replace(max_timestamp=true_max), payload, rules)
-    return records, header
+    return Checked(records, header, payload if codec and rules.is_compacted else None)
 
 
 def _too_large(size: int, rules: AppendRules) -> KafkaError:
@@ -270,7 +278,7 @@ def _check_timestamps(
 
 def _restamped(
     records: Buffer, header: BatchHeader, payload: record_room.Bytes, rules: AppendRules, now_ms: int
-) -> tuple[Buffer, BatchHeader]:
+) -> Checked:
     """The batch with the broker's time instead of the producers' (LogAppendTime)."""
     stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
     return _rewritten(records, stamped, payload, rules)
@@ -278,7 +286,7 @@ def _restamped(
 
 def _rewritten(
     records: Buffer, header: BatchHeader, payload: record_room.Bytes, rules: AppendRules
-) -> tuple[Buffer, BatchHeader]:
+) -> Checked:
     """The batch under a changed header, its records recompressed if the topic wants another codec."""
     codec = codec_of(header.codec)
     target = codec if rules.codec is None else rules.codec
@@ -291,4 +299,5 @@ def _rewritten(
         if size > rules.max_message_bytes or size > rules.segment_bytes:
             raise _too_large(size, rules)
     sealed = seal_header(header, stored)
-    return b"".join((sealed, stored)), parse_header(sealed)
+    section = payload if target and rules.is_compacted else None
+    return Checked(b"".join((sealed, stored)), parse_header(sealed), section)

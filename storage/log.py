@@ -23,6 +23,7 @@ from storage import layout, recovery, search
 from storage.append import AppendRules, check_from_client, check_trusted
 from storage.checkpoint import read_topic_id, write_leader_epochs, write_topic_id
 from storage.file import SYSTEM_DISK, Buffer, Disk
+from storage.key_hashes import LogKeyHashes
 from storage.layout import TopicPartition
 from storage.removal import Removals
 from storage.replay import take_snapshot
@@ -87,6 +88,7 @@ class Log:
         self._random = random.Random(self.name)
         self._unsynced: list[Callable[[], None]] = []
         self.health = loaded.health
+        self.key_hashes = LogKeyHashes(limits.key_hashes)
         self._list = SegmentList(disk, directory, loaded.segments, removals, loaded.health)
         self.update_config(config)
         if not self._list.active.is_active:
@@ -121,20 +123,12 @@ class Log:
         log_id = known_id or topic_id or uuid.uuid4()
         if known_id is None:  # first of all: where a full disk refuses it, no file is left open
             path = write_topic_id(disk, directory, log_id)
-        loaded = recovery.load(
-            recovery.LoadRequest(
-                disk=disk,
-                directory=directory,
-                config=config,
-                log_start_offset=log_start_offset,
-                recovery_point=recovery_point,
-                is_clean=is_clean or is_new,
-                now_ms=now_ms,
-                limits=limits,
-                segments_left=segments_left,
-                writes_again=writes_again,
-            )
-        )
+        request = recovery.LoadRequest(
+            disk=disk, directory=directory, config=config, log_start_offset=log_start_offset,
+            recovery_point=recovery_point, is_clean=is_clean or is_new, now_ms=now_ms, limits=limits,
+            segments_left=segments_left, writes_again=writes_again,
+        )  # fmt: skip
+        loaded = recovery.load(request)
         removals = Removals() if removals is None else removals  # an empty one is false
         log = cls(topic_partition, log_id, directory, config, loaded, disk, removals, limits)
         if known_id is None:
@@ -150,6 +144,8 @@ class Log:
         self._roll_limits = RollLimits(config)
         self._interval_bytes = config.index_interval_bytes
         self.must_flush = config.flush_messages == 1
+        if not config.is_compacted:
+            self.key_hashes.forget()
         if not self.must_flush and self.offline_reason is None:
             self._advance_high_watermark(self.log_end_offset)
 
@@ -190,11 +186,11 @@ class Log:
         marker: Marker | None = None
         duplicate: BatchMetadata | None = None
         if origin is Origin.CLIENT:
-            records, header = check_from_client(records, self._rules, now_ms)
+            records, header, section = check_from_client(records, self._rules, now_ms)
             if header.producer_id >= 0:
                 duplicate = self.producers.check(header, self.name)
         else:
-            header = check_trusted(records, self._rules)
+            header, section = check_trusted(records, self._rules), None
             if header.is_control and header.producer_id >= 0:
                 marker = self._checked_marker(records, header)
         if duplicate is not None:
@@ -217,6 +213,8 @@ class Log:
             raise self._not_written(active, position, error) from error
         active.appended(last_offset, max_timestamp, size, self._interval_bytes)
         self.log_end_offset = last_offset + 1
+        if section is not None:
+            self.key_hashes.add(base_offset, header.crc, section, header.record_count)
         if header.producer_id >= 0:
             self._note_producer(header, marker, base_offset, position)
         if not self.must_flush:
@@ -420,6 +418,7 @@ class Log:
     def _advance_log_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
+            self.key_hashes.forget(offset)
             self.leader_epochs.truncate_from_start(offset)
 
     def expire(self, now_ms: int) -> Expired:
@@ -464,6 +463,7 @@ class Log:
         if self.offline_reason is not None:
             raise self._offline()
         before = self.segments
+        self.key_hashes.forget(sources[-1].next_offset)  # the map of this cleaning knows them
         try:
             return SwapJob(self._list.replace(sources, cleaned, now_ms + self.config.file_delete_delay_ms))
         except OSError as error:
@@ -487,6 +487,7 @@ class Log:
         """Let go of the files as they are, as a crash would."""
         self.is_closed, self._unsynced = True, []  # these hold the log: many would be one long collection
         self._list.close()
+        self.key_hashes.forget()
 
     def mark_deleted(self) -> Path:
         """Rename the directory for its removal; who holds slices of it may go on reading them."""

@@ -23,6 +23,7 @@ from storage.checkpoint import read_topic_id
 from storage.data_directory import DataDirectory, DataDirectoryError
 from storage.directory_set import DirectorySet
 from storage.file import POOL, SYSTEM_DISK, Disk, default_capacity
+from storage.key_hashes import KeyHashes
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.removal import Removals
@@ -82,10 +83,12 @@ class LogManager:
         self._removing = threading.Lock()
         self._deleted: list[Path] = []
         self._unopened: set[TopicPartition] = set()
+        self.key_hashes = KeyHashes(config.log_cleaner_key_hashes_bytes)
         self._limits = LogLimits(
             producer_expiration_ms=config.producer_id_expiration_ms,
             max_producers=config.max_producers_per_partition,
             max_decompressed_bytes=config.max_decompressed_batch_bytes,
+            key_hashes=self.key_hashes,
         )
         POOL.capacity = config.max_open_files or default_capacity()
         self.directories: list[DataDirectory] = []

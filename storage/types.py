@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from storage.file import POOL, DataFile
+from storage.key_hashes import KeyHashes, LogKeyHashes
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class LogSnapshot(NamedTuple):
     high_watermark: int
     log_end_offset: int
     active_producers: Mapping[int, LastRecord]
+    key_hashes: LogKeyHashes
 
     @classmethod
     def of(cls, log: Log) -> LogSnapshot:
@@ -94,6 +96,7 @@ class LogSnapshot(NamedTuple):
             high_watermark=log.high_watermark,
             log_end_offset=log.log_end_offset,
             active_producers=log.producers.active_producers(),
+            key_hashes=log.key_hashes,
         )
 
 
@@ -156,8 +159,9 @@ class Expired(SwapJob):
 
 
 class LogLimits(NamedTuple):
-    """What no client can make a log exceed."""
+    """What no client can make a log exceed, and what all logs of a broker share."""
 
     producer_expiration_ms: int = 86_400_000
     max_producers: int = 100_000
     max_decompressed_bytes: int = 512 * 1024 * 1024
+    key_hashes: KeyHashes = KeyHashes(0)  # remembers nothing

@@ -13,6 +13,7 @@ import pytest
 from broker.busy_poll import BusyPoll
 from broker.server import Limits
 from config.broker import BrokerConfig
+from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest
@@ -159,3 +160,15 @@ async def test_the_sessions_that_members_may_ask_for(
     )
     code = (await client.ask(request, 4)).error_code
     assert code == (ErrorCode.MEMBER_ID_REQUIRED if is_good else ErrorCode.INVALID_SESSION_TIMEOUT)
+
+
+@pytest.mark.parametrize(("limit", "kept"), [("0", 0), ("415", 0), ("832", 2), ("33554432", 3)])
+async def test_how_much_memory_the_keys_of_compressed_batches_take(
+    make_world: MakeWorld, limit: str, kept: int
+) -> None:
+    world = await make_world(log_cleaner_key_hashes_bytes=limit)
+    world.topic(cleanup_policy="compact")
+    client = await world.connect()
+    for _ in range(3):
+        assert (await world.produce(client, world.batch(ONE, codec=Codec.LZ4))).error_code == 0
+    assert world.broker.logs.key_hashes.used_bytes == kept * 416

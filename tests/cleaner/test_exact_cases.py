@@ -80,7 +80,7 @@ def test_t39_two_records_millions_of_offsets_apart_are_mapped(make_world: MakeWo
     end = world.roll()
     assert end == far + 1
     offset_map = OffsetMap(24 * 10, 0.75)
-    mapper = Mapper(offset_map, ChunkReader(4096, lambda size: None))
+    mapper = Mapper(offset_map, ChunkReader(4096, lambda size: None), world.log.key_hashes)
     mapper.run(world.closed(), 0, end, [])
     assert (offset_map.get(b"a"), offset_map.get(b"b")) == (0, far)
     assert (len(offset_map), offset_map.latest_offset) == (2, far)

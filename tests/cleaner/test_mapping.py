@@ -25,7 +25,7 @@ def mapped(
     world: World, start: int, end: int, slots: int = 100, read_bytes: int = 4096
 ) -> tuple[OffsetMap, Mapper]:
     offset_map = OffsetMap(24 * slots, 0.75)
-    mapper = Mapper(offset_map, ChunkReader(read_bytes, lambda size: None))
+    mapper = Mapper(offset_map, ChunkReader(read_bytes, lambda size: None), world.log.key_hashes)
     segments = [one for one in world.log.segments if one.base_offset < end and one.next_offset > start]
     mapper.run(segments, start, end, [])
     return offset_map, mapper
@@ -129,7 +129,7 @@ def test_t39_offsets_beyond_any_small_number_are_mapped(world: World) -> None:
     data = encode_batch([(NOW_MS, b"b", b"1", ())], base_offset=7_206_178)
     offset_map = OffsetMap(24 * 10, 0.75)
     table, _, _ = read_table(data)
-    mapper = Mapper(offset_map, ChunkReader(4096, lambda size: None))
+    mapper = Mapper(offset_map, ChunkReader(4096, lambda size: None), world.log.key_hashes)
     chunk = Chunk(world.log.segments[0], 0, data, as_chunk(data), table, table.shape[1])
     assert mapper._map_chunk(chunk, 0, CleanedTransactions([]))
     assert (offset_map.get(b"b"), offset_map.latest_offset) == (7_206_178, 7_206_178)

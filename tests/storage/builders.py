@@ -11,14 +11,17 @@ from config.topic import TopicConfig
 from protocol.control import Marker, marker_batch
 from protocol.records import Record, decode_all, encode_batch
 from storage.file import SYSTEM_DISK, Disk
+from storage.key_hashes import KeyHashes
 from storage.layout import TopicPartition
 from storage.log import Log
-from storage.types import Appended, Origin
+from storage.types import Appended, LogLimits, Origin
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 LATER_MS = NOW_MS + 100 * HOUR_MS
 TOPIC_PARTITION = TopicPartition("orders", 2)
+FEW_KEY_HASH_BYTES = 2000
+"""the keys of a few batches are known and the others unpacked: every test of a cleaning may meet both"""
 
 
 def topic_config(**values: Any) -> TopicConfig:
@@ -42,6 +45,7 @@ class LogBuilder:
     def __init__(self, directory: Path, disk: Disk = SYSTEM_DISK, **config: Any) -> None:
         self.directory = directory
         self.disk = disk
+        self.key_hashes = KeyHashes(config.pop("key_hash_bytes", FEW_KEY_HASH_BYTES))
         self.config = topic_config(**config)
         self.now_ms = NOW_MS
         self.recovery_point = 0
@@ -60,6 +64,7 @@ class LogBuilder:
             is_clean=is_clean,
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
+            limits=LogLimits(key_hashes=self.key_hashes),
         )
         return self.log
 
