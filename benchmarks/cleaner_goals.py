@@ -10,7 +10,7 @@ from benchmarks.results import Results
 NAME = "cleaner"
 SIDES = (KOMPAKT, KAFKA)
 SPEED = "records/s over both phases"
-OUTSIDE = "records/s, from the change of the policy to the checkpoint"
+OUTSIDE = "records/s, from the change of the ratio to the checkpoint"
 P99 = "produce p99 while cleaning / quiet"
 P50 = "produce p50 while cleaning / quiet"
 PRODUCER = "full-speed producer while cleaning / quiet"

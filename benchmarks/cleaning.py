@@ -1,7 +1,7 @@
-"""Compaction: one cleaner thread over a log that was written as an ordinary topic and is then made compacted.
+"""Compaction: one cleaner thread over a compacted log, written while no dirty ratio sufficed for a cleaning.
 
 Both brokers get the same bytes, which are made once and kept in a file. The time runs from the change of
-the policy until the checkpoint in `cleaner-offset-checkpoint` has passed every full segment, so that it is
+that ratio until the checkpoint in `cleaner-offset-checkpoint` has passed every full segment, so that it is
 measured from outside and alike; what each broker's log says of its own seconds stands beside it.
 """
 
@@ -26,6 +26,7 @@ from protocol.records import Columns, encode_column_batch
 from tests.waiting import wait_for
 
 SEGMENT_BYTES = 32 << 20
+NEVER_RATIO = "1"  # which no dirty ratio exceeds
 BATCH_RECORDS = 500  # about 50 KB, as a busy producer makes them
 KEY_BYTES = 16
 START_MS = 1_700_000_000_000
@@ -103,12 +104,11 @@ def active_base_offset(data: Path, topic: str) -> int:
 
 
 def fill(system: System, topic: str, batches: Iterable[bytes]) -> None:
-    """A topic with these batches in full segments, not compacted yet."""
+    """A compacted topic with these batches in full segments, of which nothing is cleaned yet."""
     settings = {
-        "cleanup.policy": "delete",
-        "retention.ms": "-1",
+        "cleanup.policy": "compact",
         "segment.bytes": str(SEGMENT_BYTES),
-        "min.cleanable.dirty.ratio": "0.01",
+        "min.cleanable.dirty.ratio": NEVER_RATIO,
     }
     system.create_topic(topic, settings=settings)
     send_batches(system.port, topic, batches)
@@ -122,7 +122,7 @@ def pause() -> None:
 
 
 class Cleaning:
-    """The cleaning of some topics, from the moment on at which they become compacted."""
+    """The cleaning of some topics, from the moment on at which their dirty ratio suffices."""
 
     def __init__(self, system: System, topics: Sequence[str]) -> None:
         self.system = system
@@ -131,7 +131,7 @@ class Cleaning:
         self.left = self._ends
         self.records = sum(self._ends.values())
         self._marked = len(system.log())
-        alter(system, ResourceType.TOPIC, topics, "cleanup.policy", "compact")
+        alter(system, ResourceType.TOPIC, topics, "min.cleanable.dirty.ratio", "0.01")
         self.began = time.monotonic()
 
     def is_over(self) -> bool:
