@@ -59,12 +59,14 @@ def terminal(results: Results) -> str:
 
 
 EXPLAINED = (
-    "One cleaner thread each, the same bytes for both, the brokers in turn; the median and, in brackets,"
-    " the spread of the rounds. *Over both phases* is what each broker's own log line says; *quiet* is the"
-    " same producer just before. *Memory beside the dedupe buffer* takes the configured size off, whatever"
-    " of it the keys fill. *Disk beside the log* is what the partition's directory has at most beyond what"
-    " it had before, without `.deleted` files, which wait for `file.delete.delay.ms` so that readers can"
-    " end. The worst case of a line is shown."
+    "One cleaner thread each, the same bytes for both, the brokers in turn; the median and, in"
+    " brackets, the spread of the rounds. The log is of a compacted topic, written by this broker"
+    " process while no dirty ratio was enough. *Over both phases* is what each broker's own log line"
+    " says; *quiet* is the same producer just before (at full speed the better one of before and after)."
+    " *Memory beside the dedupe buffer* takes the configured size off, whatever of it the keys fill."
+    " *Disk beside the log* is what the partition's directory has at most beyond what it had before,"
+    " without `.deleted` files, which wait for `file.delete.delay.ms` so that readers can end. The worst"
+    " case of a line is shown."
 )
 
 

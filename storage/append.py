@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from config.topic import OFFSET
 from protocol import records as record_room
 from protocol.batch import (
     CODEC_MASK,
@@ -55,6 +56,7 @@ class AppendRules:
         "max_decompressed_bytes",
         "max_message_bytes",
         "name",
+        "remembers_keys",
         "segment_bytes",
         "stamps_append_time",
     )
@@ -63,6 +65,8 @@ class AppendRules:
         self.name = name
         self.max_decompressed_bytes = max_decompressed_bytes
         self.is_compacted = config.is_compacted
+        # A cleaning by versions has to look at the records themselves.
+        self.remembers_keys = config.is_compacted and config.compaction_strategy == OFFSET
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
         self.stamps_append_time = config.message_timestamp_type == "LogAppendTime"
@@ -187,7 +191,7 @@ def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Check
         _check_timestamps(payload, header, rules, now_ms)
     if true_max != max_timestamp or (target is not None and target != codec):
         return _rewritten(records, header._replace(max_timestamp=true_max), payload, rules)
-    return Checked(records, header, payload if codec and rules.is_compacted else None)
+    return Checked(records, header, payload if codec and rules.remembers_keys else None)
 
 
 def _too_large(size: int, rules: AppendRules) -> KafkaError:
@@ -299,5 +303,5 @@ def _rewritten(
         if size > rules.max_message_bytes or size > rules.segment_bytes:
             raise _too_large(size, rules)
     sealed = seal_header(header, stored)
-    section = payload if target and rules.is_compacted else None
+    section = payload if target and rules.remembers_keys else None
     return Checked(b"".join((sealed, stored)), parse_header(sealed), section)

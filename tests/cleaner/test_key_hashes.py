@@ -103,7 +103,7 @@ def test_what_the_broker_writes_anew_is_known_as_it_is_stored(
     assert len(mapped(world, world.log.key_hashes, 0)[0]) == 2
 
 
-def test_only_compressed_batches_of_compacted_topics_are_remembered(make_world: MakeWorld) -> None:
+def test_only_compressed_batches_that_are_cleaned_by_offset_are_remembered(make_world: MakeWorld) -> None:
     world = make_world(key_hash_bytes=1 << 20)
     world.put(("a", "1"))
     assert world.key_hashes.used_bytes == 0
@@ -113,9 +113,12 @@ def test_only_compressed_batches_of_compacted_topics_are_remembered(make_world: 
     assert world.key_hashes.used_bytes == 0
     world.put(("a", "1"), codec=Codec.LZ4)
     assert world.key_hashes.used_bytes == 0
-    other = make_world(name="orders-3", key_hash_bytes=1 << 20, compression_type="uncompressed")
-    other.put(("a", "1"), codec=Codec.LZ4)
-    assert other.key_hashes.used_bytes == 0
+    for number, config in enumerate(
+        ({"compression_type": "uncompressed"}, {"compaction_strategy": "timestamp"})
+    ):
+        other = make_world(name=f"others-{number}", key_hash_bytes=1 << 20, **config)
+        other.put(("a", "1"), codec=Codec.LZ4)
+        assert other.key_hashes.used_bytes == 0
 
 
 def test_a_cleaning_a_new_log_start_and_a_closed_log_let_go(make_world: MakeWorld) -> None:
