@@ -45,7 +45,9 @@ def hash_records(section: Bytes, row: Longs, secret: Any, hashes: Any) -> bool:
 
 
 class KeyHashes:
-    """What all logs remember. Owned by: event loop; any thread may call `LogKeyHashes.find`."""
+    """What all logs remember. Owned by: event loop, and at the end by the threads that close the logs, when
+    nothing is added any more; any thread may call `LogKeyHashes.find`.
+    """
 
     def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
