@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from cleaner.map_kernels import BROKEN_OFF, CODEC_MASK, HEADER_BYTES, skim_record
+from cleaner.map_kernels import BROKEN_OFF, skim_record
 from cleaner.offset_map import ENTRY_LONGS, U64, Bytes, Longs, find_hashed, find_slot
 from protocol.kernel import kernel
 from protocol.record_kernels import (
@@ -26,15 +26,6 @@ from protocol.record_kernels import (
     write_varint,
 )
 from protocol.siphash import siphash
-from storage.batch_table import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    LAST_OFFSET,
-    POSITION,
-    RECORD_COUNT,
-    SIZE_BYTES,
-    read_unsigned,
-)
 
 LOG_APPEND_TIME = 0x08
 CONTROL = 0x20
@@ -52,6 +43,7 @@ DONE = 0
 OUTPUT_FULL = 1
 COMPRESSED = 2
 BROKEN = 3
+DAMAGED = 4
 
 # The rows of a batch's records.
 START = 0
@@ -322,158 +314,3 @@ def copy_kept(
             at = write_record(data, rows, index, delta, output, at)
             run_start = run_end = start + rows[SIZE, index]
     return copy_bytes(data, run_start, run_end, output, at), new_base, largest
-
-
-@kernel
-def write_number(output: Bytes, at: int, size: int, number: int) -> None:
-    """`size` big-endian bytes."""
-    for index in range(size):
-        output[at + index] = (number >> (8 * (size - 1 - index))) & 0xFF
-
-
-@kernel
-def write_shell(chunk: Bytes, position: int, output: Bytes, at: int) -> int:
-    """The empty batch that keeps a producer's last sequence, or the end offset (T50); its checksum is due."""
-    at_end = copy_bytes(chunk, position, position + HEADER_BYTES, output, at)
-    attributes = read_unsigned(chunk, position + 21, 2) & ~(CODEC_MASK | DELETE_HORIZON)
-    write_number(output, at + 8, 4, HEADER_BYTES - LENGTH_PREFIX_BYTES)
-    write_number(output, at + 21, 2, attributes)
-    write_number(output, at + 27, 8, NO_TIMESTAMP)
-    write_number(output, at + 57, 4, 0)
-    return at_end
-
-
-@kernel
-def rebuild_batch(
-    chunk: Bytes, position: int, attributes: int, rows: Longs, count: int, kept: int, horizon_ms: int,
-    output: Bytes, at: int,
-) -> int:  # fmt: skip
-    """An uncompressed batch of the kept records; everything but length, times, count and checksum is the old
-    one's. The checksum is due.
-    """
-    stamped = read_unsigned(chunk, position + 35, 8) if attributes & LOG_APPEND_TIME else NO_TIMESTAMP
-    old_base = read_unsigned(chunk, position + 27, 8)
-    copy_bytes(chunk, position, position + HEADER_BYTES, output, at)
-    end, new_base, largest = copy_kept(
-        chunk, rows, count, old_base, stamped, horizon_ms, output, at + HEADER_BYTES
-    )
-    if horizon_ms != NO_TIMESTAMP:
-        attributes |= DELETE_HORIZON
-    write_number(output, at + 8, 4, end - at - LENGTH_PREFIX_BYTES)
-    write_number(output, at + 21, 2, attributes)
-    write_number(output, at + 27, 8, new_base)
-    if stamped == NO_TIMESTAMP:
-        write_number(output, at + 35, 8, largest)
-    write_number(output, at + 57, 4, kept)
-    return end
-
-
-@kernel
-def horizon_of(chunk: Bytes, position: int, attributes: int) -> int:
-    return read_unsigned(chunk, position + 27, 8) if attributes & DELETE_HORIZON else NO_TIMESTAMP
-
-
-@kernel
-def is_superseded_whole(batches: Longs, index: int, known: Knowledge) -> bool:
-    """Whether the bits alone tell that no record of this batch is its key's last."""
-    first = batches[BASE_OFFSET, index]
-    last = batches[LAST_OFFSET, index]
-    if not known.bits.size or first < known.bits_start or last > known.latest_offset or last < first:
-        return False
-    return no_bit(known.bits, first - known.bits_start, last - known.bits_start)
-
-
-@kernel
-def filter_batch(
-    chunk: Bytes, batches: Longs, index: int, rows: Longs, hashes: Any, known: Knowledge, tally: Longs
-) -> tuple[int, int, int]:
-    """Decide about an uncompressed data batch: (fault, records that stay, tombstones among them)."""
-    position = batches[POSITION, index]
-    count = batches[RECORD_COUNT, index]
-    end = position + batches[SIZE_BYTES, index]
-    if list_records(chunk, position + HEADER_BYTES, end, count, rows) != OK:
-        return BROKEN, 0, 0
-    horizon = horizon_of(chunk, position, batches[ATTRIBUTES, index])
-    kept, tombstones = decide(chunk, rows, count, batches[BASE_OFFSET, index], horizon, hashes, known, tally)
-    return DONE, kept, tombstones
-
-
-@kernel
-def filter_batches(
-    chunk: Bytes, batches: Longs, verdicts: Bytes, first: int, count: int, rows: Longs, hashes: Any,
-    known: Knowledge, output: Bytes, at: int, rebuilt: Longs, tally: Longs,
-) -> tuple[int, int, int, int]:  # fmt: skip
-    """Write what survives of the batches [first, count): (why it ended, at which batch, end of the output,
-    how many were written anew).
-
-    The columns of `rebuilt` are (batch, position in the output) of those whose checksum is due.
-    """
-    made = 0
-    for index in range(first, count):
-        position = batches[POSITION, index]
-        records = batches[RECORD_COUNT, index]
-        attributes = batches[ATTRIBUTES, index]
-        size = batches[SIZE_BYTES, index]
-        # Of a compressed one at most the shell is written here: its records may be more than its bytes.
-        growth = 0 if attributes & CODEC_MASK else records * GROWTH_BYTES
-        if output.size - at < size + growth:
-            return OUTPUT_FULL, index, at, made
-        kept = 0
-        tombstones = 0
-        if records < 0:
-            return BROKEN, index, at, made
-        if verdicts[index] & DISCARD:
-            tally[READ] += records
-            tally[MARKER if attributes & CONTROL else ABORTED] += records
-        elif records > 0 and attributes & CONTROL == 0 and is_superseded_whole(batches, index, known):
-            tally[READ] += records
-            tally[UNMARKED] += records
-        elif records > 0 and attributes & CODEC_MASK:
-            return COMPRESSED, index, at, made
-        elif records > 0 and attributes & CONTROL:
-            if list_records(chunk, position + HEADER_BYTES, position + size, records, rows) != OK:
-                return BROKEN, index, at, made
-            rows[KEEP, :records] = 1
-            tally[READ] += records
-            tally[KEPT] += records
-            kept = records
-        elif records > 0:
-            fault, kept, tombstones = filter_batch(chunk, batches, index, rows, hashes, known, tally)
-            if fault != DONE:
-                return BROKEN, index, at, made
-        if kept == 0:
-            if verdicts[index] & KEEP_SHELL:
-                rebuilt[0, made] = index
-                rebuilt[1, made] = at
-                made += 1
-                at = write_shell(chunk, position, output, at)
-            continue
-        horizon = horizon_of(chunk, position, attributes)
-        is_armed_now = horizon == NO_TIMESTAMP and (tombstones > 0 or verdicts[index] & ARM)
-        if kept == records and not is_armed_now:
-            at = copy_bytes(chunk, position, position + size, output, at)
-            continue
-        rebuilt[0, made] = index
-        rebuilt[1, made] = at
-        made += 1
-        horizon = known.new_horizon_ms if is_armed_now else horizon
-        at = rebuild_batch(chunk, position, attributes, rows, records, kept, horizon, output, at)
-    return DONE, count, at, made
-
-
-@kernel
-def filter_payload(
-    payload: Bytes,
-    count: int,
-    base_offset: int,
-    horizon_ms: int,
-    rows: Longs,
-    hashes: Any,
-    known: Knowledge,
-    tally: Longs,
-) -> tuple[int, int, int]:
-    """As `filter_batch`, for the decompressed records of one batch."""
-    if list_records(payload, 0, payload.size, count, rows) != OK:
-        return BROKEN, 0, 0
-    kept, tombstones = decide(payload, rows, count, base_offset, horizon_ms, hashes, known, tally)
-    return DONE, kept, tombstones

@@ -12,13 +12,12 @@ from typing import Any
 import numpy
 
 from cleaner.offset_map import U64, Bytes, Longs, put_hashed
+from cleaner.unpacking import CODEC_MASK, Lz4Scratch, lz4_room, new_scratch, unpack_lz4
 from protocol.kernel import kernel, unchecked_kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, OK, TRUNCATED, read_varint
 from protocol.siphash import hash_keys
-from storage.batch_table import ATTRIBUTES, BASE_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES
+from storage.batch_table import ATTRIBUTES, BASE_OFFSET, HEADER_BYTES, POSITION, RECORD_COUNT, SIZE_BYTES
 
-HEADER_BYTES = 61
-CODEC_MASK = 7
 BLOCK_RECORDS = 1024
 SKIMMED_BYTES = 16  # more than `skim_record` reads
 BROKEN_OFF = -1
@@ -33,6 +32,10 @@ CLASS_MASK = 5  # of a hash: only keys of one class are mapped; 0: all are
 CLASS = 6
 SPARED = 7  # by versions: the offset of the log's last record, which stays even without a key
 STATE_NUMBERS = 8
+
+# In place of where the hashes of a batch's keys begin.
+UNKNOWN = -1  # they were not hashed when it was appended, or are forgotten
+LEFT_OUT = -2  # its records are not to be mapped: aborted, control
 
 # Why a call ended.
 DONE = 0
@@ -181,12 +184,12 @@ def map_section(
 
 @kernel
 def map_payload(
-    payload: Bytes, count: int, base_offset: int, start_offset: int,
+    payload: Bytes, size: int, count: int, base_offset: int, start_offset: int,
     block: Longs, hashes: Any, secret: Any, table: Any, capacity: int, state: Longs,
 ) -> int:  # fmt: skip
-    """Map one decompressed batch."""
+    """Map one decompressed batch, payload[:size]."""
     reason = map_section(
-        payload, 0, payload.size, count, base_offset, start_offset,
+        payload, 0, size, count, base_offset, start_offset,
         block, hashes, secret, table, capacity, state,
     )  # fmt: skip
     if reason != DONE:
@@ -196,20 +199,23 @@ def map_payload(
 
 @kernel
 def map_hashed(
-    hashes: Any, base_offset: int, start_offset: int, table: Any, capacity: int, state: Longs
-) -> int:
-    """Map the records of a batch whose keys were hashed when it was appended: all have one, and no offset is
-    missing. Nothing may be listed.
+    hashes: Any, first: int, count: int, base_offset: int, start_offset: int,
+    table: Any, capacity: int, state: Longs,
+) -> int:  # fmt: skip
+    """Map the records of a batch whose keys were hashed when it was appended, to `count` columns of `hashes`:
+    all have a key, and no offset is missing.
     """
     mask = U64(state[CLASS_MASK])
     wanted = U64(state[CLASS])
-    for index in range(hashes.shape[1]):
+    for index in range(count):
         offset = base_offset + index
         if offset >= start_offset:
-            if hashes[1, index] & mask == wanted:
+            low = hashes[0, first + index]
+            high = hashes[1, first + index]
+            if high & mask == wanted:
                 if state[ENTRIES] >= capacity:
                     return FULL
-                state[ENTRIES] += put_hashed(table, hashes[0, index], hashes[1, index], offset)
+                state[ENTRIES] += put_hashed(table, low, high, offset)
             state[LATEST] = max(state[LATEST], offset)
         state[READ] += 1
     return DONE
@@ -217,27 +223,43 @@ def map_hashed(
 
 @kernel
 def map_batches(
-    chunk: Bytes, batches: Longs, left_out: Any, first: int, count: int, start_offset: int,
-    block: Longs, hashes: Any, secret: Any, table: Any, capacity: int, state: Longs,
+    chunk: Bytes, batches: Longs, starts: Longs, known: Any, first: int, count: int, start_offset: int,
+    lz4: Lz4Scratch, block: Longs, hashes: Any, secret: Any, table: Any, capacity: int, state: Longs,
 ) -> tuple[int, int]:  # fmt: skip
     """Map the batches [first, count) of a chunk: (why it ended, the batch at which).
 
-    `left_out` marks batches whose records are not to be mapped (aborted, control). COMPRESSED: all before
-    that batch is in the map, and the caller goes on with its payload.
+    `starts` says for each where in `known` the hashes of its keys begin, or `UNKNOWN` or `LEFT_OUT`.
+    COMPRESSED: all before that batch is in the map, and the caller goes on with its payload.
     """
     for index in range(first, count):
-        if left_out[index]:
-            state[READ] += batches[RECORD_COUNT, index]
+        records = batches[RECORD_COUNT, index]
+        base_offset = batches[BASE_OFFSET, index]
+        if starts[index] == LEFT_OUT:
+            state[READ] += records
             continue
-        if batches[ATTRIBUTES, index] & CODEC_MASK and batches[RECORD_COUNT, index] > 0:
+        if batches[ATTRIBUTES, index] & CODEC_MASK and records > 0:
             reason = put_block(chunk, block, hashes, secret, table, capacity, state)
-            return (COMPRESSED if reason == DONE else reason), index
-        position = batches[POSITION, index]
-        reason = map_section(
-            chunk, position + HEADER_BYTES, position + batches[SIZE_BYTES, index],
-            batches[RECORD_COUNT, index], batches[BASE_OFFSET, index], start_offset,
-            block, hashes, secret, table, capacity, state,
-        )  # fmt: skip
+            if reason != DONE:
+                return reason, index
+            if starts[index] >= 0:
+                reason = map_hashed(
+                    known, starts[index], records, base_offset, start_offset, table, capacity, state
+                )
+            else:
+                room = lz4_room(chunk, batches, index, lz4)
+                size = room if room < 0 else unpack_lz4(chunk, batches, index, lz4)
+                if size < 0:
+                    return COMPRESSED, index
+                reason = map_payload(
+                    lz4.unpacked, size, records, base_offset, start_offset,
+                    block, hashes, secret, table, capacity, state,
+                )  # fmt: skip
+        else:
+            position = batches[POSITION, index]
+            reason = map_section(
+                chunk, position + HEADER_BYTES, position + batches[SIZE_BYTES, index],
+                records, base_offset, start_offset, block, hashes, secret, table, capacity, state,
+            )  # fmt: skip
         if reason != DONE:
             return reason, index
     return put_block(chunk, block, hashes, secret, table, capacity, state), count
@@ -250,3 +272,4 @@ class MapScratch:
         self.block = numpy.zeros((BLOCK_ROWS, BLOCK_RECORDS), numpy.int64)
         self.hashes = numpy.zeros((2, BLOCK_RECORDS), numpy.uint64)
         self.state = numpy.zeros(STATE_NUMBERS, numpy.int64)
+        self.lz4 = new_scratch()

@@ -20,15 +20,17 @@ from cleaner.map_kernels import (
     FULL,
     KEYLESS,
     LATEST,
+    LEFT_OUT,
     READ,
+    UNKNOWN,
     MapScratch,
     map_batches,
-    map_hashed,
     map_payload,
 )
 from cleaner.offset_map import Bytes, Longs, OffsetMap
 from cleaner.reading import Chunk, ChunkReader
 from cleaner.transactions import CleanedTransactions
+from cleaner.unpacking import CODEC_MASK, LZ4_BEST_RATIO
 from protocol.batch import CONTROL, TRANSACTIONAL, parse_header
 from protocol.control import control_type
 from protocol.errors import KafkaError
@@ -42,12 +44,13 @@ from storage.batch_table import (
     POSITION,
     PRODUCER_ID,
     RECORD_COUNT,
+    SIZE_BYTES,
 )
-from storage.key_hashes import LogKeyHashes
+from storage.key_hashes import Hashes, LogKeyHashes
 from storage.segment import Segment
 from storage.types import AbortedTransaction
 
-CODEC_BITS = 7
+NO_HASHES: Hashes = numpy.empty((2, 0), numpy.uint64)
 
 
 class Mapper:
@@ -101,7 +104,6 @@ class Mapper:
             position = segment.position_behind(start) if segment.base_offset < start else 0
             for chunk in self._reader.chunks(segment, position):
                 self.bytes_read += len(chunk.data)
-                chunk.check(numpy.arange(chunk.count))
                 if not self._map_chunk(chunk, start, transactions):
                     return
             # Offsets may be missing at the end of a segment: the checkpoint has to pass the hole (T37).
@@ -109,16 +111,16 @@ class Mapper:
 
     def _map_chunk(self, chunk: Chunk, start: int, transactions: CleanedTransactions) -> bool:
         """False when the map is full."""
-        columns = chunk.columns
-        left_out = self._left_out(chunk, transactions)
-        plain = (columns[ATTRIBUTES] & CODEC_BITS == 0) & (left_out == 0)
-        self._map.reserve(min(int(columns[RECORD_COUNT][plain].sum()), len(chunk.data) // MIN_RECORD_BYTES))
+        starts = self._left_out(chunk, transactions)
+        known = self._remembered(chunk, starts)
+        self._reserve(chunk.columns[:, starts == UNKNOWN], known.shape[1])
         scratch = self._scratch
         index = 0
         while index < chunk.count:
             reason, stopped = map_batches(
-                chunk.array, chunk.batches, left_out, index, chunk.count, start, scratch.block,
-                scratch.hashes, self._map.secret, self._map.table, self._map.capacity, scratch.state,
+                chunk.array, chunk.batches, starts, known, index, chunk.count, start, scratch.lz4,
+                scratch.block, scratch.hashes, self._map.secret, self._map.table, self._map.capacity,
+                scratch.state,
             )  # fmt: skip
             index = int(stopped)
             if reason == COMPRESSED:
@@ -135,33 +137,51 @@ class Mapper:
                 self._map.update_latest_offset(int(chunk.batches[LAST_OFFSET, index - 1]))
         return True
 
+    def _reserve(self, columns: Longs, remembered: int) -> None:
+        """Room for all keys of these batches, and for so many that are known; a count of records that a
+        batch's bytes cannot hold is seen later.
+        """
+        ratio = numpy.where(columns[ATTRIBUTES] & CODEC_MASK, LZ4_BEST_RATIO, 1)
+        most = columns[SIZE_BYTES] * ratio // MIN_RECORD_BYTES
+        self._map.reserve(remembered + int(numpy.clip(columns[RECORD_COUNT], 0, most).sum()))
+
+    def _remembered(self, chunk: Chunk, starts: Longs) -> Hashes:
+        """The keys' hashes of those batches of which they are known, one behind the other; `starts` gets
+        where each batch has its own.
+        """
+        found = [NO_HASHES]
+        columns = chunk.columns
+        at = 0
+        packed = numpy.flatnonzero(columns[ATTRIBUTES] & CODEC_MASK)
+        for index in packed[starts[packed] == UNKNOWN].tolist():
+            base_offset, checksum, count = columns[[BASE_OFFSET, CHECKSUM, RECORD_COUNT], index].tolist()
+            hashes = self._key_hashes.find(base_offset, checksum, count)
+            if hashes is not None:
+                found.append(hashes)
+                starts[index] = at
+                at += count
+        return numpy.concatenate(found, axis=1) if at else NO_HASHES
+
     def _map_compressed(self, chunk: Chunk, index: int, start: int) -> int:
         scratch = self._scratch
-        batches = chunk.batches
-        count, base_offset = int(batches[RECORD_COUNT, index]), int(batches[BASE_OFFSET, index])
-        hashes = self._key_hashes.find(base_offset, int(batches[CHECKSUM, index]), count)
-        if hashes is not None:
-            self._map.reserve(count)
-            return int(
-                map_hashed(hashes, base_offset, start, self._map.table, self._map.capacity, scratch.state)
-            )
+        count, base_offset = chunk.batches[[RECORD_COUNT, BASE_OFFSET], index].tolist()
         records = decompressed(chunk, index)
         self._map.reserve(min(count, records.size // MIN_RECORD_BYTES))
         return int(
             map_payload(
-                records, count, base_offset, start, scratch.block, scratch.hashes,
+                records, records.size, count, base_offset, start, scratch.block, scratch.hashes,
                 self._map.secret, self._map.table, self._map.capacity, scratch.state,
             )
         )  # fmt: skip
 
     @staticmethod
-    def _left_out(chunk: Chunk, transactions: CleanedTransactions) -> Bytes:
-        """1 for each batch whose records are not to be mapped."""
-        left_out = numpy.zeros(chunk.count, numpy.uint8)
+    def _left_out(chunk: Chunk, transactions: CleanedTransactions) -> Longs:
+        """`LEFT_OUT` for each batch whose records are not to be mapped, else `UNKNOWN`."""
+        left_out = numpy.full(chunk.count, UNKNOWN, numpy.int64)
         for index in special_batches(chunk):
             is_control = bool(chunk.batches[ATTRIBUTES, index] & CONTROL)
             is_obsolete = tell_transactions(chunk, index, transactions)
-            left_out[index] = is_control or is_obsolete
+            left_out[index] = LEFT_OUT if is_control or is_obsolete else UNKNOWN
         return left_out
 
 

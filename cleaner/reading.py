@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy
 
 from cleaner.offset_map import Bytes, Longs
-from storage.batch_table import BASE_OFFSET, HEADER_BYTES, TABLE_ROWS, as_chunk, batch_size, walk_batches
+from storage.batch_table import BASE_OFFSET, HEADER_BYTES, TABLE_ROWS, as_chunk, batch_size
 from storage.batch_table import BROKEN as NO_BATCH
-from storage.checksums import UNDAMAGED, find_damaged
+from storage.checksums import ALL, UNDAMAGED, crc32c, walk_checked
 from storage.segment import Segment
+
+FAILS_CHECKSUM = "fails its checksum"
 
 
 class CorruptSegment(Exception):
@@ -37,12 +39,6 @@ class Chunk:
     def columns(self) -> Longs:
         return self.batches[:, : self.count]
 
-    def check(self, indices: Longs) -> None:
-        """CorruptSegment when one of these batches fails its checksum."""
-        damaged = find_damaged(self.data, self.array, self.batches, indices)
-        if damaged != UNDAMAGED:
-            raise self.corrupt(damaged, "fails its checksum")
-
     def corrupt(self, index: int, problem: str) -> CorruptSegment:
         offset = int(self.batches[BASE_OFFSET, index])
         return CorruptSegment(f"the batch at offset {offset} of {self.segment.file.path.name} {problem}")
@@ -59,11 +55,12 @@ class ChunkReader:
         self.read_bytes = max(read_bytes, HEADER_BYTES)
         self._account = account
         self._ends = ends or {}
+        self._crc32c = crc32c()
         self._batches = numpy.empty((TABLE_ROWS, self.read_bytes // HEADER_BYTES + 1), numpy.int64)
 
-    def chunks(self, segment: Segment, position: int = 0) -> Iterator[Chunk]:
+    def chunks(self, segment: Segment, position: int = 0, checked_before: int = ALL) -> Iterator[Chunk]:
         """All batches from `position`, which is where one begins. A chunk is valid until the next is asked
-        for.
+        for. CorruptSegment where a batch below the offset `checked_before` fails its checksum.
         """
         end = self._ends.get(segment, segment.size_bytes)
         segment.check(position, end)  # what is rewritten gets a new file, in which no flip could be told
@@ -78,12 +75,15 @@ class ChunkReader:
             if len(data) < asked:
                 raise CorruptSegment(f"{segment.file.path.name} is shorter than {end} bytes")
             array = as_chunk(data)
-            count, stopped, reason = walk_batches(array, self._batches)
+            count, stopped, reason, damaged = walk_checked(array, self._batches, checked_before, self._crc32c)
             if count == 0:
                 wanted = self._larger(segment, position, array, reason)
                 continue
             wanted = self.read_bytes
-            yield Chunk(segment, position, data, array, self._batches, int(count))
+            chunk = Chunk(segment, position, data, array, self._batches, int(count))
+            if damaged != UNDAMAGED:
+                raise chunk.corrupt(int(damaged), FAILS_CHECKSUM)
+            yield chunk
             position += int(stopped)
 
     def _larger(self, segment: Segment, position: int, array: Bytes, reason: int) -> int:

@@ -18,9 +18,9 @@ from cleaner.filter_kernels import (
     ARM,
     BROKEN,
     COMPRESSED,
+    DAMAGED,
     DONE,
     GROWTH_BYTES,
-    KEEP,
     KEEP_SHELL,
     KEPT,
     KEYLESS,
@@ -36,18 +36,15 @@ from cleaner.filter_kernels import (
     UNMARKED,
     Knowledge,
     copy_kept,
-    filter_batches,
-    filter_payload,
-    list_records,
-    write_shell,
 )  # fmt: skip
 from cleaner.map_kernels import BROKEN as MAP_BROKEN
-from cleaner.map_kernels import CODEC_MASK
 from cleaner.mapping import decompressed, special_batches, tell_transactions
 from cleaner.offset_map import Bytes, Longs
-from cleaner.reading import Chunk, ChunkReader
+from cleaner.reading import FAILS_CHECKSUM, Chunk, ChunkReader
 from cleaner.retention import BatchFacts, judge_batch, judge_plain_batches, last_data_offsets
+from cleaner.rewrite_kernels import filter_batches, filter_records, keep_all, write_shell
 from cleaner.transactions import CleanedTransactions
+from cleaner.unpacking import CODEC_MASK, new_scratch
 from protocol.batch import (
     CONTROL,
     DELETE_HORIZON,
@@ -68,7 +65,7 @@ from storage.batch_table import (
     RECORD_COUNT,
     SIZE_BYTES,
 )
-from storage.checksums import seal
+from storage.checksums import crc32c, is_damaged
 from storage.segment import Segment
 from storage.types import AbortedTransaction, LastRecord
 
@@ -109,6 +106,8 @@ class Rewriter:
         self._last_written = -1
         self._rows: Any = numpy.empty((RECORD_ROWS, 0), numpy.int64)
         self._hashes: Any = numpy.empty((2, 0), numpy.uint64)
+        self._lz4 = new_scratch()
+        self._crc32c = crc32c()
         self.tally: Longs = numpy.zeros(TALLY_NUMBERS, numpy.int64)
         self.first_offset = -1  # of all that was read
         self.bytes_read = 0
@@ -117,43 +116,45 @@ class Rewriter:
     def rewrite(self, segments: Sequence[Segment], sink: Sink) -> None:
         """Copy what survives of `segments` to `sink`."""
         for segment in segments:
-            for chunk in self._reader.chunks(segment):
+            # The dirty part was checked when it was mapped; what is written anew of it is checked again.
+            for chunk in self._reader.chunks(segment, checked_before=self._known.bits_start):
                 if self.first_offset < 0:
                     self.first_offset = int(chunk.columns[BASE_OFFSET, 0])
                 self.bytes_read += int(chunk.columns[SIZE_BYTES].sum())
                 self._rewrite_chunk(chunk, sink)
-                sink.add_aborted(self._transactions.take_retained())
+                retained = self._transactions.take_retained()
+                if retained:  # they go where their markers are
+                    self._empty_output(sink)
+                    sink.add_aborted(retained)
             if self._output.size > self._output_bytes:  # what one batch needed is not kept for all (T60)
+                self._empty_output(sink)
                 self._output = numpy.empty(self._output_bytes, numpy.uint8)
+        self._empty_output(sink)
 
     def _rewrite_chunk(self, chunk: Chunk, sink: Sink) -> None:
-        # The dirty part was checked when it was mapped; of it, only what is written anew is checked again.
-        chunk.check(numpy.flatnonzero(chunk.columns[BASE_OFFSET] < self._known.bits_start))
         verdicts = self._judge(chunk)
         self._make_room(chunk)
-        rebuilt = numpy.empty((2, chunk.count), numpy.int64)
         index = 0
         while index < chunk.count:
-            reason, stopped, at, made = filter_batches(
+            reason, stopped, at = filter_batches(
                 chunk.array, chunk.batches, verdicts, index, chunk.count, self._rows, self._hashes,
-                self._known, self._output, self._at, rebuilt, self.tally,
+                self._known, self._lz4, self._output, self._at, self._crc32c, self.tally,
             )  # fmt: skip
             index = int(stopped)
+            self._at = int(at)
+            if index:
+                self._last_written = int(chunk.batches[LAST_OFFSET, index - 1])
             if reason == BROKEN:
                 raise chunk.corrupt(index, "is not made of whole records")
-            self._at = int(at)
-            self._seal(chunk, rebuilt[:, : int(made)])
+            if reason == DAMAGED:
+                raise chunk.corrupt(index, FAILS_CHECKSUM)
             if reason == COMPRESSED:
                 self._rewrite_compressed(chunk, index, int(verdicts[index]), sink)
                 index += 1
             elif reason != DONE:
-                self._last_written = (
-                    int(chunk.batches[LAST_OFFSET, index - 1]) if index else self._last_written
-                )
                 self._empty_output(sink)
                 self._grow_output(chunk, index)
         self._last_written = int(chunk.batches[LAST_OFFSET, chunk.count - 1])
-        self._empty_output(sink)
 
     def _judge(self, chunk: Chunk) -> Bytes:
         """What `judge_batch` says of each batch."""
@@ -192,11 +193,6 @@ class Rewriter:
         if needed > self._output.size:
             self._output = numpy.empty(needed, numpy.uint8)
 
-    def _seal(self, chunk: Chunk, rebuilt: Longs) -> None:
-        if rebuilt.size:
-            chunk.check(numpy.ascontiguousarray(rebuilt[0]))
-            seal(self._output, numpy.ascontiguousarray(rebuilt[1]))
-
     def _empty_output(self, sink: Sink) -> None:
         if self._at:
             self._account(self._at)
@@ -204,7 +200,7 @@ class Rewriter:
             self.bytes_written += self._at
             self._at = 0
 
-    # Compressed batches, one by one
+    # Compressed batches that the kernel left, one by one
 
     def _rewrite_compressed(self, chunk: Chunk, index: int, verdict: int, sink: Sink) -> None:
         position = int(chunk.batches[POSITION, index])
@@ -224,7 +220,8 @@ class Rewriter:
         if kept == count and not is_armed_now:
             self._write(chunk.data[position : position + header.size_bytes], header.last_offset, sink)
             return
-        chunk.check(numpy.array([index], numpy.int64))
+        if is_damaged(chunk.array, chunk.batches, index, self._crc32c):
+            raise chunk.corrupt(index, FAILS_CHECKSUM)
         horizon_ms = self._known.new_horizon_ms if is_armed_now else horizon_ms
         self._write(self._recompressed(header, records, kept, horizon_ms), header.last_offset, sink)
 
@@ -232,22 +229,13 @@ class Rewriter:
         horizon_ms = NO_TIMESTAMP if header.delete_horizon_ms is None else header.delete_horizon_ms
         count = header.record_count
         if header.attributes & CONTROL:
-            fault = list_records(records, 0, records.size, count, self._rows)
-            self._rows[KEEP, :count] = 1
-            self.tally[READ] += count
-            self.tally[KEPT] += count
+            fault = keep_all(records, 0, records.size, count, self._rows, self.tally)
             kept, tombstones = count, 0
         else:
-            fault, kept, tombstones = filter_payload(
-                records,
-                count,
-                header.base_offset,
-                horizon_ms,
-                self._rows,
-                self._hashes,
-                self._known,
-                self.tally,
-            )
+            fault, kept, tombstones = filter_records(
+                records, 0, records.size, count, header.base_offset, horizon_ms,
+                self._rows, self._hashes, self._known, self.tally,
+            )  # fmt: skip
         if fault != DONE:
             raise chunk.corrupt(index, "is not made of whole records")
         return int(kept), int(tombstones)
@@ -282,9 +270,7 @@ class Rewriter:
     def _write_shell(self, chunk: Chunk, position: int) -> None:
         if self._output.size - self._at < HEADER_BYTES:
             self._output = numpy.concatenate((self._output, numpy.empty(HEADER_BYTES, numpy.uint8)))
-        at = self._at
-        self._at = int(write_shell(chunk.array, position, self._output, at))
-        seal(self._output, numpy.array([at], numpy.int64))
+        self._at = int(write_shell(chunk.array, position, self._output, self._at, self._crc32c))
 
     def removed(self, keyless_mapped: int) -> dict[int, int]:
         """How many records went, by the tally's reasons; `keyless_mapped` were seen while mapping."""

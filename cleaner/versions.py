@@ -31,10 +31,11 @@ from cleaner.map_kernels import (
     SPARED,
     STATE_NUMBERS,
 )
-from cleaner.mapping import CODEC_BITS, decompressed, special_batches, tell_transactions
+from cleaner.mapping import decompressed, special_batches, tell_transactions
 from cleaner.offset_map import ENTRY_BYTES, ENTRY_LONGS, OffsetMap
 from cleaner.reading import Chunk, ChunkReader
 from cleaner.transactions import CleanedTransactions
+from cleaner.unpacking import CODEC_MASK
 from cleaner.version_kernels import weigh_records
 from config.topic import HEADER, OFFSET, TopicConfig
 from protocol.batch import CONTROL, HEADER_BYTES, LOG_APPEND_TIME, NO_TIMESTAMP, parse_header
@@ -158,7 +159,6 @@ class VersionMapper:
     def _chunks(self, segment: Segment, position: int) -> Iterator[Chunk]:
         for chunk in self._reader.chunks(segment, position):
             self.bytes_read += len(chunk.data)
-            chunk.check(numpy.arange(chunk.count))
             yield chunk
 
     def _weigh(
@@ -174,7 +174,7 @@ class VersionMapper:
                 continue
             position = int(chunk.batches[POSITION, index])
             header = parse_header(chunk.data, position)
-            if attributes & CODEC_BITS:
+            if attributes & CODEC_MASK:
                 records, at = decompressed(chunk, index), 0
             else:
                 records = chunk.array[: position + int(chunk.batches[SIZE_BYTES, index])]

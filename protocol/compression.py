@@ -155,15 +155,13 @@ def _decompress_stream(codec: Codec, data: Buffer, limit_bytes: int) -> Bytes:
 
 
 def _decompress_lz4(data: Buffer, limit_bytes: int) -> Bytes:
-    view = memoryview(data)
-    blocks = lz4_frames.find_blocks(view)
-    if blocks is None:
-        return _decompress_stream(Codec.LZ4, data, limit_bytes)
     try:
-        output = lz4_frames.decompress_blocks(view, blocks, limit_bytes)
-    except (_cramjam().DecompressionError, ValueError) as problem:
+        output = lz4_frames.decompress(data, limit_bytes)
+    except ValueError as problem:
         raise _corrupt(Codec.LZ4, problem) from None
     if output is None:
+        return _decompress_stream(Codec.LZ4, data, limit_bytes)
+    if output.size > limit_bytes:
         raise _too_large(limit_bytes)
     return output
 

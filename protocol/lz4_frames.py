@@ -1,99 +1,160 @@
 """lz4's frames as Java's and librdkafka's producers write them: independent blocks of 64 KiB, no checksums.
 
-The library's own reader and writer of frames copy everything once more, and its writer adds a checksum to
-each block. Its functions for single blocks do neither, so the frame around the blocks is read and written
-here. A frame with any other header is left to the library's reader.
+The libraries' readers and writers of frames copy everything once more, or cost a step of Python for each
+block. So the frame around the blocks is read and written in kernels, which call lz4's own functions for a
+block (`native.py`). A frame with any other header is left to a library's reader.
 
 Source: lz4's frame format description, and Kafka's `Lz4BlockOutputStream`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from struct import Struct
 from typing import Any
 
 import numpy
 
+from protocol.kernel import kernel
+from protocol.native import MISSING, lz4_addresses, lz4_call
+from protocol.record_kernels import copy_bytes
+
 Buffer = bytes | bytearray | memoryview
 Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
-Block = tuple[int, int, bool]  # position, size in bytes, whether it is stored
 
 # Magic number; version 1 and independent blocks; blocks of 64 KiB; checksum of these two bytes.
 FRAME_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
+HEADER_BYTES = len(FRAME_HEADER)
+_HEADER_NUMBER = int.from_bytes(FRAME_HEADER, "little")
 BLOCK_BYTES = 64 * 1024
+LENGTH_BYTES = 4
 STORED = 1 << 31  # flag in a block's length: it did not become smaller and stands as it is
-END_MARK = bytes(4)
 LEAST_HIGH_LEVEL = 3  # the levels below are lz4's fast form
 
-_LENGTH = Struct("<I")
+# Instead of a number of bytes.
+OTHER_FORM = -1
+DAMAGED = -2
 
 
-def find_blocks(data: memoryview) -> list[Block] | None:
-    """The blocks of `data`, when it is one whole frame of this form."""
-    if data[: len(FRAME_HEADER)] != FRAME_HEADER:
-        return None
-    found: list[Block] = []
-    position = len(FRAME_HEADER)
-    while len(data) - position >= _LENGTH.size:
-        (length,) = _LENGTH.unpack_from(data, position)
-        position += _LENGTH.size
-        if length == 0:
-            return found if position == len(data) else None
-        size = length & ~STORED
-        if size > len(data) - position:
-            return None
-        found.append((position, size, length >= STORED))
-        position += size
-    return None
+@kernel
+def _read_number(data: Bytes, position: int, size: int) -> int:
+    number: Any = numpy.int64(0)
+    for index in range(size):
+        number |= numpy.int64(data[position + index]) << (8 * index)
+    return number  # type: ignore[no-any-return]
 
 
-def decompress_blocks(data: memoryview, blocks: Sequence[Block], limit_bytes: int) -> Bytes | None:
-    """What the blocks hold, None when that is more than `limit_bytes`.
+@kernel
+def _write_number(output: Bytes, position: int, size: int, number: int) -> int:
+    for index in range(size):
+        output[position + index] = (number >> (8 * index)) & 0xFF
+    return position + size
 
-    cramjam.DecompressionError or ValueError when a block is damaged.
+
+@kernel
+def unpacked_room(data: Bytes, start: int, end: int) -> int:
+    """As many bytes as data[start:end] may hold, when it is one whole frame of this form, else
+    `OTHER_FORM`.
     """
-    lz4 = _library()
-    output = numpy.empty(min(len(blocks) * BLOCK_BYTES, limit_bytes + BLOCK_BYTES), numpy.uint8)
+    if end - start < HEADER_BYTES or _read_number(data, start, HEADER_BYTES) != _HEADER_NUMBER:
+        return OTHER_FORM
+    position = start + HEADER_BYTES
+    room = 0
+    while end - position >= LENGTH_BYTES:
+        length = _read_number(data, position, LENGTH_BYTES)
+        position += LENGTH_BYTES
+        if length == 0:
+            return room if position == end else OTHER_FORM
+        size = length & ~STORED
+        if size > end - position:
+            return OTHER_FORM
+        room += size if length >= STORED else BLOCK_BYTES
+        position += size
+    return OTHER_FORM
+
+
+@kernel
+def unpack(data: Bytes, start: int, end: int, output: Bytes, limit_bytes: int, address: int) -> int:
+    """Fill `output` with what the frame data[start:end] holds, up to somewhere behind `limit_bytes`: how many
+    bytes, or `DAMAGED`.
+
+    `unpacked_room` has seen to the frame's form. A block that does not fit counts as damaged.
+    """
+    position = start + HEADER_BYTES
     at = 0
-    for position, size, is_stored in blocks:
-        if at > limit_bytes:
-            return None
-        block = data[position : position + size]
-        if is_stored:
-            if size > BLOCK_BYTES:
-                raise ValueError(f"a block of {size} bytes where {BLOCK_BYTES} is the most")
-            output[at : at + size] = numpy.frombuffer(block, numpy.uint8)
-            at += size
+    while start >= 0 and end <= data.size and end - position >= LENGTH_BYTES:
+        length = _read_number(data, position, LENGTH_BYTES)
+        position += LENGTH_BYTES
+        if length == 0 or at > limit_bytes:
+            return at
+        size = length & ~STORED
+        room = min(BLOCK_BYTES, output.size - at)
+        if size > end - position or (length >= STORED and size > room):
+            return DAMAGED
+        if length >= STORED:
+            at = copy_bytes(data, position, position + size, output, at)
         else:
-            at += lz4.decompress_block_into(block, output[at:], output_len=BLOCK_BYTES)
-    return None if at > limit_bytes else output[:at]
+            made = lz4_call(address, data.ctypes.data + position, output.ctypes.data + at, size, room)
+            if made < 0:
+                return DAMAGED
+            at += made
+        position += size
+    return DAMAGED
+
+
+@kernel
+def packed_room(size: int) -> int:
+    """Bytes that a frame of so many bytes takes at most."""
+    blocks = -(-size // BLOCK_BYTES)
+    return HEADER_BYTES + size + (blocks + 1) * LENGTH_BYTES
+
+
+@kernel
+def pack(data: Bytes, count: int, output: Bytes, at: int, address: int) -> int:
+    """Write data[:count] as a frame to `output`, where `packed_room` bytes are free; the position behind."""
+    if count > data.size or packed_room(count) > output.size - at:
+        raise IndexError("a frame outside its place")
+    at = _write_number(output, at, HEADER_BYTES, _HEADER_NUMBER)
+    for start in range(0, count, BLOCK_BYTES):
+        size = min(BLOCK_BYTES, count - start)
+        body = at + LENGTH_BYTES
+        made = lz4_call(address, data.ctypes.data + start, output.ctypes.data + body, size, size - 1)
+        if made > 0:
+            _write_number(output, at, LENGTH_BYTES, made)
+            at = body + made
+        else:
+            _write_number(output, at, LENGTH_BYTES, size | STORED)
+            at = copy_bytes(data, start, start + size, output, body)
+    return _write_number(output, at, LENGTH_BYTES, 0)
+
+
+def decompress(data: Buffer, limit_bytes: int) -> Bytes | None:
+    """What a frame holds, cut off somewhere behind `limit_bytes`; None where it has another form or no
+    functions for it are there. ValueError when it is damaged.
+    """
+    address = lz4_addresses().decompress
+    section = numpy.frombuffer(data, numpy.uint8)
+    section.flags.writeable = False
+    room = OTHER_FORM if address == MISSING else unpacked_room(section, 0, section.size)
+    if room == OTHER_FORM:
+        return None
+    output = numpy.empty(min(room, limit_bytes + BLOCK_BYTES), numpy.uint8)
+    size = unpack(section, 0, section.size, output, limit_bytes, address)
+    if size == DAMAGED:
+        raise ValueError("a damaged block")
+    return output[:size]
 
 
 def compress(data: Buffer, level: int | None) -> bytes:
-    """One frame of these blocks. Levels from 3 on are slower and smaller; for them the library writes the
+    """One frame of these blocks. Levels from 3 on are slower and smaller; for them a library writes the
     frame, as it has them for whole frames only.
     """
-    lz4 = _library()
-    if level is not None and level >= LEAST_HIGH_LEVEL:
+    address = lz4_addresses().compress
+    if address == MISSING or (level is not None and level >= LEAST_HIGH_LEVEL):
+        from cramjam import lz4
+
         compressor = lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         compressor.compress(bytes(data))  # it takes nothing else
         return bytes(compressor.finish())
-    view = memoryview(data)
-    parts: list[Buffer] = [FRAME_HEADER]
-    for start in range(0, len(view), BLOCK_BYTES):
-        block = view[start : start + BLOCK_BYTES]
-        smaller = bytes(lz4.compress_block(block, store_size=False))
-        if len(smaller) < len(block):
-            parts += (_LENGTH.pack(len(smaller)), smaller)
-        else:
-            parts += (_LENGTH.pack(len(block) | STORED), block)
-    parts.append(END_MARK)
-    return b"".join(parts)
-
-
-def _library() -> Any:
-    """Imported on first use: a broker whose producers do not compress never loads it."""
-    from cramjam import lz4
-
-    return lz4
+    plain = numpy.frombuffer(data, numpy.uint8)
+    plain.flags.writeable = False
+    output = numpy.empty(packed_room(plain.size), numpy.uint8)
+    return output[: pack(plain, plain.size, output, 0, address)].tobytes()

@@ -1,23 +1,33 @@
 """CRC-32C of many batches in a chunk: compared where bytes are read, set where batches were written anew.
 
-The library's checksum runs at memory speed but costs a Python call a batch, which matters when a batch is one
-small record. Small batches are therefore done in a kernel, eight bytes a step.
+The library's checksum runs at memory speed but costs a Python call a batch, and of a large one the GIL. So it
+is called from within a kernel that does all batches at once; where it has no such function, a table does.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import crc32c
 import numpy
 
 from protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
 from protocol.kernel import early, kernel
-from storage.batch_table import CHECKSUM, HEADER_BYTES, POSITION, SIZE_BYTES, Bytes, Longs
+from protocol.native import ALL_ONES, MISSING, crc32c_address, crc32c_call
+from storage.batch_table import (
+    BASE_OFFSET,
+    CHECKSUM,
+    HEADER_BYTES,
+    POSITION,
+    SIZE_BYTES,
+    Bytes,
+    Longs,
+    walk_batches,
+)
 
-SMALL_BATCH_BYTES = 512
 POLYNOMIAL = 0x82F63B78
 UNDAMAGED = -1
+ALL = 2**63 - 1
+"""behind every offset there is"""
 
 _CRC_AT = 17
 _COVERED_FROM = 21
@@ -46,9 +56,9 @@ _TABLES = _make_tables()
 
 
 @kernel
-def small_crc(data: Any, start: int, end: int, tables: Words) -> int:
+def crc_by_table(data: Any, start: int, end: int, tables: Words) -> int:
     """CRC-32C of data[start:end]."""
-    crc: Any = 0xFFFFFFFF
+    crc: Any = ALL_ONES
     position = start
     while position + 8 <= end:
         low: Any = 0
@@ -63,70 +73,65 @@ def small_crc(data: Any, start: int, end: int, tables: Words) -> int:
     while position < end:
         crc = (crc >> 8) ^ numpy.int64(tables[0, (crc ^ numpy.int64(data[position])) & 0xFF])
         position += 1
-    sealed: int = crc ^ 0xFFFFFFFF
+    sealed: int = crc ^ ALL_ONES
     return sealed
+
+
+class Crc32c(NamedTuple):
+    """What a kernel needs for a checksum: the tables, and the address of the library's function."""
+
+    tables: Any
+    address: int
+
+
+def crc32c() -> Crc32c:
+    return Crc32c(_TABLES, crc32c_address())
+
+
+@kernel
+def checksum(data: Any, start: int, end: int, crc32c: Crc32c) -> int:
+    """CRC-32C of data[start:end], by the library's function where there is one."""
+    if not 0 <= start <= end <= data.size:
+        raise IndexError("a checksum of bytes that are not there")
+    if crc32c.address == MISSING:
+        return crc_by_table(data, start, end, crc32c.tables)
+    crc: Any = crc32c_call(crc32c.address, ALL_ONES, data.ctypes.data + start, end - start)
+    return numpy.int64(crc) ^ ALL_ONES  # type: ignore[return-value]
+
+
+@kernel
+def is_damaged(chunk: Bytes, batches: Longs, index: int, crc32c: Crc32c) -> bool:
+    """Whether a batch fails its checksum."""
+    position = batches[POSITION, index]
+    end = position + batches[SIZE_BYTES, index]
+    return bool(checksum(chunk, position + _COVERED_FROM, end, crc32c) != batches[CHECKSUM, index])
 
 
 @early
 @kernel
-def damaged_small(chunk: Bytes, batches: Longs, indices: Longs, limit_bytes: int, tables: Words) -> int:
-    """The first of the batches `indices` below `limit_bytes` that fails its checksum, or UNDAMAGED."""
-    for index in indices:
-        size: Any = batches[SIZE_BYTES, index]
-        if size < limit_bytes:
-            position = batches[POSITION, index]
-            found = small_crc(chunk, position + _COVERED_FROM, position + size, tables)
-            if found != batches[CHECKSUM, index]:
-                return int(index)
+def first_damaged(chunk: Bytes, batches: Longs, count: int, before: int, crc32c: Crc32c) -> int:
+    """The first of `count` batches that fails its checksum, or UNDAMAGED; those from the offset `before` on
+    are not looked at.
+    """
+    for index in range(count):
+        if batches[BASE_OFFSET, index] < before and is_damaged(chunk, batches, index, crc32c):
+            return index
     return UNDAMAGED
 
 
 @kernel
-def seal_small(output: Bytes, positions: Longs, sizes: Longs, limit_bytes: int, tables: Words) -> None:
-    """Write the checksum of those batches of `output` that are below `limit_bytes`."""
-    for index in range(positions.size):
-        if sizes[index] < limit_bytes:
-            position = positions[index]
-            crc = small_crc(output, position + _COVERED_FROM, position + sizes[index], tables)
-            for byte in range(4):
-                output[position + _CRC_AT + byte] = (crc >> (24 - 8 * byte)) & 0xFF
+def walk_checked(chunk: Bytes, table: Longs, before: int, crc32c: Crc32c) -> tuple[int, int, int, int]:
+    """As `walk_batches`, and then the result of `first_damaged`."""
+    count, stopped, reason = walk_batches(chunk, table)
+    return count, stopped, reason, first_damaged(chunk, table, count, before, crc32c)
 
 
-def find_damaged(data: bytes, chunk: Bytes, batches: Longs, indices: Longs) -> int:
-    """The first of the batches `indices` (columns of `batches`) that fails its checksum, or UNDAMAGED."""
-    if not indices.size:
-        return UNDAMAGED
-    damaged = damaged_small(chunk, batches, indices, SMALL_BATCH_BYTES, _TABLES)
-    if damaged != UNDAMAGED:
-        return int(damaged)
-    large = indices[batches[SIZE_BYTES, indices] >= SMALL_BATCH_BYTES]
-    if not large.size:
-        return UNDAMAGED
-    view = memoryview(data)
-    columns = batches[:, large]
-    starts = (columns[POSITION] + ATTRIBUTES_POSITION).tolist()
-    ends = (columns[POSITION] + columns[SIZE_BYTES]).tolist()
-    checksum = crc32c.crc32c
-    for index, start, end, expected in zip(
-        large.tolist(), starts, ends, columns[CHECKSUM].tolist(), strict=True
-    ):
-        if checksum(view[start:end]) != expected:
-            return int(index)
-    return UNDAMAGED
-
-
-def seal(output: Bytes, positions: Longs) -> None:
-    """Write the checksums of the batches that begin at `positions` of `output`."""
-    if not positions.size:
-        return
-    lengths = output[positions[:, None] + numpy.arange(8, 12)].astype(numpy.int64)
-    sizes = (lengths << numpy.array([24, 16, 8, 0])).sum(axis=1) + 12
-    seal_small(output, positions, sizes, SMALL_BATCH_BYTES, _TABLES)
-    view = output.data
-    for position, size in zip(positions.tolist(), sizes.tolist(), strict=True):
-        if size >= SMALL_BATCH_BYTES:
-            crc = crc32c.crc32c(view[position + ATTRIBUTES_POSITION : position + size])
-            view[position + CRC_POSITION : position + CRC_POSITION + 4] = crc.to_bytes(4, "big")
+@kernel
+def seal(output: Bytes, at: int, end: int, crc32c: Crc32c) -> None:
+    """Write the checksum of the batch output[at:end]."""
+    crc = checksum(output, at + _COVERED_FROM, end, crc32c)
+    for byte in range(4):
+        output[at + _CRC_AT + byte] = (crc >> (24 - 8 * byte)) & 0xFF
 
 
 assert HEADER_BYTES > _COVERED_FROM

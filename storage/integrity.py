@@ -26,7 +26,6 @@ from protocol.kernel import kernel
 from storage import batch_table
 from storage.batch_table import (
     BASE_OFFSET,
-    CHECKSUM,
     CUT,
     HEADER_BYTES,
     LAST_OFFSET,
@@ -43,7 +42,7 @@ from storage.batch_table import (
     read_table,
     read_unsigned,
 )
-from storage.checksums import UNDAMAGED, find_damaged
+from storage.checksums import ALL, UNDAMAGED, crc32c, first_damaged
 from storage.prefixes import Prefixes, Witness
 
 if TYPE_CHECKING:
@@ -213,19 +212,8 @@ def _epochs_fit(epochs: LeaderEpochs, table: Table) -> Any:
 def _count_intact(data: bytes, table: Table) -> int:
     """How many batches from the front have their checksum."""
     count = table.shape[1]
-    damaged = find_damaged(data, as_chunk(data), table, numpy.arange(count))
-    if damaged == UNDAMAGED:
-        return int(count)
-    # Small batches are looked at before large ones: the first of all is in front of it or it.
-    return _first_wrong(data, table, damaged)
-
-
-def _first_wrong(data: bytes, table: Table, known: int) -> int:
-    columns = table[[POSITION, SIZE_BYTES, CHECKSUM], :known].T.tolist()
-    for number, (position, size, expected) in enumerate(columns):
-        if checksum(data, position, size) != expected:
-            return number
-    return known
+    damaged = int(first_damaged(as_chunk(data), table, count, ALL, crc32c()))
+    return int(count) if damaged == UNDAMAGED else damaged
 
 
 # A whole segment, thoroughly

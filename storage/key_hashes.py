@@ -2,7 +2,9 @@
 
 An append unpacks a compressed batch to look at its records; the first step of a cleaning would unpack all of
 them a second time, only to hash their keys. So the append hashes them, and the cleaner asks here first. All
-logs share one limit of memory: beyond it the oldest batches are forgotten, and unpacked as ever.
+logs share one limit of memory: beyond it a log that has more than its share forgets its own oldest batches,
+else the oldest of all are forgotten. Those are unpacked as ever. (Without shares a log that is filled behind
+another would leave nothing of it, and of two that are cleaned at once one would take half as long again.)
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ class KeyHashes:
         self.used_bytes = 0
         self._row = numpy.empty(LOCATED_ROWS, numpy.int64)
         self._batches: OrderedDict[tuple[LogKeyHashes, int], tuple[int, Hashes]] = OrderedDict()
+        self._logs: set[LogKeyHashes] = set()  # those of which there is any
 
     def _size(self, records: int) -> int:
         return ENTRY_BYTES + HASH_BYTES * records
@@ -66,19 +69,26 @@ class KeyHashes:
         if not hash_records(section, self._row, SECRET, hashes):
             return
         while self.used_bytes + size > self._limit_bytes:
-            (oldest, _), (_, gone) = self._batches.popitem(last=False)
-            oldest.offsets.popleft()
-            self.used_bytes -= self._size(gone.shape[1])
+            oldest, _ = next(iter(self._batches))
+            giver = log if log.used_bytes * len(self._logs) > self._limit_bytes else oldest
+            self.remove_first(giver)
         self._batches[log, base_offset] = checksum, hashes
+        self._logs.add(log)
         log.offsets.append(base_offset)
+        log.used_bytes += size
         self.used_bytes += size
 
     def find(self, log: LogKeyHashes, base_offset: int) -> tuple[int, Hashes] | None:
         return self._batches.get((log, base_offset))
 
-    def remove(self, log: LogKeyHashes, base_offset: int) -> None:
-        _, hashes = self._batches.pop((log, base_offset))
-        self.used_bytes -= self._size(hashes.shape[1])
+    def remove_first(self, log: LogKeyHashes) -> None:
+        """The oldest batch of `log`."""
+        _, hashes = self._batches.pop((log, log.offsets.popleft()))
+        size = self._size(hashes.shape[1])
+        log.used_bytes -= size
+        self.used_bytes -= size
+        if not log.offsets:
+            self._logs.remove(log)
 
 
 class LogKeyHashes:
@@ -87,6 +97,7 @@ class LogKeyHashes:
     def __init__(self, shared: KeyHashes) -> None:
         self._shared = shared
         self.offsets: deque[int] = deque()
+        self.used_bytes = 0
 
     def add(self, base_offset: int, checksum: int, section: Bytes, records: int) -> None:
         """A batch was appended: the checksum in its header, its records section unpacked."""
@@ -102,7 +113,7 @@ class LogKeyHashes:
     def forget(self, before: int = LONG_MAX) -> None:
         """All that begin below `before`."""
         while self.offsets and self.offsets[0] < before:
-            self._shared.remove(self, self.offsets.popleft())
+            self._shared.remove_first(self)
 
 
 def compile_kernels() -> None:

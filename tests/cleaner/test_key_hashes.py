@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from cleaner import mapping
+from cleaner import map_kernels, mapping
 from cleaner.mapping import Mapper
 from cleaner.offset_map import OffsetMap
 from cleaner.reading import Chunk, ChunkReader
+from cleaner.unpacking import new_scratch
 from protocol.compression import Codec
+from protocol.native import MISSING
 from protocol.records import as_array, encode_record
 from storage.key_hashes import ENTRY_BYTES, HASH_BYTES, KeyHashes, LogKeyHashes
 from tests.cleaner.conftest import MakeWorld
@@ -42,6 +44,8 @@ def refuse_to_unpack(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a batch was unpacked")
 
     monkeypatch.setattr(mapping, "decompressed", refused)
+    without = new_scratch()._replace(decompress=MISSING, compress=MISSING)  # so that lz4 goes there as well
+    monkeypatch.setattr(map_kernels, "new_scratch", lambda: without)
 
 
 def filled(world: World, seed: int, batches: int = 60) -> None:
@@ -151,6 +155,22 @@ def test_beyond_the_limit_the_oldest_batches_of_all_logs_are_forgotten() -> None
     one.forget()
     other.forget(1)
     assert shared.used_bytes == ENTRY_BYTES + HASH_BYTES
+
+
+def test_a_log_that_has_more_than_its_share_forgets_its_own_batches() -> None:
+    """Or of two logs that were filled one behind the other, the second would leave nothing of the first."""
+    section = as_array(encode_record(0, 0, b"key", b"value"))
+    shared = KeyHashes(8 * (ENTRY_BYTES + HASH_BYTES))
+    logs = [LogKeyHashes(shared) for _ in range(2)]
+    for log in logs:
+        for number in range(20):
+            log.add(number, 7, section, 1)
+    for log in logs:
+        assert 3 <= len(log.offsets) <= 5
+        assert log.used_bytes == len(log.offsets) * (ENTRY_BYTES + HASH_BYTES)
+    assert list(logs[1].offsets) == list(range(20 - len(logs[1].offsets), 20))
+    logs[0].forget()
+    assert shared.used_bytes == logs[1].used_bytes
 
 
 def test_a_batch_beyond_the_limit_or_without_keys_is_not_remembered() -> None:

@@ -109,7 +109,8 @@ from protocol.compression import Codec
 from protocol.kernel import Kernel, load_numba
 from protocol.records import as_array, encode_batch
 from storage import batch_table, checksums
-from storage.checksums import SMALL_BATCH_BYTES, _TABLES, damaged_small
+from protocol.native import MISSING
+from storage.checksums import ALL, crc32c, first_damaged
 
 warnings.simplefilter("error")
 random.seed(7)
@@ -154,8 +155,9 @@ def results():
         entries = numpy.zeros((4, 8), numpy.int64)
         state = numpy.zeros(4, numpy.int64)
         yield call("choose_entries", batch_table, found, state, 50, entries), entries.tolist(), state.tolist()
-        seen.add("damaged_small")
-        yield damaged_small(chunk, found, numpy.arange(found.shape[1]), SMALL_BATCH_BYTES, _TABLES)
+        seen.add("first_damaged")
+        for way in (crc32c(), crc32c()._replace(address=MISSING)):
+            yield first_damaged(chunk, found, found.shape[1], ALL, way)
         first, last = data[HEADER_BYTES : len(batches[0])], data[HEADER_BYTES - len(batches[2]) :]
         for section, count in ((as_array(first), 1), (as_array(last), 9)):
             yield call("validate_records", record_kernels, section, count, True)
