@@ -1,4 +1,4 @@
-"""Kernels of the third step: which records of a batch survive, and the batch that is left of them.
+"""Kernels of the third step: which records of a batch survive, and copying them.
 
 What the decisions are is said in `retention.py`, in Python and one record at a time; here they are made for
 a chunk of a segment at a time, and tests hold the two against each other. A record of the mapped part

@@ -202,7 +202,7 @@ def _stamp(function: Callable[..., Any], options: Mapping[str, bool]) -> str:
         value = function.__globals__.get(name)
         if isinstance(value, Kernel):
             parts.append(f"{name}={value.stamp()}")
-        elif hasattr(value, "_numba_type_"):  # something else that is compiled into it, see `native.py`
+        elif hasattr(type(value), "_numba_type_"):  # something else that is compiled into it, see `native.py`
             parts.append(f"{name}={_hash_of(sys.modules[type(value).__module__].__file__ or '')}")
         elif isinstance(value, ModuleType):
             parts.append(f"{name}={_hash_of(value.__file__ or '')}")
