@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from protocol.kernel import load_numba
@@ -99,10 +99,14 @@ def crc32c_address() -> int:
     """Of the function that the library has chosen for this processor, for `crc32c_call`."""
     import crc32c
 
+    try:
+        from crc32c import _crc32c as built
+    except ImportError:  # another way of building it
+        return MISSING
     names = ["_crc32c_hw_adler", "_crc32c_hw_arm64"] if crc32c.hardware_based else []
     text = ctypes.create_string_buffer(CHECK_TEXT)
     for name in (*names, "_crc32c_sw_slicing_by_8"):
-        address = _address("crc32c._crc32c", name)
+        address = _address(built, name)
         if address == MISSING:
             continue
         found = crc32c_call(address, ALL_ONES, ctypes.addressof(text), len(CHECK_TEXT))
@@ -115,9 +119,14 @@ def crc32c_address() -> int:
 def lz4_addresses() -> Lz4:
     """Of lz4's own functions, which its package for Python brings."""
     names = ("LZ4_decompress_safe", "LZ4_compress_default")
-    found = Lz4(*(_address("lz4.block._block", name) for name in names))
+    nothing = Lz4(MISSING, MISSING)
+    try:
+        from lz4.block import _block as built
+    except ImportError:  # another way of building it
+        return nothing
+    found = Lz4(*(_address(built, name) for name in names))
     if MISSING in found:
-        return Lz4(MISSING, MISSING)
+        return nothing
     text = ctypes.create_string_buffer(CHECK_TEXT)
     packed, unpacked = (ctypes.create_string_buffer(len(CHECK_TEXT)) for _ in range(2))
     size = lz4_call(
@@ -127,13 +136,12 @@ def lz4_addresses() -> Lz4:
         found.decompress, ctypes.addressof(packed), ctypes.addressof(unpacked), size, len(CHECK_TEXT)
     )
     is_good = 0 < size < again == len(CHECK_TEXT) and unpacked.raw == CHECK_TEXT
-    return found if is_good else Lz4(MISSING, MISSING)
+    return found if is_good else nothing
 
 
-def _address(module: str, name: str) -> int:
+def _address(built: ModuleType, name: str) -> int:
     try:
-        spec = find_spec(module)
-        function = getattr(ctypes.CDLL(spec.origin if spec else ""), name)
-    except (ImportError, OSError, AttributeError):
+        function = getattr(ctypes.CDLL(built.__file__), name)
+    except (OSError, AttributeError):
         return MISSING
     return ctypes.cast(function, ctypes.c_void_p).value or MISSING

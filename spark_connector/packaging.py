@@ -21,7 +21,7 @@ PACKAGE = "pyspark_kompakt"
 INSIDE = ("protocol", "spark_connector")
 LEFT_OUT = (Path(__file__).resolve(), ROOT / "spark_connector" / "pipelines" / "cli.py")
 """This file, and the commands, which belong to `kompakt`."""
-NEEDED = ("cramjam", "crc32c", "lz4", "numba", "numpy", "zstandard")
+NEEDED = ("cramjam", "crc32c", "llvmlite", "lz4", "numba", "numpy", "zstandard")
 """Of the project's own dependencies those that the connector imports; pyarrow comes from its extra `spark`.
 
 PySpark itself is not among them: a cluster brings its own.

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import random
+import sys
 from collections.abc import Iterator
 
 import crc32c
+import lz4.block
 import lz4.frame
 import numpy
 import pytest
@@ -149,6 +151,13 @@ def test_a_function_of_that_name_with_other_results_is_not_used(monkeypatch: pyt
     assert lz4_addresses() == Lz4(MISSING, MISSING)
 
 
-def test_a_library_that_is_not_there_has_no_functions() -> None:
-    assert native._address("no.such.library", "name") == MISSING
-    assert native._address("lz4.block._block", "no_such_function") == MISSING
+def test_libraries_that_are_built_in_another_way_have_no_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native._address(lz4.block._block, "no_such_function") == MISSING
+    assert native._address(lz4.block, "LZ4_compress_default") == MISSING  # not a shared library
+    for package, name in ((crc32c, "_crc32c"), (lz4.block, "_block")):
+        monkeypatch.delattr(package, name)
+        monkeypatch.setitem(sys.modules, f"{package.__name__}.{name}", None)
+    crc32c_address.cache_clear()
+    lz4_addresses.cache_clear()
+    assert crc32c_address() == MISSING
+    assert lz4_addresses() == Lz4(MISSING, MISSING)
