@@ -7,8 +7,8 @@ pieces of work in Python, within a budget. `NUMBA_DISABLE_JIT=1` does everything
 fuzzing.
 
 numba takes a compiled kernel for fresh as long as the kernel's own file is the same, but what the kernel
-calls in other files, and the constants it takes from there, are compiled into it. The stamp that is kept with
-the compiled form therefore covers those as well.
+calls in other files, the constants it takes from there, and the order of the fields of its named tuples, are
+compiled into it. The stamp that is kept with the compiled form therefore covers those as well.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ SMALL_BYTES = 16 * 1024
 """of all arrays of a call: Python takes 20 ms for a checksum of so many, loading numba and a kernel 200"""
 BUDGET_NS = 50_000_000
 """for all calls that Python does before numba is loaded"""
+IS_PLAIN_PYTHON = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
 MADV_DONTNEED = 4
 _LOADER_CODE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ \S+ +\S*libllvm\S*")
 
@@ -70,7 +71,7 @@ def early(declared: F) -> F:
 
 
 def _declared(function: F, *, is_checked: bool, is_allocating: bool = False) -> F:
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
+    if IS_PLAIN_PYTHON:
         return function
     return cast(F, Kernel(function, {"nogil": True, "boundscheck": is_checked, "_nrt": is_allocating}))
 
@@ -88,6 +89,7 @@ class Kernel:
     is_early = False
     python_thread = NOBODY
     """whose turn it is to run in Python"""
+    is_numba_loaded = False
     has_loader = False
     """whether one was loaded since `drop_loader`"""
 
@@ -150,7 +152,7 @@ class Kernel:
 
     @functools.cache  # noqa: B019  # kernels live as long as the process
     def stamp(self) -> str:
-        """A hash of the kernel's options and file, of the constants it names, and of all kernels it calls."""
+        """A hash of the kernel's options and file, the constants and tuples it names, kernels it calls."""
         return _stamp(self._function, self._options)
 
 
@@ -160,7 +162,13 @@ def load_numba() -> Any:
 
     with _python_turn:
         Kernel.python_ns_left = 0
+    Kernel.is_numba_loaded = True
     return numba
+
+
+def would_load_numba() -> bool:
+    """Whether a kernel that is not `early` would have to wait for numba now: half a second, once."""
+    return not (IS_PLAIN_PYTHON or Kernel.is_numba_loaded)
 
 
 def drop_loader() -> None:
@@ -208,6 +216,10 @@ def _stamp(function: Callable[..., Any], options: Mapping[str, bool]) -> str:
             parts.append(f"{name}={_hash_of(value.__file__ or '')}")
         elif isinstance(value, CONSTANTS):
             parts.append(f"{name}={value!r}")
+    for annotation in function.__annotations__.values():  # of a tuple numba takes fields by their places
+        fields = getattr(function.__globals__.get(annotation), "_fields", None)
+        if fields is not None:
+            parts.append(f"{annotation}={fields!r}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-from protocol.kernel import kernel
+from protocol.kernel import kernel, load_numba, would_load_numba
 from protocol.native import MISSING, lz4_addresses, lz4_call
 from protocol.record_kernels import copy_bytes
 
@@ -127,9 +127,11 @@ def pack(data: Bytes, count: int, output: Bytes, at: int, address: int) -> int:
 
 
 def decompress(data: Buffer, limit_bytes: int) -> Bytes | None:
-    """What a frame holds, cut off somewhere behind `limit_bytes`; None where it has another form or no
-    functions for it are there. ValueError when it is damaged.
+    """What a frame holds, cut off somewhere behind `limit_bytes`; None where it has another form, no
+    functions for it are there or numba is not loaded yet. ValueError when it is damaged.
     """
+    if would_load_numba():
+        return None
     address = lz4_addresses().decompress
     section = numpy.frombuffer(data, numpy.uint8)
     section.flags.writeable = False
@@ -145,10 +147,11 @@ def decompress(data: Buffer, limit_bytes: int) -> Bytes | None:
 
 def compress(data: Buffer, level: int | None) -> bytes:
     """One frame of these blocks. Levels from 3 on are slower and smaller; for them a library writes the
-    frame, as it has them for whole frames only.
+    frame, as it has them for whole frames only (and as long as numba is not loaded).
     """
     address = lz4_addresses().compress
-    if address == MISSING or (level is not None and level >= LEAST_HIGH_LEVEL):
+    is_high = level is not None and level >= LEAST_HIGH_LEVEL
+    if is_high or address == MISSING or would_load_numba():
         from cramjam import lz4
 
         compressor = lz4.Compressor(level=level, content_checksum=False, block_linked=False)
@@ -158,3 +161,9 @@ def compress(data: Buffer, level: int | None) -> bytes:
     plain.flags.writeable = False
     output = numpy.empty(packed_room(plain.size), numpy.uint8)
     return output[: pack(plain, plain.size, output, 0, address)].tobytes()
+
+
+def compile_kernels() -> None:
+    """Call the kernels once as a produce does, so that they are in the cache beside their source."""
+    load_numba()
+    decompress(compress(b"records", 1), 100)

@@ -27,7 +27,7 @@ from storage.batch_table import (
 POLYNOMIAL = 0x82F63B78
 UNDAMAGED = -1
 ALL = 2**63 - 1
-"""behind every offset there is"""
+"""for `before`: batches at every offset"""
 
 _CRC_AT = 17
 _COVERED_FROM = 21
@@ -111,10 +111,11 @@ def is_damaged(chunk: Bytes, batches: Longs, index: int, crc32c: Crc32c) -> bool
 @kernel
 def first_damaged(chunk: Bytes, batches: Longs, count: int, before: int, crc32c: Crc32c) -> int:
     """The first of `count` batches that fails its checksum, or UNDAMAGED; those from the offset `before` on
-    are not looked at.
+    (unless that is ALL) are not looked at.
     """
     for index in range(count):
-        if batches[BASE_OFFSET, index] < before and is_damaged(chunk, batches, index, crc32c):
+        is_asked_for = before == ALL or batches[BASE_OFFSET, index] < before
+        if is_asked_for and is_damaged(chunk, batches, index, crc32c):
             return index
     return UNDAMAGED
 

@@ -2,14 +2,15 @@
 
 An append unpacks a compressed batch to look at its records; the first step of a cleaning would unpack all of
 them a second time, only to hash their keys. So the append hashes them, and the cleaner asks here first. All
-logs share one limit of memory: beyond it a log that has more than its share forgets its own oldest batches,
-else the oldest of all are forgotten. Those are unpacked as ever. (Without shares a log that is filled behind
-another would leave nothing of it, and of two that are cleaned at once one would take half as long again.)
+logs share one limit of memory: beyond it the log that holds most forgets its oldest batches, which are
+unpacked as ever. (Were it the oldest batches of all, a log that is filled behind another would leave nothing
+of it, and of two that are cleaned at once one would take half as long again.)
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
+from operator import attrgetter
 from typing import Any
 
 import numpy
@@ -24,6 +25,8 @@ DEFAULT_LIMIT_BYTES = 32 << 20
 HASH_BYTES = 16
 ENTRY_BYTES = 400
 """of a batch beside its hashes, by Python: two dictionaries' and a queue's places, numbers, the array"""
+LOOK_EVERY = 256
+"""batches forgotten until it is looked anew who holds most: among thousands of logs a look takes 0.1 ms"""
 LONG_MAX = 2**63 - 1
 
 Hashes = numpy.ndarray[Any, numpy.dtype[numpy.uint64]]
@@ -55,8 +58,10 @@ class KeyHashes:
         self._limit_bytes = limit_bytes
         self.used_bytes = 0
         self._row = numpy.empty(LOCATED_ROWS, numpy.int64)
-        self._batches: OrderedDict[tuple[LogKeyHashes, int], tuple[int, Hashes]] = OrderedDict()
+        self._batches: dict[tuple[LogKeyHashes, int], tuple[int, Hashes]] = {}
         self._logs: set[LogKeyHashes] = set()  # those of which there is any
+        self._largest: LogKeyHashes | None = None
+        self._until_look = 0
 
     def _size(self, records: int) -> int:
         return ENTRY_BYTES + HASH_BYTES * records
@@ -69,14 +74,21 @@ class KeyHashes:
         if not hash_records(section, self._row, SECRET, hashes):
             return
         while self.used_bytes + size > self._limit_bytes:
-            oldest, _ = next(iter(self._batches))
-            giver = log if log.used_bytes * len(self._logs) > self._limit_bytes else oldest
-            self.remove_first(giver)
+            self.remove_first(self._giver(log))
         self._batches[log, base_offset] = checksum, hashes
         self._logs.add(log)
         log.offsets.append(base_offset)
         log.used_bytes += size
         self.used_bytes += size
+
+    def _giver(self, log: LogKeyHashes) -> LogKeyHashes:
+        """Whose oldest batch makes room for one of `log`; there is one."""
+        if self._until_look == 0 or self._largest not in self._logs:
+            self._largest = max(self._logs, key=attrgetter("used_bytes"))
+            self._until_look = LOOK_EVERY
+        self._until_look -= 1
+        assert self._largest is not None
+        return self._largest if self._largest.used_bytes > log.used_bytes else log
 
     def find(self, log: LogKeyHashes, base_offset: int) -> tuple[int, Hashes] | None:
         return self._batches.get((log, base_offset))

@@ -14,13 +14,15 @@ import click
 def kernels() -> None:
     """Compile the kernels into their cache; run once after an installation."""
     from cleaner import warm_up as cleaner_kernels
+    from protocol import lz4_frames
     from protocol import records as record_kernels
     from protocol.kernel import load_numba
     from storage import batch_table as storage_kernels
-    from storage import integrity, statistics_kernels
+    from storage import integrity, key_hashes, statistics_kernels
 
     started = time.monotonic()
     load_numba()
-    for room in (record_kernels, storage_kernels, integrity, statistics_kernels, cleaner_kernels):
+    rooms = (record_kernels, lz4_frames, storage_kernels, key_hashes, integrity, statistics_kernels)
+    for room in (*rooms, cleaner_kernels):
         room.compile_kernels()
     print(f"the kernels are compiled; that took {time.monotonic() - started:.1f} s")

@@ -20,7 +20,7 @@ from cleaner.unpacking import new_scratch
 from protocol.compression import Codec
 from protocol.native import MISSING
 from protocol.records import as_array, encode_record
-from storage.key_hashes import ENTRY_BYTES, HASH_BYTES, KeyHashes, LogKeyHashes
+from storage.key_hashes import ENTRY_BYTES, HASH_BYTES, LOOK_EVERY, KeyHashes, LogKeyHashes
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import World
 from tests.storage.builders import topic_config
@@ -142,7 +142,7 @@ def test_a_cleaning_a_new_log_start_and_a_closed_log_let_go(make_world: MakeWorl
     assert world.key_hashes.used_bytes == 0
 
 
-def test_beyond_the_limit_the_oldest_batches_of_all_logs_are_forgotten() -> None:
+def test_beyond_the_limit_the_largest_log_forgets_its_oldest_batches() -> None:
     section = as_array(encode_record(0, 0, b"key", b"value"))
     shared = KeyHashes(3 * (ENTRY_BYTES + HASH_BYTES))
     one, other = LogKeyHashes(shared), LogKeyHashes(shared)
@@ -157,20 +157,31 @@ def test_beyond_the_limit_the_oldest_batches_of_all_logs_are_forgotten() -> None
     assert shared.used_bytes == ENTRY_BYTES + HASH_BYTES
 
 
-def test_a_log_that_has_more_than_its_share_forgets_its_own_batches() -> None:
-    """Or of two logs that were filled one behind the other, the second would leave nothing of the first."""
+@pytest.mark.parametrize("small", [0, 10, 1000])
+@pytest.mark.parametrize("large", [2, 3])
+def test_large_logs_end_up_with_like_shares(small: int, large: int) -> None:
+    """Or of two logs that were filled one behind the other, one would have nothing."""
     section = as_array(encode_record(0, 0, b"key", b"value"))
-    shared = KeyHashes(8 * (ENTRY_BYTES + HASH_BYTES))
-    logs = [LogKeyHashes(shared) for _ in range(2)]
-    for log in logs:
-        for number in range(20):
+    size = ENTRY_BYTES + HASH_BYTES
+    shared = KeyHashes((6000 + small) * size)
+    few = [LogKeyHashes(shared) for _ in range(small)]
+    logs = [LogKeyHashes(shared) for _ in range(large)]
+    for log in [logs[0], *few, *logs[1:]]:
+        for number in range(1 if log in few else 8000):
             log.add(number, 7, section, 1)
     for log in logs:
-        assert 3 <= len(log.offsets) <= 5
-        assert log.used_bytes == len(log.offsets) * (ENTRY_BYTES + HASH_BYTES)
-    assert list(logs[1].offsets) == list(range(20 - len(logs[1].offsets), 20))
-    logs[0].forget()
-    assert shared.used_bytes == logs[1].used_bytes
+        kept = len(log.offsets)
+        assert abs(kept - 6000 // large) <= LOOK_EVERY
+        assert log.used_bytes == kept * size
+    assert list(logs[-1].offsets) == list(range(8000 - len(logs[-1].offsets), 8000))
+    assert [len(log.offsets) for log in few] == [1] * small
+    for log in (*few, *logs):
+        log.forget()
+    assert shared.used_bytes == 0
+    few.append(LogKeyHashes(shared))
+    for number in range(7000 + small):
+        few[-1].add(number, 7, section, 1)
+    assert len(few[-1].offsets) == 6000 + small
 
 
 def test_a_batch_beyond_the_limit_or_without_keys_is_not_remembered() -> None:

@@ -234,6 +234,39 @@ def test_a_change_in_another_file_makes_a_kernel_be_compiled_anew(tmp_path: Path
     assert run_outer(tmp_path) == "3021 1"
 
 
+TUPLES = """
+from typing import NamedTuple
+
+class Two(NamedTuple):
+    first: int
+    {fields}
+"""
+TAKER = """
+from __future__ import annotations
+from protocol.kernel import kernel, load_numba
+from tuples import Two
+
+load_numba()
+
+@kernel
+def tens(two: Two) -> int:
+    return 10 * two.second + two.third
+
+if __name__ != "__main__":
+    print(tens(Two(first=1, second=2, third=3)), sum(tens.compiled().stats.cache_hits.values()))
+"""
+
+
+def test_other_fields_of_a_tuple_make_a_kernel_be_compiled_anew(tmp_path: Path) -> None:
+    """numba compiles the places of fields into it, and goes by their types alone."""
+    (tmp_path / "outer.py").write_text(TAKER)
+    (tmp_path / "tuples.py").write_text(TUPLES.format(fields="second: int\n    third: int"))
+    assert run_outer(tmp_path) == "23 0"
+    assert run_outer(tmp_path) == "23 1"
+    (tmp_path / "tuples.py").write_text(TUPLES.format(fields="third: int\n    second: int"))
+    assert run_outer(tmp_path) == "23 0"
+
+
 def test_the_users_cache_serves_where_the_package_cannot_be_written(tmp_path: Path) -> None:
     package, cache = tmp_path / "package", tmp_path / "cache"
     package.mkdir()

@@ -7,9 +7,12 @@ Method: both ways on random data; places have guards around them; the search for
 from __future__ import annotations
 
 import ctypes
+import os
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import crc32c
 import lz4.block
@@ -26,6 +29,7 @@ from protocol.records import as_array
 from storage import checksums
 
 GUARD = 0xA5
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +143,38 @@ def test_without_the_functions_everything_goes_on() -> None:
     with pytest.raises(KafkaError) as problem:
         decompress(Codec.LZ4, compress(Codec.LZ4, bytes(1000)), 999)
     assert problem.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+NOT_LOADED = """
+import sys
+from protocol.compression import Codec, compress, decompress
+from protocol.kernel import Kernel, load_numba
+
+frame = compress(Codec.LZ4, bytes(100_000))
+for _ in range(2):
+    assert bytes(decompress(Codec.LZ4, frame, 100_000)) == bytes(100_000)
+    print("numba" in sys.modules, Kernel.has_loader)
+    load_numba()
+"""
+
+
+def test_a_frame_that_is_read_while_a_broker_starts_does_not_load_numba() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", NOT_LOADED], capture_output=True, text=True, env=environment)
+    assert done.stdout == "False False\nTrue True\n", done.stderr
+
+
+def test_a_start_compiles_what_a_produce_of_lz4_calls() -> None:
+    """Arrays that may be written are another type for numba than those that may not."""
+    lz4_frames.compile_kernels()
+    compiled = [kernel.compiled() for kernel in (unpacked_room, unpack, pack)]
+    before = [len(one.signatures) for one in compiled]
+    data = memoryview(bytearray(200_000))
+    for level in (1, 2):
+        frame = compress(Codec.LZ4, data, level)
+        for given in (frame, memoryview(bytearray(frame))):
+            assert bytes(decompress(Codec.LZ4, given, 200_000)) == bytes(200_000)
+    assert [len(one.signatures) for one in compiled] == before
 
 
 def test_a_function_of_that_name_with_other_results_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

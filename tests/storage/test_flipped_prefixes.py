@@ -23,6 +23,7 @@ from cleaner.results import Range
 from protocol.batch import iterate_headers
 from storage import sidecar, statistics
 from storage.batch_table import BASE_OFFSET, POSITION, read_table
+from storage.integrity import Place, survey
 from storage.prefixes import CRC_TABLE, STRETCH_BYTES, Prefixes, Witness, flipped_bit, prefixes_of
 from storage.segment import Segment
 from storage.statistics_kernels import seal_blocks
@@ -229,3 +230,17 @@ def test_a_start_without_statistics_reads_all(make_log: MakeLog, tmp_path: Path)
     shutil.copytree(builder.directory, tmp_path / "copy")
     builder.open(is_clean=True)
     assert builder.records() == whole
+
+
+def test_damage_at_the_largest_offset_is_seen_as_well(make_log: MakeLog) -> None:
+    """It lies behind every bound of what is to be checked."""
+    builder = make_log()
+    for value in (b"one", b"two", b"three"):
+        builder.append(value)
+    data = bytearray(builder.log.segments[0].read_at(0, builder.log.size_bytes))
+    size = len(data) // 3
+    data[size : size + 8] = (2**63 - 1).to_bytes(8, "big")
+    data[2 * size - 1] ^= 1
+    place = Place(0, len(data), None, None)
+    found = survey(lambda position, count: bytes(data[position : position + count]), place)
+    assert [(damage.position, damage.end) for damage in found.damages] == [(size, 2 * size)]
