@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 
 from cleaner.offset_map import U64, Bytes, Longs, put_hashed
+from cleaner.pauses import Pauses, new_pauses, work_done
 from cleaner.unpacking import CODEC_MASK, Lz4Scratch, lz4_room, new_scratch, unpack_lz4
 from protocol.kernel import kernel, unchecked_kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, OK, TRUNCATED, read_varint
@@ -224,7 +225,8 @@ def map_hashed(
 @kernel
 def map_batches(
     chunk: Bytes, batches: Longs, starts: Longs, known: Any, first: int, count: int, start_offset: int,
-    lz4: Lz4Scratch, block: Longs, hashes: Any, secret: Any, table: Any, capacity: int, state: Longs,
+    lz4: Lz4Scratch, pauses: Pauses, block: Longs, hashes: Any, secret: Any, table: Any, capacity: int,
+    state: Longs,
 ) -> tuple[int, int]:  # fmt: skip
     """Map the batches [first, count) of a chunk: (why it ended, the batch at which).
 
@@ -254,6 +256,7 @@ def map_batches(
                     lz4.unpacked, size, records, base_offset, start_offset,
                     block, hashes, secret, table, capacity, state,
                 )  # fmt: skip
+                work_done(size, pauses)
         else:
             position = batches[POSITION, index]
             reason = map_section(
@@ -262,6 +265,7 @@ def map_batches(
             )  # fmt: skip
         if reason != DONE:
             return reason, index
+        work_done(batches[SIZE_BYTES, index], pauses)
     return put_block(chunk, block, hashes, secret, table, capacity, state), count
 
 
@@ -273,3 +277,4 @@ class MapScratch:
         self.hashes = numpy.zeros((2, BLOCK_RECORDS), numpy.uint64)
         self.state = numpy.zeros(STATE_NUMBERS, numpy.int64)
         self.lz4 = new_scratch()
+        self.pauses = new_pauses()

@@ -119,8 +119,8 @@ class Mapper:
         while index < chunk.count:
             reason, stopped = map_batches(
                 chunk.array, chunk.batches, starts, known, index, chunk.count, start, scratch.lz4,
-                scratch.block, scratch.hashes, self._map.secret, self._map.table, self._map.capacity,
-                scratch.state,
+                scratch.pauses, scratch.block, scratch.hashes, self._map.secret, self._map.table,
+                self._map.capacity, scratch.state,
             )  # fmt: skip
             index = int(stopped)
             if reason == COMPRESSED:

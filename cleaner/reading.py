@@ -6,15 +6,19 @@ claims to be longer than the file, is damage (T62, T63) and never grows anything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy
 
 from cleaner.offset_map import Bytes, Longs
-from storage.batch_table import BASE_OFFSET, HEADER_BYTES, TABLE_ROWS, as_chunk, batch_size
+from cleaner.pauses import new_pauses
+from cleaner.read_kernels import IS_THERE, read_batches
+from protocol.native import MISSING, libc_address
+from storage.batch_table import BASE_OFFSET, HEADER_BYTES, TABLE_ROWS, batch_size
 from storage.batch_table import BROKEN as NO_BATCH
-from storage.checksums import ALL, UNDAMAGED, crc32c, walk_checked
+from storage.checksums import ALL, UNDAMAGED, crc32c
+from storage.file import SYSTEM_DISK
 from storage.segment import Segment
 
 FAILS_CHECKSUM = "fails its checksum"
@@ -30,7 +34,7 @@ class Chunk:
 
     segment: Segment
     position: int
-    data: bytes
+    data: memoryview
     array: Bytes
     batches: Longs
     count: int
@@ -56,6 +60,9 @@ class ChunkReader:
         self._account = account
         self._ends = ends or {}
         self._crc32c = crc32c()
+        self._pread = libc_address("pread")
+        self._pauses = new_pauses()
+        self._buffer = numpy.empty(self.read_bytes, numpy.uint8)
         self._batches = numpy.empty((TABLE_ROWS, self.read_bytes // HEADER_BYTES + 1), numpy.int64)
 
     def chunks(self, segment: Segment, position: int = 0, checked_before: int = ALL) -> Iterator[Chunk]:
@@ -70,21 +77,37 @@ class ChunkReader:
         wanted = self.read_bytes
         while position < end:
             asked = min(wanted, end - position)
-            data = segment.read_at(position, asked)
-            self._account(len(data))
-            if len(data) < asked:
+            if self._buffer.size < asked or asked <= self.read_bytes < self._buffer.size:
+                self._buffer = numpy.empty(max(asked, self.read_bytes), numpy.uint8)
+            got, count, stopped, reason, damaged = self._read(segment, position, asked, checked_before)
+            self._account(got)
+            if got < asked:
                 raise CorruptSegment(f"{segment.file.path.name} is shorter than {end} bytes")
-            array = as_chunk(data)
-            count, stopped, reason, damaged = walk_checked(array, self._batches, checked_before, self._crc32c)
+            array = self._buffer[:asked]
             if count == 0:
                 wanted = self._larger(segment, position, array, reason)
                 continue
             wanted = self.read_bytes
-            chunk = Chunk(segment, position, data, array, self._batches, int(count))
+            chunk = Chunk(segment, position, array.data, array, self._batches, count)
             if damaged != UNDAMAGED:
-                raise chunk.corrupt(int(damaged), FAILS_CHECKSUM)
+                raise chunk.corrupt(damaged, FAILS_CHECKSUM)
             yield chunk
-            position += int(stopped)
+            position += stopped
+
+    def _read(self, segment: Segment, position: int, size: int, checked_before: int) -> Sequence[int]:
+        """What `read_batches` says of these bytes, which are in the buffer then."""
+        more = (size, self._buffer, self._pread, self._batches, checked_before, self._crc32c, self._pauses)
+        file = segment.file
+        if self._pread != MISSING and file.disk is SYSTEM_DISK:
+            with file.descriptor() as descriptor:
+                found = [int(number) for number in read_batches(descriptor, position, *more)]
+            if found[0] >= 0:
+                return found
+        data = segment.read_at(position, size)  # raises what is wrong
+        self._buffer[: len(data)] = numpy.frombuffer(data, numpy.uint8)
+        if len(data) < size:
+            return len(data), 0, 0, 0, UNDAMAGED
+        return [int(number) for number in read_batches(IS_THERE, position, *more)]
 
     def _larger(self, segment: Segment, position: int, array: Bytes, reason: int) -> int:
         """How many bytes the batch at `position` takes, of which `array` holds too few."""

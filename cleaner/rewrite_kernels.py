@@ -35,6 +35,7 @@ from cleaner.filter_kernels import (
     no_bit,
 )  # fmt: skip
 from cleaner.offset_map import Bytes, Longs
+from cleaner.pauses import Pauses, work_done
 from cleaner.unpacking import CODEC_MASK, Lz4Scratch, lz4_room, unpack_lz4
 from protocol.kernel import kernel
 from protocol.lz4_frames import pack, packed_room
@@ -145,7 +146,7 @@ def keep_all(data: Bytes, start: int, end: int, count: int, rows: Longs, tally: 
 @kernel
 def filter_batch(
     chunk: Bytes, batches: Longs, index: int, verdict: int, rows: Longs, hashes: Any, known: Knowledge,
-    lz4: Lz4Scratch, output: Bytes, at: int, tally: Longs,
+    lz4: Lz4Scratch, pauses: Pauses, output: Bytes, at: int, tally: Longs,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Decide about one batch: (why it ended, records that stay, tombstones among them)."""
     records = batches[RECORD_COUNT, index]
@@ -175,6 +176,7 @@ def filter_batch(
         size = unpack_lz4(chunk, batches, index, lz4)
         if size < 0:
             return COMPRESSED, 0, 0
+        work_done(size, pauses)
         return filter_records(
             lz4.unpacked, 0, size, records, base_offset, horizon, rows, hashes, known, tally
         )
@@ -186,7 +188,7 @@ def filter_batch(
 @kernel
 def filter_batches(
     chunk: Bytes, batches: Longs, verdicts: Bytes, first: int, count: int, rows: Longs, hashes: Any,
-    known: Knowledge, lz4: Lz4Scratch, output: Bytes, at: int, crc32c: Crc32c, tally: Longs,
+    known: Knowledge, lz4: Lz4Scratch, pauses: Pauses, output: Bytes, at: int, crc32c: Crc32c, tally: Longs,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Write what survives of the batches [first, count): (why it ended, at which batch, end of the output).
 
@@ -203,10 +205,11 @@ def filter_batches(
         if records < 0:
             return BROKEN, index, at
         reason, kept, tombstones = filter_batch(
-            chunk, batches, index, verdicts[index], rows, hashes, known, lz4, output, at, tally
+            chunk, batches, index, verdicts[index], rows, hashes, known, lz4, pauses, output, at, tally
         )
         if reason != DONE:
             return reason, index, at
+        work_done(size, pauses)
         if kept == 0 and verdicts[index] & KEEP_SHELL == 0:
             continue
         horizon = horizon_of(chunk, position, attributes)

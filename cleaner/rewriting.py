@@ -40,6 +40,7 @@ from cleaner.filter_kernels import (
 from cleaner.map_kernels import BROKEN as MAP_BROKEN
 from cleaner.mapping import decompressed, special_batches, tell_transactions
 from cleaner.offset_map import Bytes, Longs
+from cleaner.pauses import new_pauses
 from cleaner.reading import FAILS_CHECKSUM, Chunk, ChunkReader
 from cleaner.retention import BatchFacts, judge_batch, judge_plain_batches, last_data_offsets
 from cleaner.rewrite_kernels import filter_batches, filter_records, keep_all, write_shell
@@ -66,6 +67,7 @@ from storage.batch_table import (
     SIZE_BYTES,
 )
 from storage.checksums import crc32c, is_damaged
+from storage.file import Buffer
 from storage.segment import Segment
 from storage.types import AbortedTransaction, LastRecord
 
@@ -107,6 +109,7 @@ class Rewriter:
         self._rows: Any = numpy.empty((RECORD_ROWS, 0), numpy.int64)
         self._hashes: Any = numpy.empty((2, 0), numpy.uint64)
         self._lz4 = new_scratch()
+        self._pauses = new_pauses()
         self._crc32c = crc32c()
         self.tally: Longs = numpy.zeros(TALLY_NUMBERS, numpy.int64)
         self.first_offset = -1  # of all that was read
@@ -138,7 +141,7 @@ class Rewriter:
         while index < chunk.count:
             reason, stopped, at = filter_batches(
                 chunk.array, chunk.batches, verdicts, index, chunk.count, self._rows, self._hashes,
-                self._known, self._lz4, self._output, self._at, self._crc32c, self.tally,
+                self._known, self._lz4, self._pauses, self._output, self._at, self._crc32c, self.tally,
             )  # fmt: skip
             index = int(stopped)
             self._at = int(at)
@@ -258,7 +261,7 @@ class Rewriter:
         )
         return seal_header(rebuilt, section) + section
 
-    def _write(self, batch: bytes, last_offset: int, sink: Sink) -> None:
+    def _write(self, batch: Buffer, last_offset: int, sink: Sink) -> None:
         if self._output.size - self._at < len(batch):
             self._last_written = last_offset - 1
             self._empty_output(sink)

@@ -154,7 +154,7 @@ def compress(data: Buffer, level: int | None) -> bytes:
     if is_high or address == MISSING or would_load_numba():
         from cramjam import lz4
 
-        compressor = lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        compressor = lz4.Compressor(level=level if is_high else 0, content_checksum=False, block_linked=False)
         compressor.compress(bytes(data))  # it takes nothing else
         return bytes(compressor.finish())
     plain = numpy.frombuffer(data, numpy.uint8)

@@ -4,9 +4,9 @@ The Python function of a library gives up the GIL for every piece of work, and h
 each: a cleaner that does so a hundred times in a few milliseconds collides with the event loop every time.
 What lies underneath is called here by its address instead, so that one kernel does all pieces in one call.
 
-Only functions that a library has had for years are named, each with its own types, and each is tried on a
-known text before it is used. Where a library has another build the address is `MISSING`, and whoever asks
-for it goes another way.
+Only functions that a library has had for years are named, each with its own types, and each (but those of
+the C library) is tried on a known text before it is used. Where a library has another build the address is
+`MISSING`, and whoever asks for it goes another way.
 """
 
 from __future__ import annotations
@@ -68,17 +68,20 @@ def _intrinsic(result: Any, *arguments: Any) -> Any:
         function = ir.FunctionType(ir.IntType(signature.return_type.bitwidth), integers)
         return builder.call(builder.inttoptr(values[0], function.as_pointer()), values[1:])
 
-    if len(arguments) == 3:  # numba goes by the number of names
+    # numba goes by the number of names.
+    def none(_: Any, address: Any) -> Any:
+        return signature, generate
 
-        def three(_: Any, address: Any, a: Any, b: Any, c: Any) -> Any:
-            return signature, generate
+    def two(_: Any, address: Any, a: Any, b: Any) -> Any:
+        return signature, generate
 
-        return intrinsic(three)
+    def three(_: Any, address: Any, a: Any, b: Any, c: Any) -> Any:
+        return signature, generate
 
     def four(_: Any, address: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
         return signature, generate
 
-    return intrinsic(four)
+    return intrinsic({0: none, 2: two, 3: three, 4: four}[len(arguments)])
 
 
 crc32c_call = NativeCall(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_size_t, ctypes.c_size_t)
@@ -137,6 +140,17 @@ def lz4_addresses() -> Lz4:
     )
     is_good = 0 < size < again == len(CHECK_TEXT) and unpacked.raw == CHECK_TEXT
     return found if is_good else nothing
+
+
+@functools.cache
+def libc_address(name: str) -> int:
+    """Of a function of the C library that POSIX describes; sizes and positions in files are taken for 64
+    bits wide.
+    """
+    if ctypes.sizeof(ctypes.c_long) != ctypes.sizeof(ctypes.c_int64):
+        return MISSING
+    function = getattr(ctypes.CDLL(None), name, None)
+    return MISSING if function is None else ctypes.cast(function, ctypes.c_void_p).value or MISSING
 
 
 def _address(built: ModuleType, name: str) -> int:

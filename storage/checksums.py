@@ -21,7 +21,6 @@ from storage.batch_table import (
     SIZE_BYTES,
     Bytes,
     Longs,
-    walk_batches,
 )
 
 POLYNOMIAL = 0x82F63B78
@@ -118,13 +117,6 @@ def first_damaged(chunk: Bytes, batches: Longs, count: int, before: int, crc32c:
         if is_asked_for and is_damaged(chunk, batches, index, crc32c):
             return index
     return UNDAMAGED
-
-
-@kernel
-def walk_checked(chunk: Bytes, table: Longs, before: int, crc32c: Crc32c) -> tuple[int, int, int, int]:
-    """As `walk_batches`, and then the result of `first_damaged`."""
-    count, stopped, reason = walk_batches(chunk, table)
-    return count, stopped, reason, first_damaged(chunk, table, count, before, crc32c)
 
 
 @kernel

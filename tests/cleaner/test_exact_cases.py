@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -113,13 +114,15 @@ def test_t41_reads_grow_for_one_batch_and_are_what_was_configured_again(
     """T41, T60: exactly one read a pass is larger, and exactly as large as the batch."""
     size = with_a_large_batch(world)
     asked: list[tuple[int, int, int]] = []
-    read_at = Segment.read_at
+    read = ChunkReader._read
 
-    def noting(segment: Segment, position: int, wanted: int, **options: bool) -> bytes:
+    def noting(
+        reader: ChunkReader, segment: Segment, position: int, wanted: int, checked_before: int
+    ) -> Sequence[int]:
         asked.append((segment.base_offset, position, wanted))
-        return read_at(segment, position, wanted, **options)
+        return read(reader, segment, position, wanted, checked_before)
 
-    monkeypatch.setattr(Segment, "read_at", noting)
+    monkeypatch.setattr(ChunkReader, "_read", noting)
     world.clean()
     sizes = [wanted for _, _, wanted in asked]
     large = [index for index, wanted in enumerate(sizes) if wanted > READ_BYTES]
@@ -159,17 +162,19 @@ def test_t64_where_nothing_stays_no_read_and_no_buffer_grows(
     world.roll()
     reads: list[int] = []
     outputs: set[int] = set()
-    read_at, rewrite = Segment.read_at, Rewriter._rewrite_chunk
+    read, rewrite = ChunkReader._read, Rewriter._rewrite_chunk
 
-    def noting_read(segment: Segment, position: int, wanted: int, **options: bool) -> bytes:
+    def noting_read(
+        reader: ChunkReader, segment: Segment, position: int, wanted: int, checked_before: int
+    ) -> Sequence[int]:
         reads.append(wanted)
-        return read_at(segment, position, wanted, **options)
+        return read(reader, segment, position, wanted, checked_before)
 
     def noting_rewrite(self: Rewriter, chunk: object, sink: object) -> None:
         rewrite(self, chunk, sink)  # type: ignore[arg-type]
         outputs.add(self._output.size)
 
-    monkeypatch.setattr(Segment, "read_at", noting_read)
+    monkeypatch.setattr(ChunkReader, "_read", noting_read)
     monkeypatch.setattr(Rewriter, "_rewrite_chunk", noting_rewrite)
     world.clean()
     assert max(reads) <= READ_BYTES

@@ -134,7 +134,7 @@ def test_without_the_functions_everything_goes_on() -> None:
     assert crc32c_address() == MISSING
     assert lz4_addresses() == Lz4(MISSING, MISSING)
     chance = random.Random(3)
-    for level in (None, 1, 9):
+    for level in (None, -5, 1, 9):
         for size in (1, 100, 200_000):
             data = sample(chance, size)
             frame = compress(Codec.LZ4, data, level)

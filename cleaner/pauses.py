@@ -1,0 +1,74 @@
+"""How kernels let others have their core: after each 128 KiB of work they ask whether somebody waits for it.
+
+A thread that wakes up gets a busy core at once only if the scheduler thinks that it is due; else it waits for
+the clock's next tick, 4 ms at 250 a second. An acks=all produce is a chain of wake-ups, in the kernel and
+here, so that one in fifty waited so long while keys were mapped. `sched_yield` asks at once; where nobody
+waits it costs half a microsecond.
+
+Whoever yields gives up what is left of its slice (Linux's `yield_task_fair`), at the cleaner's priority ten
+times its length of others' work: beside programs that never sleep little would ever be cleaned. So a long
+wait is made up for by work without a yield, for about the share that the priority promises.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import numpy
+
+from cleaner.offset_map import Longs
+from protocol.kernel import kernel
+from protocol.native import MISSING, NativeCall, libc_address
+
+PIECE_BYTES = 128 * 1024
+LONG_WAIT_NS = 2_000_000
+WAIT_TO_WORK = 2
+"""a wait of so many ns is made up for by the work of one byte, about 1 ns"""
+CLOCK_MONOTONIC = 1
+SECOND_NS = 1_000_000_000
+
+yield_call = NativeCall(ctypes.c_int32)
+clock_call = NativeCall(ctypes.c_int32, ctypes.c_int32, ctypes.c_size_t)
+
+
+class Pauses(NamedTuple):
+    """When a thread asks next. Owned by: one cleaner thread."""
+
+    sched_yield: int
+    clock_gettime: int
+    time: Longs
+    """seconds and ns: what the clock said last"""
+    left: Longs
+    """one number, of bytes: how much work is left to do until the next question"""
+
+
+def new_pauses() -> Pauses:
+    return Pauses(
+        libc_address("sched_yield"),
+        libc_address("clock_gettime"),
+        numpy.zeros(2, numpy.int64),
+        numpy.full(1, PIECE_BYTES, numpy.int64),
+    )
+
+
+@kernel
+def now_ns(pauses: Pauses) -> int:
+    clock_call(pauses.clock_gettime, CLOCK_MONOTONIC, pauses.time.ctypes.data)
+    return pauses.time[0] * SECOND_NS + pauses.time[1]  # type: ignore[no-any-return]
+
+
+@kernel
+def work_done(size_bytes: int, pauses: Pauses) -> None:
+    """So much was read, mapped or filtered: ask if it is time to."""
+    pauses.left[0] -= size_bytes
+    if pauses.left[0] > 0:
+        return
+    pauses.left[0] = PIECE_BYTES
+    if pauses.sched_yield == MISSING or pauses.clock_gettime == MISSING:
+        return
+    began = now_ns(pauses)
+    yield_call(pauses.sched_yield)
+    waited = now_ns(pauses) - began
+    if waited > LONG_WAIT_NS:
+        pauses.left[0] += waited // WAIT_TO_WORK

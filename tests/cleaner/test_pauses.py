@@ -1,0 +1,131 @@
+"""Goal: kernels ask after a piece of work whether somebody waits for their core, and beside others that never
+sleep they still get on.
+
+Method: functions of this test in place of the system's, with a clock that only they move; a cleaning with
+them; the system's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from cleaner import map_kernels, reading, rewriting
+from cleaner.pauses import (
+    LONG_WAIT_NS,
+    PIECE_BYTES,
+    SECOND_NS,
+    WAIT_TO_WORK,
+    Pauses,
+    new_pauses,
+    now_ns,
+    work_done,
+)  # fmt: skip
+from protocol.compression import Codec
+from protocol.native import MISSING, libc_address
+from tests.cleaner.conftest import MakeWorld
+from tests.cleaner.world import World
+
+START_NS = 7 * SECOND_NS + 5
+YIELD = ctypes.CFUNCTYPE(ctypes.c_int32)
+CLOCK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_size_t)
+
+
+@pytest.fixture
+def system() -> Iterator[SimpleNamespace]:
+    """`yields` counts, `wait_ns` is how long each takes, `pauses` goes by both."""
+    made = SimpleNamespace(yields=0, wait_ns=0, now=START_NS)
+
+    @YIELD
+    def sched_yield() -> int:
+        made.yields += 1
+        made.now += made.wait_ns
+        return 0
+
+    @CLOCK
+    def clock_gettime(which: int, address: int) -> int:
+        (ctypes.c_int64 * 2).from_address(address)[:] = divmod(made.now, SECOND_NS)
+        return 0
+
+    addresses = [ctypes.cast(one, ctypes.c_void_p).value or 0 for one in (sched_yield, clock_gettime)]
+    made.pauses = new_pauses()._replace(sched_yield=addresses[0], clock_gettime=addresses[1])
+    yield made
+
+
+def test_others_are_let_in_after_each_piece(system: SimpleNamespace) -> None:
+    for _ in range(10):
+        work_done(PIECE_BYTES - 1, system.pauses)
+        before = system.yields
+        work_done(1, system.pauses)
+        assert system.yields == before + 1
+    work_done(100 * PIECE_BYTES, system.pauses)
+    assert system.yields == 11
+    assert now_ns(system.pauses) == START_NS
+
+
+def test_a_long_wait_is_made_up_for(system: SimpleNamespace) -> None:
+    """Or little would ever be cleaned beside programs that never sleep."""
+    system.wait_ns = LONG_WAIT_NS
+    work_done(PIECE_BYTES, system.pauses)
+    work_done(PIECE_BYTES, system.pauses)
+    assert system.yields == 2, "no longer than a wait may be"
+    system.wait_ns = 30 * LONG_WAIT_NS
+    work_done(PIECE_BYTES, system.pauses)
+    credit = 30 * LONG_WAIT_NS // WAIT_TO_WORK
+    work_done(credit, system.pauses)
+    assert system.yields == 3
+    work_done(PIECE_BYTES, system.pauses)
+    assert system.yields == 4
+
+
+def test_where_the_system_has_no_such_function_work_goes_on(system: SimpleNamespace) -> None:
+    for name in ("sched_yield", "clock_gettime"):
+        work_done(10 * PIECE_BYTES, system.pauses._replace(**{name: MISSING}))
+    assert system.yields == 0
+    assert libc_address("no_such_function") == MISSING
+
+
+def test_the_systems_own() -> None:
+    pauses = new_pauses()
+    assert MISSING not in pauses[:2]
+    before = time.monotonic_ns()
+    work_done(PIECE_BYTES, pauses)
+    assert before <= now_ns(pauses) <= time.monotonic_ns()
+
+
+def fill(world: World, codec: Codec) -> None:
+    for number in range(60):
+        world.put((f"{number % 7}", "x" * 60_000), codec=codec)
+    world.roll()
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_cleaning_lets_others_in_at_each_of_its_steps(
+    make_world: MakeWorld, system: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, codec: Codec
+) -> None:
+    """Of bytes as they are when they are read, and of unpacked ones when they are mapped and filtered."""
+    idle = new_pauses()._replace(sched_yield=MISSING)
+    asked = {}
+    for room in (reading, map_kernels, rewriting):
+        for other in (reading, map_kernels, rewriting):
+
+            def made(pauses: Pauses = system.pauses if other is room else idle) -> Pauses:
+                return pauses
+
+            monkeypatch.setattr(other, "new_pauses", made)
+        world = make_world(name=f"{room.__name__}-{codec.name}")
+        fill(world, codec)
+        world.log.key_hashes.forget()
+        system.yields = 0
+        world.clean()
+        asked[room.__name__] = system.yields
+        assert len(world.offsets()) == 7
+    pieces = 60 * 60_000 // PIECE_BYTES
+    least = pieces if codec is Codec.NONE else 0
+    assert least <= asked["cleaner.reading"] <= 3 * pieces
+    assert pieces // 2 <= asked["cleaner.map_kernels"] <= pieces + 1
+    assert asked["cleaner.rewriting"] > 0
