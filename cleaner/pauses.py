@@ -22,10 +22,12 @@ from protocol.kernel import kernel
 from protocol.native import MISSING, NativeCall, libc_address
 
 PIECE_BYTES = 128 * 1024
-LONG_WAIT_NS = 2_000_000
+LONG_WAIT_NS = 1_000_000
+LONGEST_WAIT_NS = 100_000_000
+"""what is made up for of a longer one: the whole process may have been stopped meanwhile"""
 WAIT_TO_WORK = 2
-"""a wait of so many ns is made up for by the work of one byte, about 1 ns"""
-CLOCK_MONOTONIC = 1
+"""a wait of so many ns is made up for by one of the processor's"""
+CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID = 1, 3
 SECOND_NS = 1_000_000_000
 
 yield_call = NativeCall(ctypes.c_int32)
@@ -40,7 +42,9 @@ class Pauses(NamedTuple):
     time: Longs
     """seconds and ns: what the clock said last"""
     left: Longs
-    """one number, of bytes: how much work is left to do until the next question"""
+    """how many bytes of work are left to do until the next question, and the time of this thread on a
+    processor, in ns, until which there is none
+    """
 
 
 def new_pauses() -> Pauses:
@@ -48,13 +52,13 @@ def new_pauses() -> Pauses:
         libc_address("sched_yield"),
         libc_address("clock_gettime"),
         numpy.zeros(2, numpy.int64),
-        numpy.full(1, PIECE_BYTES, numpy.int64),
+        numpy.array([PIECE_BYTES, 0], numpy.int64),
     )
 
 
 @kernel
-def now_ns(pauses: Pauses) -> int:
-    clock_call(pauses.clock_gettime, CLOCK_MONOTONIC, pauses.time.ctypes.data)
+def now_ns(pauses: Pauses, clock: int) -> int:
+    clock_call(pauses.clock_gettime, clock, pauses.time.ctypes.data)
     return pauses.time[0] * SECOND_NS + pauses.time[1]  # type: ignore[no-any-return]
 
 
@@ -67,8 +71,12 @@ def work_done(size_bytes: int, pauses: Pauses) -> None:
     pauses.left[0] = PIECE_BYTES
     if pauses.sched_yield == MISSING or pauses.clock_gettime == MISSING:
         return
-    began = now_ns(pauses)
+    if pauses.left[1] and now_ns(pauses, CLOCK_THREAD_CPUTIME_ID) < pauses.left[1]:
+        return
+    began = now_ns(pauses, CLOCK_MONOTONIC)
     yield_call(pauses.sched_yield)
-    waited = now_ns(pauses) - began
+    waited = now_ns(pauses, CLOCK_MONOTONIC) - began
+    pauses.left[1] = 0
     if waited > LONG_WAIT_NS:
-        pauses.left[0] += waited // WAIT_TO_WORK
+        credit = min(waited, LONGEST_WAIT_NS) // WAIT_TO_WORK
+        pauses.left[1] = now_ns(pauses, CLOCK_THREAD_CPUTIME_ID) + credit

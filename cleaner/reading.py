@@ -85,7 +85,7 @@ class ChunkReader:
                 raise CorruptSegment(f"{segment.file.path.name} is shorter than {end} bytes")
             array = self._buffer[:asked]
             if count == 0:
-                wanted = self._larger(segment, position, array, reason)
+                wanted = self._larger(segment, position, array, reason, end)
                 continue
             wanted = self.read_bytes
             chunk = Chunk(segment, position, array.data, array, self._batches, count)
@@ -100,6 +100,8 @@ class ChunkReader:
         file = segment.file
         if self._pread != MISSING and file.disk is SYSTEM_DISK:
             with file.descriptor() as descriptor:
+                if not file.has_readahead:  # or each piece would wait for the disk by itself
+                    file.disk.prefetch(descriptor, size, position)
                 found = [int(number) for number in read_batches(descriptor, position, *more)]
             if found[0] >= 0:
                 return found
@@ -109,10 +111,10 @@ class ChunkReader:
             return len(data), 0, 0, 0, UNDAMAGED
         return [int(number) for number in read_batches(IS_THERE, position, *more)]
 
-    def _larger(self, segment: Segment, position: int, array: Bytes, reason: int) -> int:
-        """How many bytes the batch at `position` takes, of which `array` holds too few."""
+    def _larger(self, segment: Segment, position: int, array: Bytes, reason: int, end: int) -> int:
+        """How many bytes the batch at `position` takes, of which `array` holds too few; not beyond `end`."""
         name = segment.file.path.name
-        left = segment.size_bytes - position
+        left = end - position
         if reason == NO_BATCH or left < HEADER_BYTES:
             raise CorruptSegment(f"no batch begins at position {position} of {name}")
         size = int(batch_size(array, 0))

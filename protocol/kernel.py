@@ -217,7 +217,8 @@ def _stamp(function: Callable[..., Any], options: Mapping[str, bool]) -> str:
         elif isinstance(value, CONSTANTS):
             parts.append(f"{name}={value!r}")
     for annotation in function.__annotations__.values():  # of a tuple numba takes fields by their places
-        fields = getattr(function.__globals__.get(annotation), "_fields", None)
+        named = function.__globals__.get(annotation) if isinstance(annotation, str) else annotation
+        fields = getattr(named, "_fields", None)
         if fields is not None:
             parts.append(f"{annotation}={fields!r}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

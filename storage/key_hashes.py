@@ -25,8 +25,8 @@ DEFAULT_LIMIT_BYTES = 32 << 20
 HASH_BYTES = 16
 ENTRY_BYTES = 400
 """of a batch beside its hashes, by Python: two dictionaries' and a queue's places, numbers, the array"""
-LOOK_EVERY = 256
-"""batches forgotten until it is looked anew who holds most: among thousands of logs a look takes 0.1 ms"""
+LOOK_EVERY_BYTES = 128 * 1024
+"""forgotten until it is looked anew who holds most: among thousands of logs a look takes 0.1 ms"""
 LONG_MAX = 2**63 - 1
 
 Hashes = numpy.ndarray[Any, numpy.dtype[numpy.uint64]]
@@ -61,7 +61,7 @@ class KeyHashes:
         self._batches: dict[tuple[LogKeyHashes, int], tuple[int, Hashes]] = {}
         self._logs: set[LogKeyHashes] = set()  # those of which there is any
         self._largest: LogKeyHashes | None = None
-        self._until_look = 0
+        self._until_look = 0  # bytes
 
     def _size(self, records: int) -> int:
         return ENTRY_BYTES + HASH_BYTES * records
@@ -83,10 +83,9 @@ class KeyHashes:
 
     def _giver(self, log: LogKeyHashes) -> LogKeyHashes:
         """Whose oldest batch makes room for one of `log`; there is one."""
-        if self._until_look == 0 or self._largest not in self._logs:
+        if self._until_look <= 0 or self._largest not in self._logs:
             self._largest = max(self._logs, key=attrgetter("used_bytes"))
-            self._until_look = LOOK_EVERY
-        self._until_look -= 1
+            self._until_look = LOOK_EVERY_BYTES
         assert self._largest is not None
         return self._largest if self._largest.used_bytes > log.used_bytes else log
 
@@ -97,6 +96,7 @@ class KeyHashes:
         """The oldest batch of `log`."""
         _, hashes = self._batches.pop((log, log.offsets.popleft()))
         size = self._size(hashes.shape[1])
+        self._until_look -= size
         log.used_bytes -= size
         self.used_bytes -= size
         if not log.offsets:

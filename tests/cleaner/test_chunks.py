@@ -20,9 +20,12 @@ from cleaner.read_kernels import read_bytes
 from cleaner.reading import ChunkReader, CorruptSegment
 from protocol.native import MISSING, libc_address
 from storage.batch_table import HEADER_BYTES
+from storage.file import Disk
 from tests.cleaner.world import World
 
 PREAD = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int32, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int64)
+LENGTH_AT = 8
+"""of a batch, in its header"""
 Pread = Callable[[int, int, int, int], int]
 
 
@@ -97,3 +100,43 @@ def test_a_buffer_that_grew_for_a_batch_is_given_back(world: World) -> None:
     sizes = [reader._buffer.size for _ in reader.chunks(world.log.segments[0])]
     assert sizes[0] > 50_000
     assert set(sizes[1:]) == {4096}
+
+
+def test_a_length_beyond_what_counts_as_the_end_is_damage(world: World) -> None:
+    """Of a segment that is still written a dry run sees a part: a batch that claims to reach beyond it was
+    asked for again without end.
+    """
+    for number in range(20):
+        world.put((str(number), "x" * 100))
+    segment = world.log.segments[0]
+    content = segment.file.path.read_bytes()
+    size = segment.size_bytes // 20
+    end = 10 * size
+    damaged = bytearray(content)
+    at = 8 * size + LENGTH_AT
+    damaged[at : at + 4] = (5 * size).to_bytes(4, "big")
+    segment.file.path.write_bytes(damaged)
+    asked: list[int] = []
+
+    def account(got: int) -> None:
+        asked.append(got)
+        assert len(asked) < 100
+
+    with pytest.raises(CorruptSegment, match="claims"):
+        for _ in ChunkReader(1 << 20, account, {segment: end}).chunks(segment):
+            pass
+    assert sum(asked) <= 2 * end
+    segment.file.path.write_bytes(content)
+
+
+def test_after_readahead_was_stopped_a_chunk_is_asked_for_as_a_whole(
+    filled: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pieces would wait for the disk one by one."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(Disk, "prefetch", lambda disk, descriptor, size, at: asked.append((at, size)))
+    chunks(filled, reader_of(50_000))
+    assert asked == []
+    filled.log.segments[0].file.stop_readahead()
+    found = chunks(filled, reader_of(50_000))
+    assert [at for at, _ in asked] == [at for at, _, _ in found]

@@ -20,7 +20,7 @@ from cleaner.unpacking import new_scratch
 from protocol.compression import Codec
 from protocol.native import MISSING
 from protocol.records import as_array, encode_record
-from storage.key_hashes import ENTRY_BYTES, HASH_BYTES, LOOK_EVERY, KeyHashes, LogKeyHashes
+from storage.key_hashes import ENTRY_BYTES, HASH_BYTES, LOOK_EVERY_BYTES, KeyHashes, LogKeyHashes
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import World
 from tests.storage.builders import topic_config
@@ -171,7 +171,7 @@ def test_large_logs_end_up_with_like_shares(small: int, large: int) -> None:
             log.add(number, 7, section, 1)
     for log in logs:
         kept = len(log.offsets)
-        assert abs(kept - 6000 // large) <= LOOK_EVERY
+        assert abs(kept - 6000 // large) <= 1 + LOOK_EVERY_BYTES // size
         assert log.used_bytes == kept * size
     assert list(logs[-1].offsets) == list(range(8000 - len(logs[-1].offsets), 8000))
     assert [len(log.offsets) for log in few] == [1] * small

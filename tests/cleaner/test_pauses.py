@@ -16,7 +16,10 @@ import pytest
 
 from cleaner import map_kernels, reading, rewriting
 from cleaner.pauses import (
+    CLOCK_MONOTONIC,
+    CLOCK_THREAD_CPUTIME_ID,
     LONG_WAIT_NS,
+    LONGEST_WAIT_NS,
     PIECE_BYTES,
     SECOND_NS,
     WAIT_TO_WORK,
@@ -24,7 +27,7 @@ from cleaner.pauses import (
     new_pauses,
     now_ns,
     work_done,
-)  # fmt: skip
+)
 from protocol.compression import Codec
 from protocol.native import MISSING, libc_address
 from tests.cleaner.conftest import MakeWorld
@@ -37,18 +40,18 @@ CLOCK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_size_t)
 
 @pytest.fixture
 def system() -> Iterator[SimpleNamespace]:
-    """`yields` counts, `wait_ns` is how long each takes, `pauses` goes by both."""
-    made = SimpleNamespace(yields=0, wait_ns=0, now=START_NS)
+    """`yields` counts, `wait_ns` is how long each takes, `now` what both clocks say."""
+    made = SimpleNamespace(yields=0, wait_ns=0, now={CLOCK_MONOTONIC: START_NS, CLOCK_THREAD_CPUTIME_ID: 9})
 
     @YIELD
     def sched_yield() -> int:
         made.yields += 1
-        made.now += made.wait_ns
+        made.now[CLOCK_MONOTONIC] += made.wait_ns
         return 0
 
     @CLOCK
     def clock_gettime(which: int, address: int) -> int:
-        (ctypes.c_int64 * 2).from_address(address)[:] = divmod(made.now, SECOND_NS)
+        (ctypes.c_int64 * 2).from_address(address)[:] = divmod(made.now[which], SECOND_NS)
         return 0
 
     addresses = [ctypes.cast(one, ctypes.c_void_p).value or 0 for one in (sched_yield, clock_gettime)]
@@ -64,7 +67,7 @@ def test_others_are_let_in_after_each_piece(system: SimpleNamespace) -> None:
         assert system.yields == before + 1
     work_done(100 * PIECE_BYTES, system.pauses)
     assert system.yields == 11
-    assert now_ns(system.pauses) == START_NS
+    assert now_ns(system.pauses, CLOCK_MONOTONIC) == START_NS
 
 
 def test_a_long_wait_is_made_up_for(system: SimpleNamespace) -> None:
@@ -73,13 +76,21 @@ def test_a_long_wait_is_made_up_for(system: SimpleNamespace) -> None:
     work_done(PIECE_BYTES, system.pauses)
     work_done(PIECE_BYTES, system.pauses)
     assert system.yields == 2, "no longer than a wait may be"
-    system.wait_ns = 30 * LONG_WAIT_NS
-    work_done(PIECE_BYTES, system.pauses)
-    credit = 30 * LONG_WAIT_NS // WAIT_TO_WORK
-    work_done(credit, system.pauses)
-    assert system.yields == 3
-    work_done(PIECE_BYTES, system.pauses)
-    assert system.yields == 4
+    for wait_ns in (30 * LONG_WAIT_NS, LONGEST_WAIT_NS, 3600 * SECOND_NS):
+        system.wait_ns = wait_ns
+        before = system.yields
+        work_done(PIECE_BYTES, system.pauses)
+        assert system.yields == before + 1
+        system.now[CLOCK_THREAD_CPUTIME_ID] += min(wait_ns, LONGEST_WAIT_NS) // WAIT_TO_WORK - 1
+        system.now[CLOCK_MONOTONIC] += SECOND_NS  # others have worked meanwhile
+        for _ in range(5):
+            work_done(PIECE_BYTES, system.pauses)
+        assert system.yields == before + 1
+        system.now[CLOCK_THREAD_CPUTIME_ID] += 1
+        system.wait_ns = 0
+        for _ in range(5):
+            work_done(PIECE_BYTES, system.pauses)
+        assert system.yields == before + 6
 
 
 def test_where_the_system_has_no_such_function_work_goes_on(system: SimpleNamespace) -> None:
@@ -94,7 +105,8 @@ def test_the_systems_own() -> None:
     assert MISSING not in pauses[:2]
     before = time.monotonic_ns()
     work_done(PIECE_BYTES, pauses)
-    assert before <= now_ns(pauses) <= time.monotonic_ns()
+    assert before <= now_ns(pauses, CLOCK_MONOTONIC) <= time.monotonic_ns()
+    assert 0 < now_ns(pauses, CLOCK_THREAD_CPUTIME_ID) <= time.thread_time_ns()
 
 
 def fill(world: World, codec: Codec) -> None:
