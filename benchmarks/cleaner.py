@@ -174,7 +174,7 @@ class Run:
         """Bytes a second that a new topic takes, while these are cleaned."""
         target = self.target(system)
         os.sync()
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(SETTLE_SECONDS)  # for what the disk itself still has to write, of which nobody tells
         full_speed(system.port, target, batches, for_seconds(0.5))
         cleaning = Cleaning(system, cleaned) if cleaned else None
         is_long_enough = for_seconds(QUIET_SECONDS)

@@ -14,6 +14,7 @@ import numpy
 
 from cleaner.map_kernels import BROKEN_OFF, skim_record
 from cleaner.offset_map import ENTRY_LONGS, U64, Bytes, Longs, find_hashed, find_slot
+from protocol.batch import NO_TIMESTAMP
 from protocol.kernel import kernel
 from protocol.record_kernels import (
     INT_BITS,
@@ -26,12 +27,6 @@ from protocol.record_kernels import (
     write_varint,
 )
 from protocol.siphash import siphash
-
-LOG_APPEND_TIME = 0x08
-CONTROL = 0x20
-DELETE_HORIZON = 0x40
-LENGTH_PREFIX_BYTES = 12
-NO_TIMESTAMP = -1
 
 # What is decided about a batch before its records are looked at.
 DISCARD = 1  # the records go, whatever their keys

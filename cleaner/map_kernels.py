@@ -12,8 +12,9 @@ from typing import Any
 import numpy
 
 from cleaner.offset_map import U64, Bytes, Longs, put_hashed
-from cleaner.pauses import Pauses, new_pauses, work_done
-from cleaner.unpacking import CODEC_MASK, Lz4Scratch, lz4_room, new_scratch, unpack_lz4
+from cleaner.pauses import Pauses, work_done
+from cleaner.unpacking import Lz4Scratch, lz4_room, new_scratch, unpack_lz4
+from protocol.batch import CODEC_MASK
 from protocol.kernel import kernel, unchecked_kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, OK, TRUNCATED, read_varint
 from protocol.siphash import hash_keys
@@ -277,4 +278,3 @@ class MapScratch:
         self.hashes = numpy.zeros((2, BLOCK_RECORDS), numpy.uint64)
         self.state = numpy.zeros(STATE_NUMBERS, numpy.int64)
         self.lz4 = new_scratch()
-        self.pauses = new_pauses()

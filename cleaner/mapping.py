@@ -30,8 +30,8 @@ from cleaner.map_kernels import (
 from cleaner.offset_map import Bytes, Longs, OffsetMap
 from cleaner.reading import Chunk, ChunkReader
 from cleaner.transactions import CleanedTransactions
-from cleaner.unpacking import CODEC_MASK, LZ4_BEST_RATIO
-from protocol.batch import CONTROL, TRANSACTIONAL, parse_header
+from cleaner.unpacking import LZ4_BEST_RATIO
+from protocol.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, parse_header
 from protocol.control import control_type
 from protocol.errors import KafkaError
 from protocol.record_kernels import MIN_RECORD_BYTES
@@ -119,7 +119,7 @@ class Mapper:
         while index < chunk.count:
             reason, stopped = map_batches(
                 chunk.array, chunk.batches, starts, known, index, chunk.count, start, scratch.lz4,
-                scratch.pauses, scratch.block, scratch.hashes, self._map.secret, self._map.table,
+                self._reader.pauses, scratch.block, scratch.hashes, self._map.secret, self._map.table,
                 self._map.capacity, scratch.state,
             )  # fmt: skip
             index = int(stopped)

@@ -12,14 +12,13 @@ wait is made up for by work without a yield, for about the share that the priori
 
 from __future__ import annotations
 
-import ctypes
 from typing import NamedTuple
 
 import numpy
 
 from cleaner.offset_map import Longs
 from protocol.kernel import kernel
-from protocol.native import MISSING, NativeCall, libc_address
+from protocol.native import MISSING, clock_call, libc_address, yield_call
 
 PIECE_BYTES = 128 * 1024
 LONG_WAIT_NS = 1_000_000
@@ -30,8 +29,10 @@ WAIT_TO_WORK = 2
 CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID = 1, 3
 SECOND_NS = 1_000_000_000
 
-yield_call = NativeCall(ctypes.c_int32)
-clock_call = NativeCall(ctypes.c_int32, ctypes.c_int32, ctypes.c_size_t)
+# The numbers carried from call to call.
+BYTES_LEFT = 0  # of work, until the next question
+MADE_UP_AT_NS = 1  # the thread's own time on a processor until which there is none
+STATE_NUMBERS = 2
 
 
 class Pauses(NamedTuple):
@@ -41,19 +42,14 @@ class Pauses(NamedTuple):
     clock_gettime: int
     time: Longs
     """seconds and ns: what the clock said last"""
-    left: Longs
-    """how many bytes of work are left to do until the next question, and the time of this thread on a
-    processor, in ns, until which there is none
-    """
+    state: Longs
 
 
 def new_pauses() -> Pauses:
-    return Pauses(
-        libc_address("sched_yield"),
-        libc_address("clock_gettime"),
-        numpy.zeros(2, numpy.int64),
-        numpy.array([PIECE_BYTES, 0], numpy.int64),
-    )
+    state = numpy.zeros(STATE_NUMBERS, numpy.int64)
+    state[BYTES_LEFT] = PIECE_BYTES
+    time = numpy.zeros(2, numpy.int64)
+    return Pauses(libc_address("sched_yield"), libc_address("clock_gettime"), time, state)
 
 
 @kernel
@@ -65,18 +61,19 @@ def now_ns(pauses: Pauses, clock: int) -> int:
 @kernel
 def work_done(size_bytes: int, pauses: Pauses) -> None:
     """So much was read, mapped or filtered: ask if it is time to."""
-    pauses.left[0] -= size_bytes
-    if pauses.left[0] > 0:
+    pauses.state[BYTES_LEFT] -= size_bytes
+    if pauses.state[BYTES_LEFT] > 0:
         return
-    pauses.left[0] = PIECE_BYTES
+    pauses.state[BYTES_LEFT] = PIECE_BYTES
     if pauses.sched_yield == MISSING or pauses.clock_gettime == MISSING:
         return
-    if pauses.left[1] and now_ns(pauses, CLOCK_THREAD_CPUTIME_ID) < pauses.left[1]:
+    made_up_at = pauses.state[MADE_UP_AT_NS]
+    if made_up_at and now_ns(pauses, CLOCK_THREAD_CPUTIME_ID) < made_up_at:
         return
     began = now_ns(pauses, CLOCK_MONOTONIC)
     yield_call(pauses.sched_yield)
     waited = now_ns(pauses, CLOCK_MONOTONIC) - began
-    pauses.left[1] = 0
+    pauses.state[MADE_UP_AT_NS] = 0
     if waited > LONG_WAIT_NS:
         credit = min(waited, LONGEST_WAIT_NS) // WAIT_TO_WORK
-        pauses.left[1] = now_ns(pauses, CLOCK_THREAD_CPUTIME_ID) + credit
+        pauses.state[MADE_UP_AT_NS] = now_ns(pauses, CLOCK_THREAD_CPUTIME_ID) + credit

@@ -4,26 +4,22 @@ its checksums by one call, since between two calls a thread has to ask for the G
 
 from __future__ import annotations
 
-import ctypes
-
 from cleaner.offset_map import Bytes, Longs
 from cleaner.pauses import PIECE_BYTES, Pauses, work_done
 from protocol.kernel import kernel
-from protocol.native import NativeCall
+from protocol.native import pread_call
 from storage.batch_table import BASE_OFFSET, SIZE_BYTES, walk_batches
-from storage.checksums import ALL, UNDAMAGED, Crc32c, is_damaged
+from storage.checksums import UNDAMAGED, Crc32c, is_damaged
 
 IS_THERE = -1
 """in place of a descriptor: somebody else has read the bytes"""
-
-pread_call = NativeCall(ctypes.c_int64, ctypes.c_int32, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int64)
+CHECKED_AT_ONCE = 8
+"""a checksum takes about as long as mapping so much less"""
 
 
 @kernel
 def read_bytes(descriptor: int, position: int, size: int, buffer: Bytes, pread: int, pauses: Pauses) -> int:
-    """Fill buffer[:size] from a file: how many bytes there were, or an error's -1 and what was read before is
-    lost.
-    """
+    """Fill buffer[:size] from a file: how many bytes there were, below 0 when a read failed."""
     if size > buffer.size:
         raise IndexError("a chunk larger than its buffer")
     done = 0
@@ -31,7 +27,7 @@ def read_bytes(descriptor: int, position: int, size: int, buffer: Bytes, pread: 
         piece = min(size - done, PIECE_BYTES)
         got = pread_call(pread, descriptor, buffer.ctypes.data + done, piece, position + done)
         if got < 0:
-            return -1
+            return got
         if got == 0:
             break
         done += got
@@ -41,11 +37,11 @@ def read_bytes(descriptor: int, position: int, size: int, buffer: Bytes, pread: 
 
 @kernel
 def read_batches(
-    descriptor: int, position: int, size: int, buffer: Bytes, pread: int, batches: Longs, checked_before: int,
+    descriptor: int, position: int, size: int, buffer: Bytes, pread: int, batches: Longs, checked_to: int,
     crc32c: Crc32c, pauses: Pauses,
 ) -> tuple[int, int, int, int, int]:  # fmt: skip
     """Fill buffer[:size] and list the batches there: bytes that were read, what `walk_batches` says, and the
-    first batch below the offset `checked_before` that fails its checksum.
+    first of the batches up to the offset `checked_to` that fails its checksum.
 
     Of fewer bytes than `size` (below 0: an error) nothing more is said.
     """
@@ -55,8 +51,8 @@ def read_batches(
             return got, 0, 0, 0, UNDAMAGED
     count, stopped, reason = walk_batches(buffer[:size], batches)
     for index in range(count):
-        if checked_before == ALL or batches[BASE_OFFSET, index] < checked_before:
+        if batches[BASE_OFFSET, index] <= checked_to:
             if is_damaged(buffer, batches, index, crc32c):
                 return size, count, stopped, reason, index
-            work_done(batches[SIZE_BYTES, index] >> 3, pauses)  # it goes fast
+            work_done(batches[SIZE_BYTES, index] // CHECKED_AT_ONCE, pauses)
     return size, count, stopped, reason, UNDAMAGED

@@ -17,11 +17,12 @@ from cleaner.read_kernels import IS_THERE, read_batches
 from protocol.native import MISSING, libc_address
 from storage.batch_table import BASE_OFFSET, HEADER_BYTES, TABLE_ROWS, batch_size
 from storage.batch_table import BROKEN as NO_BATCH
-from storage.checksums import ALL, UNDAMAGED, crc32c
+from storage.checksums import UNDAMAGED, crc32c
 from storage.file import SYSTEM_DISK
 from storage.segment import Segment
 
 FAILS_CHECKSUM = "fails its checksum"
+LONG_MAX = 2**63 - 1
 
 
 class CorruptSegment(Exception):
@@ -57,17 +58,18 @@ class ChunkReader:
         self, read_bytes: int, account: Callable[[int], None], ends: Mapping[Segment, int] | None = None
     ) -> None:
         self.read_bytes = max(read_bytes, HEADER_BYTES)
+        self.pauses = new_pauses()
+        """of all kernels that this thread calls"""
         self._account = account
         self._ends = ends or {}
         self._crc32c = crc32c()
         self._pread = libc_address("pread")
-        self._pauses = new_pauses()
         self._buffer = numpy.empty(self.read_bytes, numpy.uint8)
         self._batches = numpy.empty((TABLE_ROWS, self.read_bytes // HEADER_BYTES + 1), numpy.int64)
 
-    def chunks(self, segment: Segment, position: int = 0, checked_before: int = ALL) -> Iterator[Chunk]:
+    def chunks(self, segment: Segment, position: int = 0, checked_to: int = LONG_MAX) -> Iterator[Chunk]:
         """All batches from `position`, which is where one begins. A chunk is valid until the next is asked
-        for. CorruptSegment where a batch below the offset `checked_before` fails its checksum.
+        for. CorruptSegment where a batch up to the offset `checked_to` fails its checksum.
         """
         end = self._ends.get(segment, segment.size_bytes)
         segment.check(position, end)  # what is rewritten gets a new file, in which no flip could be told
@@ -79,7 +81,7 @@ class ChunkReader:
             asked = min(wanted, end - position)
             if self._buffer.size < asked or asked <= self.read_bytes < self._buffer.size:
                 self._buffer = numpy.empty(max(asked, self.read_bytes), numpy.uint8)
-            got, count, stopped, reason, damaged = self._read(segment, position, asked, checked_before)
+            got, count, stopped, reason, damaged = self._read(segment, position, asked, checked_to)
             self._account(got)
             if got < asked:
                 raise CorruptSegment(f"{segment.file.path.name} is shorter than {end} bytes")
@@ -94,9 +96,9 @@ class ChunkReader:
             yield chunk
             position += stopped
 
-    def _read(self, segment: Segment, position: int, size: int, checked_before: int) -> Sequence[int]:
+    def _read(self, segment: Segment, position: int, size: int, checked_to: int) -> Sequence[int]:
         """What `read_batches` says of these bytes, which are in the buffer then."""
-        more = (size, self._buffer, self._pread, self._batches, checked_before, self._crc32c, self._pauses)
+        more = (size, self._buffer, self._pread, self._batches, checked_to, self._crc32c, self.pauses)
         file = segment.file
         if self._pread != MISSING and file.disk is SYSTEM_DISK:
             with file.descriptor() as descriptor:

@@ -12,19 +12,14 @@ from cleaner.filter_kernels import (
     ARM,
     BROKEN,
     COMPRESSED,
-    CONTROL,
     DAMAGED,
-    DELETE_HORIZON,
     DISCARD,
     DONE,
     GROWTH_BYTES,
     KEEP,
     KEEP_SHELL,
     KEPT,
-    LENGTH_PREFIX_BYTES,
-    LOG_APPEND_TIME,
     MARKER,
-    NO_TIMESTAMP,
     OUTPUT_FULL,
     READ,
     UNMARKED,
@@ -36,7 +31,15 @@ from cleaner.filter_kernels import (
 )  # fmt: skip
 from cleaner.offset_map import Bytes, Longs
 from cleaner.pauses import Pauses, work_done
-from cleaner.unpacking import CODEC_MASK, Lz4Scratch, lz4_room, unpack_lz4
+from cleaner.unpacking import Lz4Scratch, lz4_room, unpack_lz4
+from protocol.batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    LENGTH_PREFIX_BYTES,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+)
 from protocol.kernel import kernel
 from protocol.lz4_frames import pack, packed_room
 from protocol.record_kernels import OK, copy_bytes

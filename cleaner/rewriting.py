@@ -40,13 +40,13 @@ from cleaner.filter_kernels import (
 from cleaner.map_kernels import BROKEN as MAP_BROKEN
 from cleaner.mapping import decompressed, special_batches, tell_transactions
 from cleaner.offset_map import Bytes, Longs
-from cleaner.pauses import new_pauses
 from cleaner.reading import FAILS_CHECKSUM, Chunk, ChunkReader
 from cleaner.retention import BatchFacts, judge_batch, judge_plain_batches, last_data_offsets
 from cleaner.rewrite_kernels import filter_batches, filter_records, keep_all, write_shell
 from cleaner.transactions import CleanedTransactions
-from cleaner.unpacking import CODEC_MASK, new_scratch
+from cleaner.unpacking import new_scratch
 from protocol.batch import (
+    CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
     HEADER_BYTES,
@@ -109,7 +109,6 @@ class Rewriter:
         self._rows: Any = numpy.empty((RECORD_ROWS, 0), numpy.int64)
         self._hashes: Any = numpy.empty((2, 0), numpy.uint64)
         self._lz4 = new_scratch()
-        self._pauses = new_pauses()
         self._crc32c = crc32c()
         self.tally: Longs = numpy.zeros(TALLY_NUMBERS, numpy.int64)
         self.first_offset = -1  # of all that was read
@@ -120,7 +119,7 @@ class Rewriter:
         """Copy what survives of `segments` to `sink`."""
         for segment in segments:
             # The dirty part was checked when it was mapped; what is written anew of it is checked again.
-            for chunk in self._reader.chunks(segment, checked_before=self._known.bits_start):
+            for chunk in self._reader.chunks(segment, checked_to=self._known.bits_start - 1):
                 if self.first_offset < 0:
                     self.first_offset = int(chunk.columns[BASE_OFFSET, 0])
                 self.bytes_read += int(chunk.columns[SIZE_BYTES].sum())
@@ -141,7 +140,8 @@ class Rewriter:
         while index < chunk.count:
             reason, stopped, at = filter_batches(
                 chunk.array, chunk.batches, verdicts, index, chunk.count, self._rows, self._hashes,
-                self._known, self._lz4, self._pauses, self._output, self._at, self._crc32c, self.tally,
+                self._known, self._lz4, self._reader.pauses, self._output, self._at, self._crc32c,
+                self.tally,
             )  # fmt: skip
             index = int(stopped)
             self._at = int(at)

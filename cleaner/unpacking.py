@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import numpy
 
 from cleaner.offset_map import Bytes, Longs
-from protocol.batch import CONTROL
+from protocol.batch import CODEC_MASK, CONTROL
 from protocol.compression import Codec
 from protocol.kernel import kernel
 from protocol.lz4_frames import OTHER_FORM, unpack, unpacked_room
 from protocol.native import MISSING, lz4_addresses
 from storage.batch_table import ATTRIBUTES, HEADER_BYTES, POSITION, SIZE_BYTES
 
-CODEC_MASK = 7
 SCRATCH_BYTES = 2 << 20
 """of the records of one batch"""
 LZ4_BEST_RATIO = 255

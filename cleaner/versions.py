@@ -35,10 +35,9 @@ from cleaner.mapping import decompressed, special_batches, tell_transactions
 from cleaner.offset_map import ENTRY_BYTES, ENTRY_LONGS, OffsetMap
 from cleaner.reading import Chunk, ChunkReader
 from cleaner.transactions import CleanedTransactions
-from cleaner.unpacking import CODEC_MASK
 from cleaner.version_kernels import weigh_records
 from config.topic import HEADER, OFFSET, TopicConfig
-from protocol.batch import CONTROL, HEADER_BYTES, LOG_APPEND_TIME, NO_TIMESTAMP, parse_header
+from protocol.batch import CODEC_MASK, CONTROL, HEADER_BYTES, LOG_APPEND_TIME, NO_TIMESTAMP, parse_header
 from storage.batch_table import (
     ATTRIBUTES,
     BASE_OFFSET,

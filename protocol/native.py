@@ -88,6 +88,12 @@ crc32c_call = NativeCall(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_size_t, ctyp
 """(checksum so far, where bytes begin, how many): the checksum of these too; both turned by `ALL_ONES`"""
 lz4_call = NativeCall(ctypes.c_int32, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32)
 """(where bytes begin, where they go, how many, room there): how many were written; none or fewer: an error"""
+pread_call = NativeCall(ctypes.c_int64, ctypes.c_int32, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int64)
+"""(descriptor, where bytes go, how many, position in the file): how many there were; below 0: an error"""
+yield_call = NativeCall(ctypes.c_int32)
+"""`sched_yield`"""
+clock_call = NativeCall(ctypes.c_int32, ctypes.c_int32, ctypes.c_size_t)
+"""(which clock, where two numbers of 64 bits go, seconds and nanoseconds): `clock_gettime`"""
 
 
 class Lz4(NamedTuple):

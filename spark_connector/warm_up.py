@@ -9,6 +9,7 @@ import numpy
 import pyarrow
 from pyspark.sql.types import LongType, StructField, StructType
 
+from protocol import lz4_frames
 from protocol.compression import Codec
 from protocol.records import as_array, encode_batch
 from spark_connector import kernels
@@ -35,6 +36,7 @@ from spark_connector.write_options import WriteOptions
 
 def main() -> None:
     """Send one small batch the way of all others: as columns, as a table's key, as JSON."""
+    lz4_frames.compile_kernels()
     records = [(0, b"key", b'{"id": 1}', [("header", b"value")])]
     data = as_array(encode_batch(records, codec=Codec.NONE))
     table = numpy.empty((1, kernels.BATCH_FIELDS), numpy.int64)

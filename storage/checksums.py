@@ -13,20 +13,10 @@ import numpy
 from protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
 from protocol.kernel import early, kernel
 from protocol.native import ALL_ONES, MISSING, crc32c_address, crc32c_call
-from storage.batch_table import (
-    BASE_OFFSET,
-    CHECKSUM,
-    HEADER_BYTES,
-    POSITION,
-    SIZE_BYTES,
-    Bytes,
-    Longs,
-)
+from storage.batch_table import CHECKSUM, HEADER_BYTES, POSITION, SIZE_BYTES, Bytes, Longs
 
 POLYNOMIAL = 0x82F63B78
 UNDAMAGED = -1
-ALL = 2**63 - 1
-"""for `before`: batches at every offset"""
 
 _CRC_AT = 17
 _COVERED_FROM = 21
@@ -108,13 +98,10 @@ def is_damaged(chunk: Bytes, batches: Longs, index: int, crc32c: Crc32c) -> bool
 
 @early
 @kernel
-def first_damaged(chunk: Bytes, batches: Longs, count: int, before: int, crc32c: Crc32c) -> int:
-    """The first of `count` batches that fails its checksum, or UNDAMAGED; those from the offset `before` on
-    (unless that is ALL) are not looked at.
-    """
+def first_damaged(chunk: Bytes, batches: Longs, count: int, crc32c: Crc32c) -> int:
+    """The first of `count` batches that fails its checksum, or UNDAMAGED."""
     for index in range(count):
-        is_asked_for = before == ALL or batches[BASE_OFFSET, index] < before
-        if is_asked_for and is_damaged(chunk, batches, index, crc32c):
+        if is_damaged(chunk, batches, index, crc32c):
             return index
     return UNDAMAGED
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from protocol.batch import NO_TIMESTAMP
 from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table, layout
 from storage.batch_table import COMPLETE, read_table
 from storage.file import SYSTEM_DISK, DataFile, Disk
-from storage.index import NO_TIMESTAMP, OffsetIndex, TimeIndex, add_entries
+from storage.index import OffsetIndex, TimeIndex, add_entries
 from storage.prefixes import Checksums, Prefixes
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.txn_index import TransactionIndex

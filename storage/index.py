@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy
 
+from protocol.batch import NO_TIMESTAMP
 from storage import batch_table
 from storage.batch_table import choose_entries
 from storage.file import Buffer, Disk
@@ -36,7 +37,6 @@ TIME_ENTRY = numpy.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 OFFSET_ENTRY_BYTES = OFFSET_ENTRY.itemsize
 TIME_ENTRY_BYTES = TIME_ENTRY.itemsize
 
-NO_TIMESTAMP = -1
 LOADED_BYTES = 64 * 1024 * 1024
 
 _naming = threading.Lock()

@@ -42,7 +42,7 @@ from storage.batch_table import (
     read_table,
     read_unsigned,
 )
-from storage.checksums import ALL, UNDAMAGED, crc32c, first_damaged
+from storage.checksums import UNDAMAGED, crc32c, first_damaged
 from storage.prefixes import Prefixes, Witness
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _epochs_fit(epochs: LeaderEpochs, table: Table) -> Any:
 def _count_intact(data: bytes, table: Table) -> int:
     """How many batches from the front have their checksum."""
     count = table.shape[1]
-    damaged = int(first_damaged(as_chunk(data), table, count, ALL, crc32c()))
+    damaged = int(first_damaged(as_chunk(data), table, count, crc32c()))
     return int(count) if damaged == UNDAMAGED else damaged
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from protocol.batch import checksum
+from protocol.batch import NO_TIMESTAMP, checksum
 from protocol.errors import KafkaError
 from storage import batch_table, layout
 from storage.aborted import drop_stale_statistics
@@ -24,7 +24,7 @@ from storage.aborted import settle as settle_aborted
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
 from storage.cleaned_segment import CleanedSegment, share_out
 from storage.file import Disk
-from storage.index import NO_TIMESTAMP, add_entries
+from storage.index import add_entries
 from storage.integrity import NO_ANCHORS, Place, Survey, survey, walk_stretch
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import ProducerStateManager

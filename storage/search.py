@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy
 
-from protocol.batch import BatchHeader, parse_header
+from protocol.batch import NO_TIMESTAMP, BatchHeader, parse_header
 from protocol.records import Record, decode_batch
 from storage import batch_table
-from storage.index import NO_TIMESTAMP
 from storage.segment import Segment
 from storage.segments import SegmentTuple, floor_segment
 from storage.types import AbortedTransaction, TimestampOffset

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from protocol.batch import HEADER_BYTES, parse_header
+from protocol.batch import HEADER_BYTES, NO_TIMESTAMP, parse_header
 from storage import layout
 from storage.file import DataFile, Disk
-from storage.index import NO_TIMESTAMP, BrokenIndex, OffsetIndex, TimeIndex
+from storage.index import BrokenIndex, OffsetIndex, TimeIndex
 from storage.roll import RollLimits
 from storage.stored_batches import SCAN_BYTES, StoredBatches
 from storage.txn_index import TransactionIndex

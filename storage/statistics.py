@@ -19,7 +19,7 @@ from typing import Any
 import crc32c
 import numpy
 
-from protocol.batch import DELETE_HORIZON, LOG_APPEND_TIME, parse_header
+from protocol.batch import DELETE_HORIZON, LOG_APPEND_TIME, NO_TIMESTAMP, parse_header
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import payload
 from storage import batch_table, layout
@@ -38,7 +38,6 @@ from storage.statistics_kernels import (
     LATEST_TIMESTAMP,
     MARKERS,
     MIN_TIMESTAMP,
-    NO_TIMESTAMP,
     SKETCH_BITS,
     SKETCH_REGISTERS,
     TALLY_NUMBERS,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy
 
+from protocol.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, NO_TIMESTAMP
 from protocol.kernel import allocating_kernel, kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, read_varint
 from storage.batch_table import (
@@ -48,10 +49,6 @@ BLOCK_BITS = 480
 CHECKED_BYTES = BLOCK_BYTES - 4
 HASHES = 7
 
-CODEC_MASK = 7
-LOG_APPEND_TIME = 0x08
-CONTROL = 0x20
-NO_TIMESTAMP = -1
 NOT_FOUND = -1
 
 # What is counted.

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy
 
-from protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, parse_header
+from protocol.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, parse_header
 from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table, layout
 from storage.batch_table import COMPLETE, CUT, NOT_FOUND, as_chunk, find_batch, read_table
 from storage.file import DataFile
-from storage.index import NO_TIMESTAMP, BrokenIndex, OffsetIndex, TimeIndex, WouldBlock, add_entries
+from storage.index import BrokenIndex, OffsetIndex, TimeIndex, WouldBlock, add_entries
 from storage.integrity import Damage
 from storage.prefixes import Checksums
 from storage.small_files import NO_ROOM

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from protocol.batch import checksum, parse_header
+from protocol.batch import NO_TIMESTAMP, checksum, parse_header
 from protocol.errors import KafkaError
 from protocol.records import OFFSET_DELTA, locate, payload
 from storage import batch_table, layout, sidecar, statistics
@@ -33,7 +33,6 @@ from storage.stored_batches import SCAN_BYTES
 from storage.txn_index import parse as parse_transactions
 
 MAX_VIOLATIONS = 100
-NO_TIMESTAMP = -1
 
 Complain = Callable[[str], None]
 Account = Callable[[int], None]

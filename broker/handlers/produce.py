@@ -20,7 +20,7 @@ from broker.context import RequestContext
 from broker.counters import TopicCounters
 from broker.partition import Partition
 from broker.produce_template import ProduceTemplate
-from protocol.batch import MAGIC, MAGIC_POSITION, TRANSACTIONAL
+from protocol.batch import CODEC_MASK, MAGIC, MAGIC_POSITION, TRANSACTIONAL
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -38,7 +38,6 @@ ACKS_ALL = -1
 NO_OFFSET = -1
 ZSTD_VERSION = 7
 ATTRIBUTES_POSITION = 22  # the low byte
-CODEC_MASK = 7
 
 
 @handles(ProduceRequest)

@@ -117,10 +117,10 @@ def test_t41_reads_grow_for_one_batch_and_are_what_was_configured_again(
     read = ChunkReader._read
 
     def noting(
-        reader: ChunkReader, segment: Segment, position: int, wanted: int, checked_before: int
+        reader: ChunkReader, segment: Segment, position: int, wanted: int, checked_to: int
     ) -> Sequence[int]:
         asked.append((segment.base_offset, position, wanted))
-        return read(reader, segment, position, wanted, checked_before)
+        return read(reader, segment, position, wanted, checked_to)
 
     monkeypatch.setattr(ChunkReader, "_read", noting)
     world.clean()
@@ -165,10 +165,10 @@ def test_t64_where_nothing_stays_no_read_and_no_buffer_grows(
     read, rewrite = ChunkReader._read, Rewriter._rewrite_chunk
 
     def noting_read(
-        reader: ChunkReader, segment: Segment, position: int, wanted: int, checked_before: int
+        reader: ChunkReader, segment: Segment, position: int, wanted: int, checked_to: int
     ) -> Sequence[int]:
         reads.append(wanted)
-        return read(reader, segment, position, wanted, checked_before)
+        return read(reader, segment, position, wanted, checked_to)
 
     def noting_rewrite(self: Rewriter, chunk: object, sink: object) -> None:
         rewrite(self, chunk, sink)  # type: ignore[arg-type]

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from cleaner import map_kernels, reading, rewriting
+from cleaner import reading
+from cleaner.mapping import Mapper
 from cleaner.pauses import (
+    BYTES_LEFT,
     CLOCK_MONOTONIC,
     CLOCK_THREAD_CPUTIME_ID,
     LONG_WAIT_NS,
@@ -23,11 +27,12 @@ from cleaner.pauses import (
     PIECE_BYTES,
     SECOND_NS,
     WAIT_TO_WORK,
-    Pauses,
     new_pauses,
     now_ns,
     work_done,
 )
+from cleaner.reading import ChunkReader
+from cleaner.rewriting import Rewriter
 from protocol.compression import Codec
 from protocol.native import MISSING, libc_address
 from tests.cleaner.conftest import MakeWorld
@@ -120,24 +125,31 @@ def test_a_cleaning_lets_others_in_at_each_of_its_steps(
     make_world: MakeWorld, system: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, codec: Codec
 ) -> None:
     """Of bytes as they are when they are read, and of unpacked ones when they are mapped and filtered."""
-    idle = new_pauses()._replace(sched_yield=MISSING)
-    asked = {}
-    for room in (reading, map_kernels, rewriting):
-        for other in (reading, map_kernels, rewriting):
+    asked: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
 
-            def made(pauses: Pauses = system.pauses if other is room else idle) -> Pauses:
-                return pauses
+    def counted(step: Callable[..., Any]) -> Callable[..., Any]:
+        def counts(*given: Any) -> Any:
+            before = system.yields
+            system.pauses.state[BYTES_LEFT] = 1
+            try:
+                return step(*given)
+            finally:
+                calls[step.__name__] += 1
+                asked[step.__name__] += system.yields - before
 
-            monkeypatch.setattr(other, "new_pauses", made)
-        world = make_world(name=f"{room.__name__}-{codec.name}")
-        fill(world, codec)
-        world.log.key_hashes.forget()
-        system.yields = 0
-        world.clean()
-        asked[room.__name__] = system.yields
-        assert len(world.offsets()) == 7
-    pieces = 60 * 60_000 // PIECE_BYTES
-    least = pieces if codec is Codec.NONE else 0
-    assert least <= asked["cleaner.reading"] <= 3 * pieces
-    assert pieces // 2 <= asked["cleaner.map_kernels"] <= pieces + 1
-    assert asked["cleaner.rewriting"] > 0
+        return counts
+
+    steps = (ChunkReader._read, Mapper._map_chunk, Rewriter._rewrite_chunk)
+    for room, step in zip((ChunkReader, Mapper, Rewriter), steps, strict=True):
+        monkeypatch.setattr(room, step.__name__, counted(step))
+    monkeypatch.setattr(reading, "new_pauses", lambda: system.pauses)
+    world = make_world()
+    fill(world, codec)
+    world.log.key_hashes.forget()
+    world.clean()
+    assert len(world.offsets()) == 7
+    assert calls["_read"] <= asked["_read"] <= 2 * calls["_read"]
+    most = calls["_map_chunk"] + 60 * 60_000 // PIECE_BYTES
+    assert most // 2 <= asked["_map_chunk"] <= most
+    assert asked["_rewrite_chunk"] > 0

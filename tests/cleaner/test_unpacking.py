@@ -17,8 +17,8 @@ from cleaner.mapping import decompressed
 from cleaner.offset_map import Bytes
 from cleaner.reading import Chunk, CorruptSegment
 from cleaner.results import Range
-from cleaner.unpacking import CODEC_MASK, Lz4Scratch, new_scratch
-from protocol.batch import HEADER_BYTES, BatchHeader, parse_header, seal_header
+from cleaner.unpacking import Lz4Scratch, new_scratch
+from protocol.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, parse_header, seal_header
 from protocol.compression import Codec
 from protocol.native import MISSING
 from protocol.records import encode_batch

@@ -110,7 +110,7 @@ from protocol.kernel import Kernel, load_numba
 from protocol.records import as_array, encode_batch
 from storage import batch_table, checksums
 from protocol.native import MISSING
-from storage.checksums import ALL, crc32c, first_damaged
+from storage.checksums import crc32c, first_damaged
 
 warnings.simplefilter("error")
 random.seed(7)
@@ -157,7 +157,7 @@ def results():
         yield call("choose_entries", batch_table, found, state, 50, entries), entries.tolist(), state.tolist()
         seen.add("first_damaged")
         for way in (crc32c(), crc32c()._replace(address=MISSING)):
-            yield first_damaged(chunk, found, found.shape[1], ALL, way)
+            yield first_damaged(chunk, found, found.shape[1], way)
         first, last = data[HEADER_BYTES : len(batches[0])], data[HEADER_BYTES - len(batches[2]) :]
         for section, count in ((as_array(first), 1), (as_array(last), 9)):
             yield call("validate_records", record_kernels, section, count, True)
