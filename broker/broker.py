@@ -32,6 +32,7 @@ from broker.partition import Partition
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
+from broker.read_ahead import ReadAhead
 from broker.reopening import Reopening
 from broker.server import Server, bind
 from broker.topics import TopicRegistry
@@ -76,6 +77,7 @@ class Broker:
         self.flusher = Flusher(self.metrics_state, open_ring() if config.flush_io_uring_enable else None)
         self.busy_poll = BusyPoll(config.busy_poll_us)
         self.purgatory = Purgatory(self.clock, self.metrics_state)
+        self.read_ahead = ReadAhead(self.run_blocking)
         self.fetch_sessions = FetchSessions(config, self.metrics_state)
         self.cluster_id = self.logs.cluster_id
         self.settings = BrokerSettings(self)

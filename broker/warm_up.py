@@ -14,13 +14,14 @@ def load_kernels() -> None:
     """The kernels of produce, fetch and recovery; behind them the collector works again (`serve`)."""
     from protocol import lz4_frames, records
     from protocol.kernel import load_numba
-    from storage import batch_table, key_hashes
+    from storage import batch_table, key_hashes, stretch
 
     load_numba()
     records.compile_kernels()
     lz4_frames.compile_kernels()
     batch_table.compile_kernels()
     key_hashes.compile_kernels()
+    stretch.compile_kernels()
     gc.enable()
 
 

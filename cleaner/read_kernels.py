@@ -7,9 +7,9 @@ from __future__ import annotations
 from cleaner.offset_map import Bytes, Longs
 from cleaner.pauses import PIECE_BYTES, Pauses, work_done
 from protocol.kernel import kernel
-from protocol.native import pread_call
 from storage.batch_table import BASE_OFFSET, SIZE_BYTES, walk_batches
 from storage.checksums import UNDAMAGED, Crc32c, is_damaged
+from storage.stretch import read_into
 
 IS_THERE = -1
 """in place of a descriptor: somebody else has read the bytes"""
@@ -20,18 +20,16 @@ CHECKED_AT_ONCE = 8
 @kernel
 def read_bytes(descriptor: int, position: int, size: int, buffer: Bytes, pread: int, pauses: Pauses) -> int:
     """Fill buffer[:size] from a file: how many bytes there were, below 0 when a read failed."""
-    if size > buffer.size:
-        raise IndexError("a chunk larger than its buffer")
     done = 0
     while done < size:
         piece = min(size - done, PIECE_BYTES)
-        got = pread_call(pread, descriptor, buffer.ctypes.data + done, piece, position + done)
+        got = read_into(descriptor, pread, buffer, done, piece, position + done)
         if got < 0:
             return got
-        if got == 0:
-            break
         done += got
         work_done(got, pauses)
+        if got < piece:
+            break
     return done
 
 

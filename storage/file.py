@@ -229,6 +229,7 @@ class DataFile:
     """
 
     __slots__ = (
+        "__weakref__",
         "_descriptor",
         "_lock",
         "_pool",

@@ -25,6 +25,8 @@ from storage.stored_batches import LARGE_BYTES
 # starts the reading ahead of those that are not, and takes milliseconds even when it succeeds; and what the
 # reading ahead has brought came from the disk and was not checked.
 COLD_BYTES = 8 << 20
+AHEAD_BYTES = 8 << 20
+"""a reader that asks for more at once is not read ahead of: it would wait for the rest anyway"""
 BASE_OFFSET_BYTES = 8
 ENOUGH_BYTES = 2**31 - 1
 """as many as anybody can wait for"""
@@ -221,31 +223,50 @@ class Slice:
             self.locate(True)
         file = self.file  # `self.file` may be another one below
         is_ahead = file.has_readahead or not CAN_TELL_CACHED
-        stretch = (self.position, self.position + self.size_bytes)
-        file.warming.append(stretch)
-        try:
-            self._warm(*stretch)
-        finally:
-            file.warming.remove(stretch)
+        if self.size_bytes and not self._bring(self.position, self.position + self.size_bytes):
+            self.locate(True)  # the place was found by something wrong
+            self.file.cache(self.size_bytes, self.position)
         if is_ahead and blocks_read() != before:
             self.file.cold_position = self.position + self.size_bytes
         self.is_warm = True
 
-    def _warm(self, position: int, end: int) -> None:
-        segment, is_unread = self._segment, False
-        if self.size_bytes >= LARGE_BYTES:
-            # Asked before the pages are: one that is on its way from the disk counts as cached.
-            is_known = segment.trust is not None and segment.trust.covers(position, end)
-            is_unread = is_known and not self.file.is_cached(self.size_bytes, position)
-            self.file.stop_readahead()
-            self.file.prefetch(self.size_bytes, position)
-        if self.size_bytes and not segment.check_again(position, end):
-            self.locate(True)  # the place was found by something wrong
-        if self.size_bytes >= LARGE_BYTES and (
-            is_unread or not self.file.is_cached(self.size_bytes, self.position)
-        ):
-            # It was checked before, so that nobody has read it now; or it has left the cache again.
-            self.file.cache(self.size_bytes, self.position)
+    def _bring(self, position: int, end: int) -> bool:
+        """Have these bytes checked, and in the page cache if they are many. False: something was wrong."""
+        segment, file, size = self._segment, self.file, end - position
+        is_large, is_unread = size >= LARGE_BYTES, False
+        file.warming.append((position, end))
+        try:
+            if is_large:
+                # Asked before the pages are: one that is on its way from the disk counts as cached.
+                is_known = segment.trust is not None and segment.trust.covers(position, end)
+                is_unread = is_known and not file.is_cached(size, position)
+                file.stop_readahead()
+                file.prefetch(size + HEADER_BYTES, position)  # a check looks at what follows, too
+            is_good = segment.check_again(position, end)
+            if is_large and (is_unread or not file.is_cached(size, position)):
+                # It was checked before, so that nobody has read it now; or it has left the cache again.
+                file.cache(size, position)
+        finally:
+            file.warming.remove((position, end))
+        return is_good
+
+    def following(self) -> tuple[int, int]:
+        """From where to where the same reader will ask next, at most, if it goes on."""
+        start = self.position + self.size_bytes
+        return start, min(start + self._max_bytes, self.position + self._available)
+
+    def is_following_cold(self) -> bool:
+        """Whether what follows is worth to be read ahead: much, on the disk, and checked if it is not."""
+        start, end = self.following()
+        file = self.file
+        if not LARGE_BYTES <= end - start <= AHEAD_BYTES or file.has_readahead:
+            return False
+        return not 0 <= start - file.cold_position < COLD_BYTES and not file.is_cached(end - start, start)
+
+    def warm_following(self) -> None:
+        """As `warm`, for what follows. May wait for the disk; what is wrong is told to who asks for it."""
+        with contextlib.suppress(OSError, KafkaError):
+            self._bring(*self.following())
 
     def read(self) -> Buffer:
         """The batches, checked. May wait for the disk."""

@@ -20,6 +20,7 @@ from storage.index import BrokenIndex
 from storage.integrity import NO_ANCHORS, Anchors, Damage, Place, survey, walk_stretch
 from storage.prefixes import STRETCH_BYTES, stretches_in
 from storage.sidecar import witness_of
+from storage.stretch import is_good
 
 if TYPE_CHECKING:
     from storage.leader_epochs import LeaderEpochs
@@ -130,8 +131,10 @@ class Trust:
             if header is None or header.last_offset - place.base_offset != anchors.stop_offset:
                 return None
             behind = header.base_offset
-        walk = walk_stretch(segment.read_at, place, start, stop, behind, anchors)
-        if not walk.is_intact:
+        if (
+            not is_good(segment.file, place, start, stop, behind, anchors)
+            and not walk_stretch(segment.read_at, place, start, stop, behind, anchors).is_intact
+        ):
             return None
         return (start, stop) if witness is None else (position, end)
 

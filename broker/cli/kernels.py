@@ -18,11 +18,11 @@ def kernels() -> None:
     from protocol import records as record_kernels
     from protocol.kernel import load_numba
     from storage import batch_table as storage_kernels
-    from storage import integrity, key_hashes, statistics_kernels
+    from storage import integrity, key_hashes, statistics_kernels, stretch
 
     started = time.monotonic()
     load_numba()
-    rooms = (record_kernels, lz4_frames, storage_kernels, key_hashes, integrity, statistics_kernels)
-    for room in (*rooms, cleaner_kernels):
+    rooms = (record_kernels, lz4_frames, storage_kernels, key_hashes, integrity, stretch)
+    for room in (*rooms, statistics_kernels, cleaner_kernels):
         room.compile_kernels()
     print(f"the kernels are compiled; that took {time.monotonic() - started:.1f} s")

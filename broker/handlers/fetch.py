@@ -12,9 +12,10 @@ hints (G11).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from broker.api import Later, handles
@@ -238,36 +239,54 @@ class Fetch:
         self, answers: list[PartitionAnswer], reads: list[Read]
     ) -> FetchResponse | Later | Awaitable[FetchResponse]:
         """What is in the page cache at once; for the rest a thread sees to it that it is, first."""
-        cold: list[Read] = []
-        for answer, found in reads:
-            try:
-                records = found.send_now() if self._version >= ZSTD_VERSION else found.read_now()
-            except (KafkaError, OSError) as error:
-                _refuse(answer, error)
-                continue
-            if records is None:
-                cold.append((answer, found))
-            else:
-                answer.records = cast(Buffer, records)  # the encoder only asks for its length
-        if not cold:
+        cold, soon, waits = self._read_cached(reads)
+        if not cold and not soon:
             return self._respond(answers)
         _leave_no_regions(answers)
         can_send_warm = CAN_TELL_CACHED and self._version >= ZSTD_VERSION
         if not can_send_warm or any(found.is_warm for _, found in cold):  # it has left the cache again
-            return self._read_cold(answers, cold)
+            return self._read_cold(answers, [*cold, *soon])
         counters = self._broker.metrics_state
-        coming_bytes = sum(found.size_bytes for _, found in cold)
+        coming_bytes = sum(found.size_bytes for _, found in (*cold, *soon))
         counters.unread_bytes += coming_bytes
-        warming = self._broker.run_blocking(_warm_slices, cold)
+        warming = self._broker.run_blocking(_warm_slices, cold) if cold else None
+        if warming is not None:
+            waits.append(warming)
 
         def forget() -> None:
             counters.unread_bytes -= coming_bytes
 
         def read_warm() -> FetchResponse | Later | Awaitable[FetchResponse]:
             forget()
-            return self._read(answers, warming.result())
+            warm = warming.result() if warming is not None else []
+            return self._read(answers, [*warm, *soon])
 
-        return Later((warming,), read_warm, forget)
+        return Later(waits, read_warm, forget)
+
+    def _read_cached(self, reads: list[Read]) -> tuple[list[Read], list[Read], list[asyncio.Future[Any]]]:
+        """Answer what is in the page cache. What is not; what threads are bringing there, and what tells."""
+        ahead = self._broker.read_ahead
+        cold: list[Read] = []
+        soon: list[Read] = []
+        waits: list[asyncio.Future[Any]] = []
+        for answer, found in reads:
+            try:
+                coming = ahead.coming(found)
+                if coming is not None:
+                    soon.append((answer, found))
+                    waits.append(coming)
+                    continue
+                records = found.send_now() if self._version >= ZSTD_VERSION else found.read_now()
+            except (KafkaError, OSError) as error:
+                _refuse(answer, error)
+                continue
+            if records is None:
+                cold.append((answer, found))
+                continue
+            if isinstance(records, Region):
+                ahead.leaves(found)
+            answer.records = cast(Buffer, records)  # the encoder only asks for its length
+        return cold, soon, waits
 
     async def _read_cold(self, answers: list[PartitionAnswer], cold: list[Read]) -> FetchResponse:
         counters = self._broker.metrics_state

@@ -1,0 +1,56 @@
+"""Old records are read from the disk one fetch ahead of who reads them in order.
+
+A consumer asks for the next MiB when it is through with the last one, and a fetch from the disk then waits
+for a thread, the disk and the checksums: as long again as the consumer took. So the slice behind one that
+came from the disk is brought into the page cache while the client is busy, if the one before it was read as
+well; not by the kernel's own reading ahead, behind which nobody could tell what was checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from storage.file import DataFile
+from storage.slice import Slice
+
+
+class Reader(NamedTuple):
+    """Who reads a file from the disk, the last one if they are several."""
+
+    position: int
+    """where it goes on, if it reads in order"""
+    end: int
+    """how far it is read ahead of"""
+    coming: asyncio.Future[None] | None
+
+
+class ReadAhead:
+    """Owned by: event loop."""
+
+    def __init__(self, run_blocking: Callable[[Callable[[], None]], asyncio.Future[None]]) -> None:
+        self._run_blocking = run_blocking
+        self._readers: WeakKeyDictionary[DataFile, Reader] = WeakKeyDictionary()
+
+    def coming(self, found: Slice) -> asyncio.Future[None] | None:
+        """What to wait for before a slice is asked for: a thread is about to bring it."""
+        if not self._readers or not (found.is_located or found.locate(False)):
+            return None
+        reader = self._readers.get(found.file)
+        if reader is None or reader.coming is None or reader.coming.done():
+            return None
+        return reader.coming if reader.position <= found.position < reader.end else None
+
+    def leaves(self, found: Slice) -> None:
+        """A slice leaves by the page cache: see to the next one, if it was brought there for this reader."""
+        reader = self._readers.get(found.file) if self._readers else None
+        is_next = reader is not None and reader.position == found.position
+        if not is_next and not found.is_warm:
+            return
+        start, end = found.following()
+        coming = None
+        if is_next and found.is_following_cold():
+            coming = self._run_blocking(found.warm_following)
+        self._readers[found.file] = Reader(start, end, coming)
