@@ -30,7 +30,9 @@ class Reader(NamedTuple):
 class ReadAhead:
     """Owned by: event loop."""
 
-    def __init__(self, run_blocking: Callable[[Callable[[], None]], asyncio.Future[None]]) -> None:
+    def __init__(
+        self, run_blocking: Callable[[Callable[[list[Slice]], None], list[Slice]], asyncio.Future[None]]
+    ) -> None:
         self._run_blocking = run_blocking
         self._readers: WeakKeyDictionary[DataFile, Reader] = WeakKeyDictionary()
 
@@ -43,14 +45,21 @@ class ReadAhead:
             return None
         return reader.coming if reader.position <= found.position < reader.end else None
 
-    def leaves(self, found: Slice) -> None:
-        """A slice leaves by the page cache: see to the next one, if it was brought there for this reader."""
-        reader = self._readers.get(found.file) if self._readers else None
-        is_next = reader is not None and reader.position == found.position
-        if not is_next and not found.is_warm:
-            return
-        start, end = found.following()
-        coming = None
-        if is_next and found.is_following_cold():
-            coming = self._run_blocking(found.warm_following)
-        self._readers[found.file] = Reader(start, end, coming)
+    def leave(self, slices: list[Slice]) -> None:
+        """Slices leave by the page cache: one thread sees to the next ones of those that were brought there
+        for their readers. Many threads would make others wait for the disk.
+        """
+        followed = [found for found in slices if found.is_warm or self._is_expected(found)]
+        cold = [found for found in followed if self._is_expected(found) and found.is_following_cold()]
+        coming = self._run_blocking(_warm_following, cold) if cold else None
+        for found in followed:
+            self._readers[found.file] = Reader(*found.following(), coming if found in cold else None)
+
+    def _is_expected(self, found: Slice) -> bool:
+        reader = self._readers.get(found.file)
+        return reader is not None and reader.position == found.position
+
+
+def _warm_following(slices: list[Slice]) -> None:
+    for found in slices:
+        found.warm_following()

@@ -269,6 +269,7 @@ class Fetch:
         cold: list[Read] = []
         soon: list[Read] = []
         waits: list[asyncio.Future[Any]] = []
+        leaving: list[Slice] = []
         for answer, found in reads:
             try:
                 coming = ahead.coming(found)
@@ -284,8 +285,10 @@ class Fetch:
                 cold.append((answer, found))
                 continue
             if isinstance(records, Region):
-                ahead.leaves(found)
+                leaving.append(found)
             answer.records = cast(Buffer, records)  # the encoder only asks for its length
+        if leaving:
+            ahead.leave(leaving)
         return cold, soon, waits
 
     async def _read_cold(self, answers: list[PartitionAnswer], cold: list[Read]) -> FetchResponse:

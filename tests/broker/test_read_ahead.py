@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker import read_ahead
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.records import decode_all
@@ -77,19 +78,18 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
     made.may_bring.set()
 
 
-async def filled(world: World) -> Client:
-    world.topic()
+async def filled(world: World, topic: str = "t") -> Client:
+    world.topic(topic)
     client = await world.connect()
     for number in range(BATCHES):
-        assert (
-            await world.produce(client, world.batch((b"k", b"%d" % (number % 10) * 100_000)))
-        ).error_code == 0
-    segment(world).file.stop_readahead()
+        batch = world.batch((b"k", b"%d" % (number % 10) * 100_000))
+        assert (await world.produce(client, batch, topic)).error_code == 0
+    segment(world, topic).file.stop_readahead()
     return client
 
 
-def segment(world: World) -> StoredBatches:
-    return world.broker.partitions[TopicPartition("t", 0)].log.segments[0]
+def segment(world: World, topic: str = "t") -> StoredBatches:
+    return world.broker.partitions[TopicPartition(topic, 0)].log.segments[0]
 
 
 def is_settled(world: World) -> bool:
@@ -154,6 +154,30 @@ async def test_a_client_that_goes_while_it_waits(world: World, pages: Pages) -> 
     await client.close()
     await until(lambda: not world.broker.metrics_state.unread_bytes)
     pages.may_bring.set()
+
+
+async def test_one_thread_reads_ahead_for_all_partitions_of_a_fetch(
+    world: World, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Pages` does not tell the two files apart, and need not: nothing of either stays."""
+    client = await filled(world)
+    await filled(world, "other")
+    jobs: list[int] = []
+    bring = read_ahead._warm_following
+
+    def counted(slices: list[Slice]) -> None:
+        jobs.append(len(slices))
+        bring(slices)
+
+    monkeypatch.setattr(read_ahead, "_warm_following", counted)
+    for offset in (0, TWO, 2 * TWO):
+        both = [("t", 0, offset), ("other", 0, offset)]
+        answer = await client.ask(fetch_request(both, partition_max_bytes=LIMIT_BYTES), 12)
+        for topic in answer.responses:
+            assert offsets(topic.partitions[0]) == [offset, offset + 1]
+        await until(lambda: is_settled(world))
+        pages.cached.clear()
+    assert jobs == [2, 2]
 
 
 @pytest.mark.parametrize("order", [[0, 6, 2, 10, 14, 4], [10, 8, 6, 4, 2, 0]])
