@@ -30,9 +30,7 @@ class Reader(NamedTuple):
 class ReadAhead:
     """Owned by: event loop."""
 
-    def __init__(
-        self, run_blocking: Callable[[Callable[[list[Slice]], None], list[Slice]], asyncio.Future[None]]
-    ) -> None:
+    def __init__(self, run_blocking: Callable[..., asyncio.Future[None]]) -> None:
         self._run_blocking = run_blocking
         self._readers: WeakKeyDictionary[DataFile, Reader] = WeakKeyDictionary()
 
@@ -49,15 +47,20 @@ class ReadAhead:
         """Slices leave by the page cache: one thread sees to the next ones of those that were brought there
         for their readers. Many threads would make others wait for the disk.
         """
-        followed = [found for found in slices if found.is_warm or self._is_expected(found)]
-        cold = [found for found in followed if self._is_expected(found) and found.is_following_cold()]
-        coming = self._run_blocking(_warm_following, cold) if cold else None
-        for found in followed:
-            self._readers[found.file] = Reader(*found.following(), coming if found in cold else None)
-
-    def _is_expected(self, found: Slice) -> bool:
-        reader = self._readers.get(found.file)
-        return reader is not None and reader.position == found.position
+        cold: list[Slice] = []
+        for found in slices:
+            reader = self._readers.get(found.file)
+            is_next = reader is not None and reader.position == found.position
+            if not is_next and not found.is_warm:
+                continue
+            self._readers[found.file] = Reader(*found.following(), None)
+            if is_next and found.is_following_cold():
+                cold.append(found)
+        if not cold:
+            return
+        coming = self._run_blocking(_warm_following, cold)
+        for found in cold:
+            self._readers[found.file] = Reader(*found.following(), coming)
 
 
 def _warm_following(slices: list[Slice]) -> None:

@@ -19,10 +19,10 @@ from storage.batch_table import BASE_OFFSET, HEADER_BYTES, TABLE_ROWS, batch_siz
 from storage.batch_table import BROKEN as NO_BATCH
 from storage.checksums import UNDAMAGED, crc32c
 from storage.file import SYSTEM_DISK
+from storage.layout import LARGEST_OFFSET
 from storage.segment import Segment
 
 FAILS_CHECKSUM = "fails its checksum"
-LONG_MAX = 2**63 - 1
 
 
 class CorruptSegment(Exception):
@@ -67,7 +67,9 @@ class ChunkReader:
         self._buffer = numpy.empty(self.read_bytes, numpy.uint8)
         self._batches = numpy.empty((TABLE_ROWS, self.read_bytes // HEADER_BYTES + 1), numpy.int64)
 
-    def chunks(self, segment: Segment, position: int = 0, checked_to: int = LONG_MAX) -> Iterator[Chunk]:
+    def chunks(
+        self, segment: Segment, position: int = 0, checked_to: int = LARGEST_OFFSET
+    ) -> Iterator[Chunk]:
         """All batches from `position`, which is where one begins. A chunk is valid until the next is asked
         for. CorruptSegment where a batch up to the offset `checked_to` fails its checksum.
         """

@@ -47,11 +47,11 @@ from storage.batch_table import (
     RECORD_COUNT,
     SIZE_BYTES,
 )
+from storage.layout import LARGEST_OFFSET
 from storage.segment import Segment
 from storage.types import AbortedTransaction
 
 VERSION_BYTES = 8
-MAX_OFFSET = 2**63 - 1
 
 
 def goes_by_version(config: TopicConfig) -> bool:
@@ -133,7 +133,7 @@ class VersionMapper:
         for segment, segment_end in zip(segments, ends, strict=True):
             position = segment.position_of(start) if segment.base_offset < start else 0
             for chunk in self._chunks(segment, position):
-                if not self._weigh(chunk, transactions, start, MAX_OFFSET, may_add=True):
+                if not self._weigh(chunk, transactions, start, LARGEST_OFFSET, may_add=True):
                     self._map.update_latest_offset(int(self._state[LATEST]))
                     return
                 self._map.update_latest_offset(int(chunk.batches[LAST_OFFSET, chunk.count - 1]))

@@ -18,10 +18,6 @@ from storage.batch_table import CHECKSUM, HEADER_BYTES, POSITION, SIZE_BYTES, By
 POLYNOMIAL = 0x82F63B78
 UNDAMAGED = -1
 
-_CRC_AT = 17
-_COVERED_FROM = 21
-assert (_CRC_AT, _COVERED_FROM) == (CRC_POSITION, ATTRIBUTES_POSITION)
-
 Words = numpy.ndarray[Any, numpy.dtype[numpy.uint32]]
 
 
@@ -93,7 +89,7 @@ def is_damaged(chunk: Bytes, batches: Longs, index: int, crc32c: Crc32c) -> bool
     """Whether a batch fails its checksum."""
     position = batches[POSITION, index]
     end = position + batches[SIZE_BYTES, index]
-    return bool(checksum(chunk, position + _COVERED_FROM, end, crc32c) != batches[CHECKSUM, index])
+    return bool(checksum(chunk, position + ATTRIBUTES_POSITION, end, crc32c) != batches[CHECKSUM, index])
 
 
 @early
@@ -109,9 +105,9 @@ def first_damaged(chunk: Bytes, batches: Longs, count: int, crc32c: Crc32c) -> i
 @kernel
 def seal(output: Bytes, at: int, end: int, crc32c: Crc32c) -> None:
     """Write the checksum of the batch output[at:end]."""
-    crc = checksum(output, at + _COVERED_FROM, end, crc32c)
+    crc = checksum(output, at + ATTRIBUTES_POSITION, end, crc32c)
     for byte in range(4):
-        output[at + _CRC_AT + byte] = (crc >> (24 - 8 * byte)) & 0xFF
+        output[at + CRC_POSITION + byte] = (crc >> (24 - 8 * byte)) & 0xFF
 
 
-assert HEADER_BYTES > _COVERED_FROM
+assert HEADER_BYTES > ATTRIBUTES_POSITION

@@ -200,11 +200,16 @@ def _chunk_is_good(data: bytes, table: Table, expected: int, epochs: LeaderEpoch
     return _count_intact(data, table) == len(bases)
 
 
+def epoch_columns(epochs: LeaderEpochs | None) -> tuple[Longs, Longs]:
+    """Where each leader epoch starts, ascending, and the epochs, with -1 (not known) before the first."""
+    entries = epochs.entries if epochs is not None else ()
+    starts = numpy.array([start for _, start in entries], numpy.int64)
+    return starts, numpy.array([-1, *(epoch for epoch, _ in entries)], numpy.int64)
+
+
 def _epochs_fit(epochs: LeaderEpochs, table: Table) -> Any:
     """Which batches have the leader epoch that is known for their offset, if any is."""
-    entries = epochs.entries
-    starts = numpy.array([start for _, start in entries], numpy.int64)
-    values = numpy.array([-1, *(epoch for epoch, _ in entries)], numpy.int64)
+    starts, values = epoch_columns(epochs)
     known = values[numpy.searchsorted(starts, table[BASE_OFFSET], "right")]
     return (known < 0) | (known == table[LEADER_EPOCH])
 

@@ -82,14 +82,20 @@ class Witness(NamedTuple):
     checksums: Sequence[int]
     is_certain: bool  # they are of these very batches, and not only of as many bytes
 
+    def within(self, start: int, end: int, size_bytes: int) -> list[int]:
+        """The checksums, -1 in place of those of stretches that do not lie in [start, end) of a file of so
+        many bytes.
+        """
+        begins = [number * STRETCH_BYTES for number in range(self.first, self.first + len(self.checksums))]
+        return [
+            checksum if start <= begin and min(begin + STRETCH_BYTES, size_bytes) <= end else -1
+            for begin, checksum in zip(begins, self.checksums, strict=True)
+        ]
+
     def agrees(self, found: Prefixes, start: int, end: int, size_bytes: int) -> bool:
         """Whether the stretches that lie in [start, end) of a file of so many bytes are as they were."""
-        for number, expected in enumerate(self.checksums, self.first):
-            begin = number * STRETCH_BYTES
-            is_inside = start <= begin and min(begin + STRETCH_BYTES, size_bytes) <= end
-            if is_inside and found.of(number) != expected:
-                return False
-        return True
+        expected = self.within(start, end, size_bytes)
+        return all(one < 0 or one == found.of(number) for number, one in enumerate(expected, self.first))
 
     def right(self, batches: Table, start: int, size_bytes: int) -> Any:
         """Which of `batches`, all good ones of a file behind `start`, are as they were; those of a stretch

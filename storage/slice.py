@@ -222,11 +222,11 @@ class Slice:
         if not self.is_located:
             self.locate(True)
         file = self.file  # `self.file` may be another one below
-        is_ahead = file.has_readahead or not CAN_TELL_CACHED
+        may_hold_more = file.has_readahead or not CAN_TELL_CACHED  # the page cache, unchecked
         if self.size_bytes and not self._bring(self.position, self.position + self.size_bytes):
             self.locate(True)  # the place was found by something wrong
             self.file.cache(self.size_bytes, self.position)
-        if is_ahead and blocks_read() != before:
+        if may_hold_more and blocks_read() != before:
             self.file.cold_position = self.position + self.size_bytes
         self.is_warm = True
 

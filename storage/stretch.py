@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
 from protocol.kernel import kernel, would_load_numba
 from protocol.native import ALL_ONES, MISSING, crc32c_address, crc32c_call, libc_address, pread_call
 from storage.batch_table import HEADER_BYTES, Bytes, Longs, batch_size, read_int32, read_unsigned
 from storage.file import SYSTEM_DISK, DataFile
-from storage.integrity import LARGEST_BATCH_BYTES, NO_ANCHORS, Anchors, Place
-from storage.prefixes import STRETCH_BYTES
+from storage.integrity import LARGEST_BATCH_BYTES, NO_ANCHORS, Anchors, Place, epoch_columns
+from storage.layout import LARGEST_OFFSET
+from storage.prefixes import PREFIX, STRETCH_BYTES, Witness
 
 PIECE_BYTES = 64 * 1024
-CRC_AT, COVERED_FROM, PREFIX_BYTES = 17, 21, 16
-MAX_OFFSET = 2**63 - 1
-NOWHERE = Place(0, 0, None, None)
+PREFIX_BYTES = PREFIX.itemsize
 
 
 class File(NamedTuple):
@@ -147,8 +147,8 @@ def is_intact(file: File, start: int, end: int, known: Known, found: Longs) -> b
         number = position // STRETCH_BYTES - known.first_prefixes
         if 0 <= number < found.size:
             found[number] = crc_of(file, position, position + PREFIX_BYTES, end, found[number])
-        expected = read_unsigned(buffer, at + CRC_AT, 4)
-        if crc_of(file, position + COVERED_FROM, position + size, end, 0) != expected:
+        expected = read_unsigned(buffer, at + CRC_POSITION, 4)
+        if crc_of(file, position + ATTRIBUTES_POSITION, position + size, end, 0) != expected:
             return False
         position += size
     if anchor < known.positions.size or last_offset >= known.limit_offset:
@@ -172,23 +172,15 @@ def is_good(file: DataFile, place: Place, start: int, end: int, behind: int | No
 
 
 def _known(place: Place, start: int, end: int, behind: int | None, anchors: Anchors) -> Known:
-    entries = place.epochs.entries if place.epochs is not None else ()
-    prefixes, first = numpy.empty(0, numpy.int64), 0
-    if place.witness is not None:
-        first = place.witness.first
-        prefixes = numpy.array(place.witness.checksums, numpy.int64)
-        begins = (first + numpy.arange(prefixes.size)) * STRETCH_BYTES
-        ends = numpy.minimum(begins + STRETCH_BYTES, place.size_bytes)
-        prefixes[(begins < start) | (ends > end)] = -1
+    witness = place.witness or Witness(0, (), is_certain=True)
     return Known(
         place.base_offset,
-        MAX_OFFSET if behind is None else behind,
+        LARGEST_OFFSET if behind is None else behind,
         anchors.positions,
         anchors.offsets,
-        numpy.array([offset for _, offset in entries], numpy.int64),
-        numpy.array([-1, *(epoch for epoch, _ in entries)], numpy.int64),
-        first,
-        prefixes,
+        *epoch_columns(place.epochs),
+        witness.first,
+        numpy.array(witness.within(start, end, place.size_bytes), numpy.int64),
     )
 
 
@@ -197,4 +189,10 @@ def compile_kernels() -> None:
     with tempfile.TemporaryFile() as empty:
         opened = open_file(empty.fileno(), 0)
         if opened is not None:
-            is_intact(opened, 0, 1, _known(NOWHERE, 0, 1, None, NO_ANCHORS), numpy.zeros(0, numpy.int64))
+            is_intact(
+                opened,
+                0,
+                1,
+                _known(Place(0, 0, None, None), 0, 1, None, NO_ANCHORS),
+                numpy.zeros(0, numpy.int64),
+            )

@@ -264,7 +264,9 @@ class Fetch:
         return Later(waits, read_warm, forget)
 
     def _read_cached(self, reads: list[Read]) -> tuple[list[Read], list[Read], list[asyncio.Future[Any]]]:
-        """Answer what is in the page cache. What is not; what threads are bringing there, and what tells."""
+        """Answer what is in the page cache. Returns what is not, what threads are bringing there already, and
+        the futures of these.
+        """
         ahead = self._broker.read_ahead
         cold: list[Read] = []
         soon: list[Read] = []
