@@ -10,7 +10,7 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from benchmarks.results import RESULTS, Results, Section
 from benchmarks.spark_goals import ALL, LZ4, NONE, OURS, OWN, SIDES, VALUE, ZSTD
 from benchmarks.spark_sides import Work, check
 from benchmarks.systems import System, make_systems
+from benchmarks.warm import kept_warm
 from benchmarks.wire import send_batches
 from protocol.compression import CODEC_NAMES
 from tests.kafka.jars import NoKafkaError
@@ -76,6 +77,7 @@ class Run:
         self._directory = directory
         self._numbers = itertools.count(1)
         self._small: Topic | None = None
+        self._held: dict[str, ExitStack] = {}
 
     def add(self, line: str, case: str, unit: str, side: str, value: float) -> None:
         self.section.add(line, case, unit, side, value)
@@ -91,7 +93,7 @@ class Run:
     # Topics
 
     def filled(self, records: int, record_bytes: int, codec: str) -> Topic:
-        """A new topic, in batches as large as a producer makes at best."""
+        """A new topic, in batches as large as a producer makes at best; in memory until it is dropped."""
         name = f"read-{next(self._numbers)}"
         batches = keyed_batches(
             records, MANY_KEYS, record_bytes, int(CODEC_NAMES[codec]), PRODUCER_BATCH_BYTES // record_bytes
@@ -103,6 +105,9 @@ class Run:
             send_batches(system.port, name, spool, indexes=range(PARTITIONS))
             wait_for(lambda: written(system, name) >= records, f"{records} records in {name}")  # noqa: B023
         spool.path.unlink()
+        self._held[name] = held = ExitStack()
+        parts = [f"{name}-{index}" for index in range(PARTITIONS)]
+        held.enter_context(kept_warm(system.data / part for system in self.systems for part in parts))
         size = "1 KiB" if record_bytes == LARGE_BYTES else f"{record_bytes} B"
         return Topic(name, size, codec, written(self.systems[0], name))
 
@@ -113,8 +118,13 @@ class Run:
         return self._small
 
     def drop(self, name: str) -> None:
+        self._held.pop(name).close()
         for system in self.systems:
             system.delete_topic(name)
+
+    def close(self) -> None:
+        for held in self._held.values():
+            held.close()
 
     @contextmanager
     def temporary(self, records: int, record_bytes: int, codec: str) -> Iterator[Topic]:
@@ -245,7 +255,7 @@ def main(given: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="kompakt-bench-", dir=options.directory) as name:
         directory = Path(name)
         systems: list[System] = []
-        work = None
+        work = run = None
         try:
             systems = make_systems(directory, Tools(), options.system)
             for system in systems:
@@ -261,6 +271,8 @@ def main(given: list[str]) -> int:
             print(f"cannot measure: {problem}", file=sys.stderr)
             return 2
         finally:
+            if run is not None:
+                run.close()
             if work is not None:
                 work.close()
             for system in systems:
