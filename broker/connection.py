@@ -56,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         "_broker",
         "_busy_poll",
         "_counters",
+        "_has_ended",
         "_head",
         "_is_closing",
         "_is_reading",
@@ -97,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_turn_due = False
         self._is_write_due = False
         self._is_closing = False
+        self._has_ended = False  # nothing comes any more, the rest of an answer leaves
         self._api: Api | None = None
         self._template = ProduceTemplate()
         self.activity = server.sweep
@@ -151,7 +153,6 @@ class Connection(asyncio.BufferedProtocol):
             if large.is_whole:
                 self._large = None
                 self._request(large.data)
-                self._pause_when_full()
         else:
             head = self._head
             if head:
@@ -161,7 +162,9 @@ class Connection(asyncio.BufferedProtocol):
             self._write()
 
     def eof_received(self) -> bool:
-        return False
+        """The client asks no more; what is on its way leaves nevertheless."""
+        self._has_ended = self._sender.is_busy
+        return self._has_ended
 
     def pause_writing(self) -> None:
         self._sender.pause()
@@ -204,7 +207,8 @@ class Connection(asyncio.BufferedProtocol):
                 break
         if position < end:
             self._head = data[position:end].tobytes()
-        self._pause_when_full()
+            if self._is_full():
+                self._pause()
         return None
 
     def _allowed_bytes(self, data: memoryview, position: int, end: int) -> int:
@@ -223,8 +227,9 @@ class Connection(asyncio.BufferedProtocol):
             or self._server.is_draining
         )
 
-    def _pause_when_full(self) -> None:
-        if self._is_reading and self._is_full() and not self._is_closing:
+    def _pause(self) -> None:
+        """Read no more: a request waits. Until one does, reading goes on: to stop it is two system calls."""
+        if self._is_reading and not self._is_closing:
             self._is_reading = False
             self.transport.pause_reading()
 
@@ -241,6 +246,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_on(self) -> None:
         """Something left the queue: take up the frames that had to wait, then the reading."""
+        if self._has_ended and not self._sender.is_busy:
+            self.transport.close()
         if self._is_reading or self._is_closing or self._is_turn_due or self._is_full():
             return
         self._is_reading = True
@@ -432,7 +439,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def drain(self) -> None:
         """Take no more requests: the broker stops."""
-        self._pause_when_full()
+        self._pause()
 
     def refuse(self, reason: str) -> None:
         """The client broke the protocol: no later byte of it can be understood."""

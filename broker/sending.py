@@ -184,7 +184,7 @@ class Sender:
 def send(descriptor: int, parts: Parts) -> list[Buffer]:
     """Send by a socket that does not wait, and return what it has not taken. OSError."""
     # Named whole, so that nothing is asked of the system; the family makes no difference to what is called.
-    plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+    plain = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     try:
         # The few bytes around a region get no packets of their own.
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
@@ -207,7 +207,7 @@ def _together(parts: Parts) -> Parts:
     return fewer
 
 
-def _send(plain: socket.socket, parts: Parts) -> list[Buffer]:
+def _send(plain: socket.SocketType, parts: Parts) -> list[Buffer]:
     for number, part in enumerate(parts):
         sent = part.send(plain.fileno()) if isinstance(part, Region) else _send_bytes(plain, part)
         if sent < len(part):
@@ -216,7 +216,7 @@ def _send(plain: socket.socket, parts: Parts) -> list[Buffer]:
     return []
 
 
-def _send_bytes(plain: socket.socket, data: Buffer) -> int:
+def _send_bytes(plain: socket.SocketType, data: Buffer) -> int:
     try:
         return plain.send(data)
     except BlockingIOError:

@@ -327,6 +327,21 @@ async def test_a_connection_that_is_closed_meanwhile_sends_all_of_it(
     await until(lambda: not unread_bytes(world))
 
 
+async def test_a_client_that_asks_no_more_gets_all_of_it(
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read on while its answer leaves, so that its end is seen before that."""
+    client = await world.connect()
+    await filled(world, client)
+    at_first_piece(monkeypatch, client.writer.write_eof)
+    client.send(fetch_request([("t", 0, 0)]), 12)
+    assert await received(client, 12) == list(range(BATCHES))
+    with pytest.raises(asyncio.IncompleteReadError):
+        await client.receive_frame()
+    await until(lambda: not world.broker.servers[0].connections)
+    assert unread_bytes(world) == 0
+
+
 @pytest.mark.parametrize("way", ["close", "abort"])
 async def test_a_client_that_goes_meanwhile_is_forgotten(
     world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str

@@ -99,13 +99,26 @@ async def test_who_reads_no_answer_is_idle_and_that_is_told(
 
 
 @pytest.mark.parametrize("idle_ms", [-1, 10_000])
-@pytest.mark.parametrize("count", [IN_FLIGHT, 10 * IN_FLIGHT])
+@pytest.mark.parametrize("count", [IN_FLIGHT + 1, 10 * IN_FLIGHT])
 async def test_a_client_that_hangs_up_while_nothing_is_read_from_it_is_noticed(
     monkeypatch: pytest.MonkeyPatch, count: int, idle_ms: int
 ) -> None:
     """Its end lies behind what it sent; what waits for it would wait as long as it asked for."""
     async with serving(monkeypatch, idle_ms=idle_ms) as world:
         await _hang_up(world, count, 1_000 if idle_ms > 0 else UNLIMITED_SWEEP_MS)
+
+
+async def test_a_client_that_hangs_up_and_has_nothing_that_waits_is_noticed_at_once(world: World) -> None:
+    """However much it has asked for already."""
+    dropped: list[int] = []
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    world.handle(HeartbeatRequest, lambda *_: Later([never], HeartbeatResponse, lambda: dropped.append(1)))
+    client = await world.connect()
+    client.send_bytes(frame(HeartbeatRequest(), 4) * IN_FLIGHT)
+    await client.writer.drain()
+    await client.close()
+    await until(lambda: not world.server.connections)
+    assert len(dropped) == IN_FLIGHT
 
 
 async def _hang_up(world: World, count: int, sweep_ms: int) -> None:
