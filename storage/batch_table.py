@@ -68,6 +68,23 @@ def batch_size(chunk: Bytes, position: int) -> int:
 
 @early
 @kernel
+def fill_column(table: Table, column: int, chunk: Bytes, at: int, size_bytes: int, position: int) -> None:
+    """What the header at `at` of `chunk` says of a batch; for who reads the table it is at `position`."""
+    base_offset = read_unsigned(chunk, at, 8)
+    table[POSITION, column] = position
+    table[SIZE_BYTES, column] = size_bytes
+    table[BASE_OFFSET, column] = base_offset
+    table[LAST_OFFSET, column] = base_offset + read_int32(chunk, at + 23)
+    table[LEADER_EPOCH, column] = read_int32(chunk, at + 12)
+    table[CHECKSUM, column] = read_unsigned(chunk, at + 17, 4)
+    table[ATTRIBUTES, column] = read_unsigned(chunk, at + 21, 2)
+    table[MAX_TIMESTAMP, column] = read_unsigned(chunk, at + 35, 8)
+    table[PRODUCER_ID, column] = read_unsigned(chunk, at + 43, 8)
+    table[RECORD_COUNT, column] = read_int32(chunk, at + 57)
+
+
+@early
+@kernel
 def walk_batches(chunk: Bytes, table: Table) -> tuple[int, int, int]:
     """Fill a column for each whole batch: (how many, where the walk stopped, why).
 
@@ -83,17 +100,7 @@ def walk_batches(chunk: Bytes, table: Table) -> tuple[int, int, int]:
             return count, position, BROKEN
         if size_bytes > chunk.size - position:
             return count, position, CUT
-        base_offset = read_unsigned(chunk, position, 8)
-        table[POSITION, count] = position
-        table[SIZE_BYTES, count] = size_bytes
-        table[BASE_OFFSET, count] = base_offset
-        table[LAST_OFFSET, count] = base_offset + read_int32(chunk, position + 23)
-        table[LEADER_EPOCH, count] = read_int32(chunk, position + 12)
-        table[CHECKSUM, count] = read_unsigned(chunk, position + 17, 4)
-        table[ATTRIBUTES, count] = read_unsigned(chunk, position + 21, 2)
-        table[MAX_TIMESTAMP, count] = read_unsigned(chunk, position + 35, 8)
-        table[PRODUCER_ID, count] = read_unsigned(chunk, position + 43, 8)
-        table[RECORD_COUNT, count] = read_int32(chunk, position + 57)
+        fill_column(table, count, chunk, position, size_bytes, position)
         position += size_bytes
         count += 1
     return count, position, COMPLETE

@@ -27,7 +27,7 @@ import numpy
 
 from protocol.batch import NO_TIMESTAMP
 from storage import batch_table
-from storage.batch_table import choose_entries
+from storage.batch_table import Longs, choose_entries
 from storage.file import Buffer, Disk
 from storage.layout import TEMPORARY_SUFFIX
 from storage.small_files import read_whole, write_whole
@@ -291,6 +291,14 @@ class OffsetIndex(IndexFile["array[int]"]):
         columns[1].append(position)  # a reader looks for the offset first
         columns[0].append(last_offset - self.base_offset)
 
+    def extend(self, last_offsets: Longs, positions: Longs) -> None:
+        """`append` for each of them. OverflowError, and nothing was added, where one does not fit."""
+        columns = self._columns
+        assert columns is not None
+        offsets = _packed(last_offsets - self.base_offset)
+        columns[1].frombytes(_packed(positions))
+        columns[0].frombytes(offsets)
+
     def floor(self, offset: int, may_wait: bool = True) -> tuple[int, int]:
         """The last entry at or below `offset` as (offset, position); (base offset, 0) before the first."""
         offsets, positions = self.columns(may_wait)
@@ -342,6 +350,16 @@ class TimeIndex(IndexFile["array[int]"]):
             columns[1].append(offset - self.base_offset)
             timestamps.append(timestamp)
 
+    def extend(self, timestamps: Longs, offsets: Longs) -> None:
+        """`maybe_append` for each of them; the timestamps ascend, some the same as the one before."""
+        columns = self._columns
+        assert columns is not None
+        before = numpy.full_like(timestamps, columns[0][-1] if columns[0] else NO_TIMESTAMP)
+        before[1:] = numpy.maximum(before[1:], timestamps[:-1])
+        is_new = timestamps > before
+        columns[1].frombytes(_packed(offsets[is_new] - self.base_offset))
+        columns[0].frombytes(timestamps[is_new].tobytes())
+
     def floor(self, timestamp: int) -> tuple[int, int]:
         """The last entry at or below `timestamp` as (timestamp, offset)."""
         timestamps, offsets = self.columns()
@@ -361,6 +379,14 @@ class TimeIndex(IndexFile["array[int]"]):
         return [(time, self.base_offset + offset) for time, offset in zip(timestamps, offsets, strict=False)]
 
 
+def _packed(numbers: Longs) -> bytes:
+    """As the 32 bits of a column; OverflowError where one does not fit."""
+    packed = numbers.astype(numpy.int32)
+    if (packed != numbers).any():
+        raise OverflowError(f"no 32 bits: {numbers[packed != numbers][0]}")
+    return packed.tobytes()
+
+
 def add_entries(
     offset_index: OffsetIndex,
     time_index: TimeIndex,
@@ -371,6 +397,6 @@ def add_entries(
     """Append to both indexes what the batches of `table` call for."""
     entries = numpy.empty((4, table.shape[1]), numpy.int64)
     count = choose_entries(table, state, interval_bytes, entries)
-    for last_offset, position, timestamp, timestamp_offset in entries[:, :count].T.tolist():
-        offset_index.append(last_offset, position)
-        time_index.maybe_append(timestamp, timestamp_offset)
+    last_offsets, positions, timestamps, offsets = entries[:, :count]
+    offset_index.extend(last_offsets, positions)
+    time_index.extend(timestamps, offsets)

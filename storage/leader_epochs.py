@@ -24,6 +24,10 @@ class LeaderEpochs:
         """(epoch, start offset), ascending."""
         return list(self._entries)
 
+    def restore(self, entries: Iterable[tuple[int, int]]) -> None:
+        """As it was when `entries` were these."""
+        self._entries = list(entries)
+
     @property
     def latest(self) -> int:
         return self._entries[-1][0] if self._entries else NO_EPOCH

@@ -78,7 +78,7 @@ class Log:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.next_offset
         self.high_watermark = loaded.next_offset
-        self.recovery_point = loaded.next_offset
+        self.recovery_point = loaded.recovery_point
         self.producers = loaded.producers
         self.leader_epochs = loaded.leader_epochs
         self.leader_epoch = max(0, loaded.leader_epochs.latest)
@@ -89,7 +89,7 @@ class Log:
         self._unsynced: list[Callable[[], None]] = []
         self.health = loaded.health
         self.key_hashes = LogKeyHashes(limits.key_hashes)
-        self._list = SegmentList(disk, directory, loaded.segments, removals, loaded.health)
+        self._list = SegmentList(disk, directory, loaded, removals)
         self.update_config(config)
         if not self._list.active.is_active:
             self._list.active.make_active()

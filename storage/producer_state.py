@@ -14,6 +14,7 @@ from struct import Struct, error
 from typing import NamedTuple
 
 import crc32c
+import numpy
 
 from protocol.batch import (
     MAX_SEQUENCE,
@@ -25,6 +26,7 @@ from protocol.batch import (
 )
 from protocol.control import Marker
 from protocol.errors import ErrorCode, KafkaError
+from storage.batch_table import Longs
 from storage.types import AbortedTransaction, LastRecord, LogLimits
 
 REMEMBERED_BATCHES = 5
@@ -73,6 +75,14 @@ class ProducerState:
         self.last_timestamp = NO_TIMESTAMP
         self.transaction_start: int | None = None
         self.batches: deque[BatchMetadata] = deque(maxlen=REMEMBERED_BATCHES)
+
+    def copy(self) -> ProducerState:
+        made = ProducerState(self.producer_id, self.epoch)
+        made.coordinator_epoch = self.coordinator_epoch
+        made.last_timestamp = self.last_timestamp
+        made.transaction_start = self.transaction_start
+        made.batches.extend(self.batches)
+        return made
 
     @property
     def last_sequence(self) -> int:
@@ -272,7 +282,24 @@ class ProducerStateManager:
             for producer_id, state in self.producers.items()
         }
 
+    def has_room_for(self, producer_ids: Longs) -> bool:
+        """Whether these can be added without any being forgotten."""
+        room = self._limits.max_producers - len(self.producers)
+        return len(producer_ids) <= room or len(numpy.unique(producer_ids)) <= room
+
     # Snapshots
+
+    def copy(self) -> ProducerStateManager:
+        """To go on from later, with `restore`."""
+        made = ProducerStateManager(self._limits)
+        made.restore(self)
+        return made
+
+    def restore(self, other: ProducerStateManager) -> None:
+        """As `other` is now; the two have nothing in common."""
+        self.producers = {one.producer_id: one.copy() for one in other.producers.values()}
+        self._open, self._completed = dict(other._open), list(other._completed)
+        self.first_unstable_offset = other.first_unstable_offset
 
     def encode_snapshot(self) -> bytes:
         """The bytes of a `.snapshot` file, which keeps the last batch of each producer only."""

@@ -9,35 +9,30 @@ not ours stay.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy
-
-from protocol.batch import NO_TIMESTAMP, checksum
 from protocol.errors import KafkaError
 from storage import batch_table, layout
-from storage.aborted import drop_stale_statistics
 from storage.aborted import settle as settle_aborted
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
-from storage.cleaned_segment import CleanedSegment, share_out
 from storage.file import Disk
-from storage.index import add_entries
-from storage.integrity import NO_ANCHORS, Place, Survey, survey, walk_stretch
+from storage.integrity import survey
 from storage.leader_epochs import LeaderEpochs
+from storage.overflow import overflows, split_segment
 from storage.producer_state import ProducerStateManager
 from storage.replay import (
     load_producers,
     read_snapshot,
     remove_stray_snapshots,
-    replay,
     snapshot_path,
     take_snapshot,
 )
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
-from storage.sidecar import witness_of
+from storage.segment_recovery import Outcome, note_epochs, recover_segment
 from storage.small_files import room_or_none, sync_file
 from storage.trust import Health, Trust
 from storage.types import LogLimits
@@ -60,6 +55,8 @@ class LoadedLog(NamedTuple):
     producers: ProducerStateManager
     leader_epochs: LeaderEpochs
     health: Health
+    recovery_point: int
+    unflushed: tuple[Segment, ...] = ()  # closed, and not surely on disk
 
 
 class LoadRequest(NamedTuple):
@@ -97,7 +94,9 @@ def load(request: LoadRequest) -> LoadedLog:
     load_producers(disk, directory, producers, segments[:first_dirty], scan_start, request.now_ms)
     settle_aborted(segments, first_dirty)
     segments = _recover(request, segments, first_dirty, producers, epochs)
+    unflushed = _make_durable(request, segments[first_dirty:])
     next_offset = _next_offset(segments, log_start_offset)
+    recovery_point = min(request.recovery_point, next_offset) if unflushed else next_offset
     if request.is_clean and segments and next_offset < log_start_offset:
         logger.error("%s: its start %d is beyond its end: damaged", directory.name, log_start_offset)
         log_start_offset = segments[0].base_offset
@@ -107,7 +106,8 @@ def load(request: LoadRequest) -> LoadedLog:
         )
         for segment in segments:
             segment.unlink()
-        segments, next_offset = [], log_start_offset
+        segments, unflushed, next_offset = [], (), log_start_offset
+        recovery_point = next_offset
         producers = ProducerStateManager(request.limits)
     if not segments or segments[-1].ends_damaged:  # nothing is appended behind damage
         segments += [Segment.create(disk, directory, next_offset, request.config, request.now_ms)]
@@ -119,13 +119,16 @@ def load(request: LoadRequest) -> LoadedLog:
     remove_stray_snapshots(disk, directory, bases, next_offset, request.is_clean)
     if not request.is_clean:
         disk.sync_directory(directory)
-    return LoadedLog(tuple(segments), log_start_offset, next_offset, producers, epochs, health)
+    return LoadedLog(
+        tuple(segments), log_start_offset, next_offset, producers, epochs, health, recovery_point,
+        tuple(segment for segment in unflushed if segment is not segments[-1]),
+    )  # fmt: skip
 
 
 def unavailable(disk: Disk, directory: Path) -> LoadedLog:
     """What stands for a log that could not be loaded, so that it can be asked for and say why."""
     segments = (Segment.placeholder(disk, directory),)
-    return LoadedLog(segments, 0, 0, ProducerStateManager(), LeaderEpochs(), Health())
+    return LoadedLog(segments, 0, 0, ProducerStateManager(), LeaderEpochs(), Health(), 0)
 
 
 def _next_offset(segments: list[Segment], log_start_offset: int) -> int:
@@ -148,7 +151,7 @@ def _first_to_recover(segments: list[Segment], recovery_point: int) -> int:
 # Trust
 
 
-def _distrust(segments: list[Segment], health: Health) -> None:
+def _distrust(segments: list[Segment], health: Health | None) -> None:
     """What is on disk is checked before it is served; each segment ends where the next one begins."""
     for number, segment in enumerate(segments):
         segment.health = health
@@ -265,69 +268,17 @@ def _open_segments(disk: Disk, directory: Path) -> list[Segment]:
 
 
 def _split_overflowing(request: LoadRequest, segments: list[Segment]) -> list[Segment]:
-    """A segment whose offsets do not fit into 32 bits (made by old brokers) becomes several."""
+    """A segment whose offsets do not fit into 32 bits (made by old brokers) becomes several. Whether the last
+    one does, nothing behind it tells: its recovery finds out.
+    """
     result: list[Segment] = []
-    for number, segment in enumerate(segments):
-        behind = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        may_overflow = (
-            not request.is_clean if behind is None else behind - segment.base_offset > MAX_RELATIVE_OFFSET
-        )
-        if may_overflow and _overflows(segment, request.recovery_point if behind is None else behind):
-            result += split_segment(request, segment)
+    for segment, behind in itertools.zip_longest(segments, segments[1:]):
+        known_end = 0 if behind is None else behind.base_offset
+        if known_end - segment.base_offset > MAX_RELATIVE_OFFSET and overflows(segment, known_end):
+            result += split_segment(request.disk, request.directory, segment, request.config)
         else:
             result.append(segment)
     return result
-
-
-def _overflows(segment: Segment, known_end: int) -> bool:
-    """Whether batches with good checksums lie farther from the base offset than an index can say. One alone
-    is a flipped bit, unless it lies before an offset that the log is known to have reached.
-    """
-    count = 0
-    with contextlib.suppress(KafkaError):
-        for table in segment.tables():
-            lasts = table[batch_table.LAST_OFFSET]
-            for column in numpy.flatnonzero(lasts - segment.base_offset > MAX_RELATIVE_OFFSET).tolist():
-                size = int(table[batch_table.SIZE_BYTES, column])
-                data = segment.read_at(int(table[batch_table.POSITION, column]), size)
-                if checksum(data, 0, size) != int(table[batch_table.CHECKSUM, column]):
-                    return False
-                count += 1
-                if count > 1 or lasts[column] < known_end:
-                    return True
-    return False
-
-
-def split_segment(request: LoadRequest, segment: Segment) -> list[Segment]:
-    """The same batches in as many segments as their offsets need, swapped in as a cleaning would."""
-    disk, directory = request.disk, request.directory
-    parts: list[CleanedSegment] = []
-    for table in segment.tables():
-        for column in range(table.shape[1]):
-            base, last = (
-                int(table[batch_table.BASE_OFFSET, column]),
-                int(table[batch_table.LAST_OFFSET, column]),
-            )
-            if not parts or last - parts[-1].base_offset > MAX_RELATIVE_OFFSET:
-                start = base if parts else segment.base_offset
-                parts.append(CleanedSegment.create(directory, start, request.config, disk))
-            position, size = (
-                int(table[batch_table.POSITION, column]),
-                int(table[batch_table.SIZE_BYTES, column]),
-            )
-            parts[-1].append(segment.read_at(position, size))
-    with contextlib.suppress(ValueError):  # a damaged one says nothing
-        share_out(segment.aborted_transactions(), parts)
-    for part in parts:
-        part.finish(segment.last_modified_ms)
-    made = [part.to_segment() for part in parts]
-    for new in reversed(made):
-        new.rename(layout.SWAP_SUFFIX)
-    segment.unlink()
-    for new in made:
-        new.rename("")
-    disk.sync_directory(directory)
-    return made
 
 
 # Batches
@@ -341,20 +292,24 @@ def _recover(
     epochs: LeaderEpochs,
 ) -> list[Segment]:
     """Check the segments from number `first` on; what comes behind the first bad batch is removed."""
-    kept = segments[:first]
+    kept, left = segments[:first], segments[first:]
     latest = epochs.latest
-    for number in range(first, len(segments)):
-        segment = segments[number]
-        if number > first:
+    while left:
+        segment = left.pop(0)
+        if len(kept) > first:
             _settle_producers(request, producers, kept[-1].next_offset, segment.base_offset)
-        is_whole = recover_segment(
+        outcome = recover_segment(
             segment, producers, epochs, request.config.index_interval_bytes, request.recovery_point
         )
+        if outcome is Outcome.OVERFLOWS:
+            left = split_segment(request.disk, request.directory, segment, request.config)
+            _distrust(left, segment.health)
+            request.segments_left(len(left) - 1)
+            continue
         request.segments_left(-1)
         kept.append(segment)
-        behind = segments[number + 1 :]
-        if not is_whole:
-            for one in behind:
+        if outcome is Outcome.CUT:
+            for one in left:
                 _remove(request, one)
                 request.segments_left(-1)
             segment.limit_offset = segment.next_offset
@@ -363,11 +318,20 @@ def _recover(
     if epochs.latest != latest:
         with room_or_none():
             sync_file(request.disk, write_leader_epochs(request.disk, request.directory, epochs.entries))
-    for segment in kept[first:]:
+    return kept
+
+
+def _make_durable(request: LoadRequest, recovered: list[Segment]) -> tuple[Segment, ...]:
+    """Flush what was recovered, or say what was not: a topic that leaves flushes to the system is served
+    without waiting for one (as in Kafka).
+    """
+    if request.config.flush_messages != 1 and not request.writes_again:
+        return tuple(recovered)
+    for segment in recovered:
         if request.writes_again:
             segment.write_again(request.recovery_point)
         segment.flush_closed()
-    return kept
+    return ()
 
 
 def _remove(request: LoadRequest, segment: Segment) -> None:
@@ -404,85 +368,6 @@ def _settle_producers(request: LoadRequest, producers: ProducerStateManager, end
         sync_file(disk, take_snapshot(disk, directory, producers, offset))
 
 
-def recover_segment(
-    segment: Segment,
-    producers: ProducerStateManager,
-    epochs: LeaderEpochs,
-    interval_bytes: int,
-    recovery_point: int,
-) -> bool:
-    """Check every batch, make all indexes anew, cut the file where its good batches end; False if that was
-    needed.
-
-    What is damaged below the recovery point was once on disk and acknowledged: it is no torn write, and no
-    reason to cut off what stands behind it.
-    """
-    found = _survey_for_recovery(segment, epochs, recovery_point)
-    kept = [damage for damage in found.damages if damage.first_offset < recovery_point]
-    cut = next((damage for damage in found.damages if damage.first_offset >= recovery_point), None)
-    end, next_offset = segment.size_bytes, found.next_offset
-    if cut is not None:
-        end, next_offset = cut.position, cut.first_offset
-        logger.warning(
-            "%s: %d bytes behind offset %d are no good batches and are cut off",
-            segment.file.path, segment.size_bytes - end, next_offset,
-        )  # fmt: skip
-    elif kept and kept[-1].end == end:  # the log goes on where it is known to have ended, at least
-        limit = segment.limit_offset
-        next_offset = max(kept[-1].next_offset, recovery_point) if limit is None else limit
-        kept[-1] = kept[-1]._replace(next_offset=next_offset)
-    next_offset = next_offset if end else segment.base_offset
-    segment.truncate(end, next_offset)
-    segment.set_damages(tuple(kept))
-    _make_anew(segment, producers, epochs, interval_bytes)
-    segment.note_end(next_offset)
-    segment.trust = Trust.surveyed(segment) if kept else None
-    if segment.health is not None and found.damages:
-        segment.health.note(segment, tuple(kept), len(found.damages) - len(kept))
-    return cut is None
-
-
-def _survey_for_recovery(segment: Segment, epochs: LeaderEpochs, recovery_point: int) -> Survey:
-    """What is wrong with a segment. One that is whole is walked once and takes little memory."""
-    size = segment.size_bytes
-    place = Place(
-        segment.base_offset, size, segment.limit_offset, epochs, witness=witness_of(segment, 0, size)
-    )
-    walk = walk_stretch(segment.read_at, place, 0, place.size_bytes, place.limit_offset, NO_ANCHORS)
-    if walk.is_intact:
-        if place.limit_offset is not None or not walk.is_apart or walk.next_offset == recovery_point:
-            return Survey((), place.size_bytes, walk.next_offset)
-        return survey(segment.read_at, place, doubts_last=True)
-    return survey(segment.read_at, place._replace(start=walk.restart, start_offset=walk.restart_offset))
-
-
-def _make_anew(
-    segment: Segment, producers: ProducerStateManager, epochs: LeaderEpochs, interval_bytes: int
-) -> None:
-    """Indexes, transaction index, epochs and producers from the good batches."""
-    segment.offset_index.reset()
-    segment.time_index.reset()
-    segment.txn_index.reset()
-    state = numpy.array([0, NO_TIMESTAMP, segment.base_offset, 0], numpy.int64)
-    for table in segment.tables():
-        begin = int(table[batch_table.POSITION, 0])
-        end = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1])
-        state[3] = begin
-        add_entries(segment.offset_index, segment.time_index, table, state, interval_bytes)
-        _note_epochs(epochs, table)
-        table[batch_table.POSITION] -= begin
-        segment.txn_index.append(replay(producers, segment.read_at(begin, end - begin), table))
-    drop_stale_statistics(segment)
-    segment.note_recovered(state)
-
-
-def _note_epochs(epochs: LeaderEpochs, table: batch_table.Table) -> None:
-    for column in numpy.flatnonzero(table[batch_table.LEADER_EPOCH] > epochs.latest):
-        epoch = int(table[batch_table.LEADER_EPOCH, column])
-        if epoch > epochs.latest:
-            epochs.assign(epoch, int(table[batch_table.BASE_OFFSET, column]))
-
-
 def _load_epochs(disk: Disk, directory: Path, segments: list[Segment]) -> LeaderEpochs:
     entries = read_leader_epochs(disk, directory)
     if entries is not None:
@@ -491,7 +376,7 @@ def _load_epochs(disk: Disk, directory: Path, segments: list[Segment]) -> Leader
     for segment in segments:
         with contextlib.suppress(KafkaError):
             for table in segment.tables():
-                _note_epochs(epochs, table)
+                note_epochs(epochs, table)
     if epochs.entries or (directory / layout.LEADER_EPOCH_CHECKPOINT).exists():  # a damaged one
         with room_or_none():
             write_leader_epochs(disk, directory, epochs.entries)

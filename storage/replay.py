@@ -8,45 +8,74 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy
 
-from protocol.batch import parse_header
+from protocol.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, parse_header
 from protocol.control import decode_marker
 from protocol.errors import KafkaError
 from protocol.records import decode_batch
 from storage import batch_table, layout
 from storage.file import Disk
-from storage.producer_state import ProducerState, ProducerStateManager, decode_snapshot
+from storage.producer_state import (
+    REMEMBERED_BATCHES,
+    ProducerState,
+    ProducerStateManager,
+    decode_snapshot,
+)
 from storage.segment import Segment
 from storage.small_files import read_whole, write_whole
 from storage.types import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
+Read = Callable[[int, int], bytes]  # (position, size)
+ROWS_TO_READ = [batch_table.POSITION, batch_table.SIZE_BYTES, batch_table.ATTRIBUTES]
+
 
 def replay(
-    producers: ProducerStateManager, data: bytes, table: batch_table.Table, from_offset: int = 0
+    producers: ProducerStateManager, read: Read, table: batch_table.Table, from_offset: int = 0
 ) -> list[AbortedTransaction]:
-    """Take note of the producers of these batches (positions in `data`); the aborted transactions among
-    them.
+    """Take note of the producers of the batches of `table`, which come in order and are read by their
+    positions; the aborted transactions among them.
     """
+    columns = numpy.flatnonzero(
+        (table[batch_table.PRODUCER_ID] >= 0) & (table[batch_table.BASE_OFFSET] >= from_offset)
+    )
+    if len(columns) > REMEMBERED_BATCHES and producers.has_room_for(table[batch_table.PRODUCER_ID, columns]):
+        columns = decisive(table, columns)
     aborted = []
-    for column in numpy.flatnonzero(table[batch_table.PRODUCER_ID] >= 0):
-        header = parse_header(data, int(table[batch_table.POSITION, column]))
-        if header.base_offset < from_offset:
-            continue
+    for position, size, attributes in table[ROWS_TO_READ][:, columns].T.tolist():
+        data = read(position, size if attributes & CONTROL else HEADER_BYTES)
+        header = parse_header(data)
         if not header.is_control:
             producers.update(header, header.base_offset)
         elif header.record_count:
-            record = decode_batch(data, int(table[batch_table.POSITION, column]))[0]
+            record = decode_batch(data)[0]
             marker = decode_marker(record.key, record.value)
             if marker is not None:
                 entry = producers.update_marker(header, marker, header.base_offset)
                 if entry is not None:
                     aborted.append(entry)
     return aborted
+
+
+def decisive(table: batch_table.Table, columns: batch_table.Longs) -> batch_table.Longs:
+    """Of `columns`, all of producers, those that leave the same behind as all of them: the last batches of
+    each producer, as many as are remembered, each that begins a transaction, and the control batches.
+    """
+    columns = columns[numpy.argsort(table[batch_table.PRODUCER_ID, columns], kind="stable")]
+    ids, attributes = table[batch_table.PRODUCER_ID, columns], table[batch_table.ATTRIBUTES, columns]
+    is_control = (attributes & CONTROL) != 0
+    is_transactional = (attributes & TRANSACTIONAL) != 0
+    goes_on = numpy.zeros(len(columns), bool)  # with the transaction that the batch before it is of
+    goes_on[1:] = (ids[1:] == ids[:-1]) & is_transactional[:-1] & ~is_control[:-1]
+    so_far = numpy.cumsum(~is_control)
+    behind = so_far[numpy.searchsorted(ids, ids, "right") - 1] - so_far
+    is_kept = is_control | (behind < REMEMBERED_BATCHES) | (is_transactional & ~goes_on)
+    return numpy.sort(columns[is_kept])
 
 
 def load_producers(
@@ -64,10 +93,7 @@ def load_producers(
             continue
         with contextlib.suppress(KafkaError):
             for table in segment.good_tables(segment.position_behind(start)):
-                begin = int(table[batch_table.POSITION, 0])
-                end = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1])
-                table[batch_table.POSITION] -= begin
-                replay(producers, segment.read_at(begin, end - begin), table, start)
+                replay(producers, segment.read_at, table, start)
 
 
 def load_newest_snapshot(

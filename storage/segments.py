@@ -17,11 +17,11 @@ from storage import layout
 from storage.file import Disk
 from storage.removal import Removals
 from storage.segment import Segment
-from storage.trust import Health
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
     from storage.cleaned_segment import CleanedSegment
+    from storage.recovery import LoadedLog
 
 SegmentTuple = tuple[Segment, ...]
 
@@ -63,9 +63,8 @@ class SegmentList:
         "settled_base_offset",
     )
 
-    def __init__(
-        self, disk: Disk, directory: Path, segments: SegmentTuple, removals: Removals, health: Health
-    ) -> None:
+    def __init__(self, disk: Disk, directory: Path, loaded: LoadedLog, removals: Removals) -> None:
+        segments = loaded.segments
         self._disk = disk
         self._removals = removals
         self.directory = directory
@@ -73,8 +72,8 @@ class SegmentList:
         self._aborted_in: tuple[SegmentTuple, SegmentTuple] = ((), ())
         self.active = segments[-1]
         self.closed_bytes = sum(segment.size_bytes for segment in segments[:-1])
-        self.health = health
-        self.rolled: list[Segment] = []  # closed, but not yet known to be on disk
+        self.health = loaded.health
+        self.rolled: list[Segment] = list(loaded.unflushed)  # closed, but not yet known to be on disk
         self.settled_base_offset = segments[0].base_offset
         """where the first file begins, and will after a power cut as well: what was removed before is gone"""
 

@@ -16,7 +16,7 @@ import numpy
 from protocol.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, parse_header
 from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table, layout
-from storage.batch_table import COMPLETE, CUT, NOT_FOUND, as_chunk, find_batch, read_table
+from storage.batch_table import COMPLETE, CUT, NOT_FOUND, as_chunk, batch_size, find_batch, read_table
 from storage.file import DataFile
 from storage.index import BrokenIndex, OffsetIndex, TimeIndex, WouldBlock, add_entries
 from storage.integrity import Damage
@@ -195,8 +195,9 @@ class StoredBatches:
             data = self.file.read(min(wanted, limit - position), position)
             table, stopped, reason = read_table(data)
             if not table.shape[1]:
-                if reason == CUT and len(data) == wanted < limit - position:
-                    wanted *= 2
+                claimed = int(batch_size(as_chunk(data), 0)) if reason == CUT and len(data) == wanted else 0
+                if wanted < claimed <= limit - position:
+                    wanted = claimed
                     continue
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE, f"no batch at {position} of {self.file.path.name}"

@@ -8,14 +8,25 @@ is good; of all else nothing is said but that, and `walk_stretch` finds out what
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy
 
 from protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
-from protocol.kernel import kernel, would_load_numba
+from protocol.kernel import SMALL_BYTES, kernel, would_load_numba
 from protocol.native import ALL_ONES, MISSING, crc32c_address, crc32c_call, libc_address, pread_call
-from storage.batch_table import HEADER_BYTES, Bytes, Longs, batch_size, read_int32, read_unsigned
+from storage.batch_table import (
+    HEADER_BYTES,
+    TABLE_ROWS,
+    Bytes,
+    Longs,
+    Table,
+    batch_size,
+    fill_column,
+    read_int32,
+    read_unsigned,
+)
 from storage.file import SYSTEM_DISK, DataFile
 from storage.integrity import LARGEST_BATCH_BYTES, NO_ANCHORS, Anchors, Place, epoch_columns
 from storage.layout import LARGEST_OFFSET
@@ -23,6 +34,19 @@ from storage.prefixes import PREFIX, STRETCH_BYTES, Witness
 
 PIECE_BYTES = 64 * 1024
 PREFIX_BYTES = PREFIX.itemsize
+MOST_COLUMNS = 8192
+
+BAD = -1
+# What `judge` carries from call to call:
+AT = 0  # where the next batch begins
+LAST = 1  # the last offset so far
+ANCHOR = 2  # of the first of `Known.positions` that was not met
+EPOCH = 3  # of the next of `Known.epoch_starts`
+GAPS = 4  # among the offsets
+IS_APART = 5  # whether one is before the last batch
+STATE_ROWS = 6
+
+NO_TABLE: Table = numpy.empty((TABLE_ROWS, 0), numpy.int64)
 
 
 class File(NamedTuple):
@@ -117,46 +141,69 @@ def crc_of(file: File, position: int, stop: int, end: int, before: int) -> int:
 
 
 @kernel
-def is_intact(file: File, start: int, end: int, known: Known, found: Longs) -> bool:
-    """Whether [start, end) is nothing but good batches in order that contradict nothing that is known.
+def judge(file: File, end: int, known: Known, prefixes: Longs, state: Longs, table: Table) -> int:
+    """Go on from the batch at `state[AT]` as long as all is good and `table`, one column a batch, has room:
+    how many columns were filled, or BAD. All of it is good when `state[AT]` is `end` then.
 
-    `found` takes the checksums of the prefixes, one for each of `known.prefixes`; zeros before.
+    A table without columns is not filled, and the walk goes to the end. `state` begins as `first_state`;
+    `prefixes` takes the checksums of the prefixes, one for each of `known.prefixes`, zeros before.
     """
-    buffer, position, last_offset = file.buffer, start, known.base_offset - 1
-    anchor = epoch = 0
-    while position < end:
+    buffer, position, last_offset, count = file.buffer, state[AT], state[LAST], 0
+    anchor, epoch = state[ANCHOR], state[EPOCH]
+    while position < end and (count < table.shape[1] or table.shape[1] == 0):
         at = bring(file, position, HEADER_BYTES, end)
         if at < 0:
-            return False
+            return BAD
         size = batch_size(buffer, at)
         base_offset = read_unsigned(buffer, at, 8)
         if size == 0 or size > min(end - position, LARGEST_BATCH_BYTES) or base_offset <= last_offset:
-            return False
+            return BAD
+        state[IS_APART] = base_offset != last_offset + 1
+        state[GAPS] += state[IS_APART]
         last_offset = base_offset + read_int32(buffer, at + 23)
         if last_offset < base_offset:
-            return False
+            return BAD
         while epoch < known.epoch_starts.size and known.epoch_starts[epoch] <= base_offset:
             epoch += 1
         if known.epochs[epoch] >= 0 and known.epochs[epoch] != read_int32(buffer, at + 12):
-            return False
+            return BAD
         if anchor < known.positions.size and known.positions[anchor] < position + size:
             is_there = known.positions[anchor] == position
             if not is_there or known.offsets[anchor] != last_offset - known.base_offset:
-                return False
+                return BAD
             anchor += 1
+        if table.shape[1]:
+            fill_column(table, count, buffer, at, size, position)
+            count += 1
         number = position // STRETCH_BYTES - known.first_prefixes
-        if 0 <= number < found.size:
-            found[number] = crc_of(file, position, position + PREFIX_BYTES, end, found[number])
+        if 0 <= number < prefixes.size:
+            prefixes[number] = crc_of(file, position, position + PREFIX_BYTES, end, prefixes[number])
         expected = read_unsigned(buffer, at + CRC_POSITION, 4)
         if crc_of(file, position + ATTRIBUTES_POSITION, position + size, end, 0) != expected:
-            return False
+            return BAD
         position += size
+    state[AT], state[LAST], state[ANCHOR], state[EPOCH] = position, last_offset, anchor, epoch
+    if position == end and not _ends_well(known, prefixes, anchor, last_offset):
+        return BAD
+    return count
+
+
+@kernel
+def _ends_well(known: Known, prefixes: Longs, anchor: int, last_offset: int) -> bool:
+    """Whether nothing is missing that was known, now that all batches were seen."""
     if anchor < known.positions.size or last_offset >= known.limit_offset:
         return False
-    for number in range(found.size):
-        if known.prefixes[number] >= 0 and known.prefixes[number] != found[number]:
+    for number in range(prefixes.size):
+        if known.prefixes[number] >= 0 and known.prefixes[number] != prefixes[number]:
             return False
     return True
+
+
+def first_state(start: int, base_offset: int) -> Longs:
+    """Of `judge`, for a stretch that begins at `start` and has no offset below `base_offset`."""
+    state = numpy.zeros(STATE_ROWS, numpy.int64)
+    state[AT], state[LAST] = start, base_offset - 1
+    return state
 
 
 def is_good(file: DataFile, place: Place, start: int, end: int, behind: int | None, anchors: Anchors) -> bool:
@@ -166,9 +213,56 @@ def is_good(file: DataFile, place: Place, start: int, end: int, behind: int | No
     known = _known(place, start, end, behind, anchors)
     with file.descriptor() as descriptor:
         opened = open_file(descriptor, start)
-        return opened is not None and bool(
-            is_intact(opened, start, end, known, numpy.zeros(known.prefixes.size, numpy.int64))
-        )
+        if opened is None:
+            return False
+        prefixes, state = numpy.zeros_like(known.prefixes), first_state(start, place.base_offset)
+        return bool(judge(opened, end, known, prefixes, state, NO_TABLE) != BAD) and bool(state[AT] == end)
+
+
+class WholeFile:
+    """All batches of a file, each judged before it is told of. Owned by: the thread that walks.
+
+    `is_intact`, when the walk has ended: nothing was wrong, so that `walk_stretch` would say the same of the
+    file; `next_offset` and `is_apart` are as there. False also where that has to be asked.
+    """
+
+    def __init__(self, file: DataFile, place: Place) -> None:
+        self._file = file
+        self._place = place
+        self._state = first_state(0, place.base_offset)
+        self.is_intact = False
+
+    def tables(self) -> Iterator[Table]:
+        """Up to MOST_COLUMNS batches at a time, positions in the file. A table is valid until the next."""
+        place = self._place
+        is_small = would_load_numba() and place.size_bytes <= SMALL_BYTES  # Python is faster then
+        if is_small or self._file.disk is not SYSTEM_DISK:
+            return
+        end, state = place.size_bytes, self._state
+        known = _known(place, 0, end, place.end_offset, NO_ANCHORS)
+        prefixes = numpy.zeros_like(known.prefixes)
+        table = numpy.empty((TABLE_ROWS, min(end // HEADER_BYTES + 1, MOST_COLUMNS)), numpy.int64)
+        with self._file.descriptor() as descriptor:
+            opened = open_file(descriptor, 0)
+            while opened is not None:
+                count = judge(opened, end, known, prefixes, state, table)
+                self.is_intact = bool(count != BAD and state[AT] == end)
+                if count == BAD:
+                    break
+                if count:
+                    yield numpy.ascontiguousarray(table[:, :count])
+                if self.is_intact:
+                    break
+
+    @property
+    def next_offset(self) -> int:
+        """Behind the last batch."""
+        return int(self._state[LAST]) + 1
+
+    @property
+    def is_apart(self) -> bool:
+        """The only gap among the offsets is before the last batch."""
+        return bool(self._state[GAPS] == 1 and self._state[IS_APART])
 
 
 def _known(place: Place, start: int, end: int, behind: int | None, anchors: Anchors) -> Known:
@@ -189,10 +283,5 @@ def compile_kernels() -> None:
     with tempfile.TemporaryFile() as empty:
         opened = open_file(empty.fileno(), 0)
         if opened is not None:
-            is_intact(
-                opened,
-                0,
-                1,
-                _known(Place(0, 0, None, None), 0, 1, None, NO_ANCHORS),
-                numpy.zeros(0, numpy.int64),
-            )
+            known = _known(Place(0, 0, None, None), 0, 1, None, NO_ANCHORS)
+            judge(opened, 1, known, numpy.zeros(0, numpy.int64), first_state(0, 0), NO_TABLE)

@@ -28,7 +28,7 @@ def test_t167_a_clean_start_scans_nothing(make_log: MakeLog, monkeypatch: pytest
     log.fill(23)
     log.log.close()
     monkeypatch.setattr(recovery, "recover_segment", None)
-    monkeypatch.setattr(recovery, "replay", None)
+    monkeypatch.setattr("storage.replay.replay", None)
     log.open(is_clean=True)
     assert log.log.log_end_offset == 23
     assert log.offsets() == list(range(23))
