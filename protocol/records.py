@@ -250,14 +250,10 @@ def decode_headers(records: Buffer, position: int, count: int) -> tuple[tuple[st
     return tuple(headers)
 
 
-def decode_batch(
-    buffer: Buffer,
-    position: int = 0,
-    *,
-    max_decompressed_bytes: int = DEFAULT_LIMIT_BYTES,
-    check_crc: bool = True,
-) -> list[Record]:
-    """The records of the batch at `position`, control batches included; KafkaError when it is damaged."""
+def _located(
+    buffer: Buffer, position: int, max_decompressed_bytes: int, *, check_crc: bool
+) -> tuple[batch.BatchHeader, Bytes, Longs]:
+    """The batch at `position`: its header, its records unpacked, and where they are (`locate`)."""
     header = batch.parse_header(buffer, position)
     if header.magic != batch.MAGIC:
         raise KafkaError(
@@ -268,9 +264,20 @@ def decode_batch(
             ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} fails its checksum"
         )
     if header.record_count == 0:
-        return []
+        return header, numpy.empty(0, numpy.uint8), numpy.empty((LOCATED_ROWS, 0), numpy.int64)
     section = payload(buffer, position, header, max_decompressed_bytes)
-    table = locate(section, header.record_count)
+    return header, section, locate(section, header.record_count)
+
+
+def decode_batch(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    max_decompressed_bytes: int = DEFAULT_LIMIT_BYTES,
+    check_crc: bool = True,
+) -> list[Record]:
+    """The records of the batch at `position`, control batches included; KafkaError when it is damaged."""
+    header, section, table = _located(buffer, position, max_decompressed_bytes, check_crc=check_crc)
     data = section.data
     stamped = header.max_timestamp if header.timestamp_type == batch.TIMESTAMP_LOG_APPEND_TIME else None
     records = []
@@ -285,6 +292,15 @@ def decode_batch(
             )
         )
     return records
+
+
+def offsets_and_timestamps(buffer: Buffer, position: int = 0) -> tuple[Longs, Longs]:
+    """Those of the records that `decode_batch` gives, int64 (n), timestamps in ms; the same errors."""
+    header, _, table = _located(buffer, position, DEFAULT_LIMIT_BYTES, check_crc=True)
+    offsets, timestamps = header.base_offset + table[0], header.base_timestamp + table[1]
+    if header.timestamp_type == batch.TIMESTAMP_LOG_APPEND_TIME:
+        timestamps[:] = header.max_timestamp
+    return offsets, timestamps
 
 
 def decode_all(buffer: Buffer, *, with_control: bool = False) -> Iterator[Record]:

@@ -11,11 +11,14 @@ from collections.abc import Iterator, Sequence
 import numpy
 
 from protocol.batch import NO_TIMESTAMP, BatchHeader, parse_header
-from protocol.records import Record, decode_batch
+from protocol.records import offsets_and_timestamps
 from storage import batch_table
 from storage.segment import Segment
 from storage.segments import SegmentTuple, floor_segment
 from storage.types import AbortedTransaction, TimestampOffset
+
+NEAR_BYTES = 64 * 1024
+"""read first behind an index entry: what is looked for is mostly less far away than the next one"""
 
 
 def batches(segments: SegmentTuple, start: int, upper: int) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -68,13 +71,14 @@ def first_at_or_after(
 def _first_in(
     segment: Segment, timestamp_ms: int, position: int, start_offset: int
 ) -> TimestampOffset | None:
-    for table in segment.good_tables(position):
+    for table in segment.good_tables(position, NEAR_BYTES):
         new_enough = table[batch_table.MAX_TIMESTAMP] >= timestamp_ms
         for column in numpy.flatnonzero(new_enough & (table[batch_table.LAST_OFFSET] >= start_offset)):
-            for record in _records(segment, table, int(column)):
-                if record.timestamp >= timestamp_ms and record.offset >= start_offset:
-                    epoch = int(table[batch_table.LEADER_EPOCH, column])
-                    return TimestampOffset(record.timestamp, record.offset, epoch)
+            offsets, timestamps = _records(segment, table, int(column))
+            found = numpy.flatnonzero((timestamps >= timestamp_ms) & (offsets >= start_offset))
+            if found.size:
+                epoch = int(table[batch_table.LEADER_EPOCH, column])
+                return TimestampOffset(int(timestamps[found[0]]), int(offsets[found[0]]), epoch)
     return None
 
 
@@ -109,12 +113,14 @@ def _largest_left(segment: Segment, start_offset: int) -> int:
         full = behind & (table[batch_table.RECORD_COUNT] > 0)
         largest = max(largest, int(table[batch_table.MAX_TIMESTAMP][full].max(initial=NO_TIMESTAMP)))
         for column in numpy.flatnonzero(~behind & (table[batch_table.LAST_OFFSET] >= start_offset)):
-            for record in _records(segment, table, int(column)):
-                if record.offset >= start_offset:
-                    largest = max(largest, record.timestamp)
+            offsets, timestamps = _records(segment, table, int(column))
+            largest = max(largest, int(timestamps[offsets >= start_offset].max(initial=NO_TIMESTAMP)))
     return largest
 
 
-def _records(segment: Segment, table: batch_table.Table, column: int) -> list[Record]:
+def _records(
+    segment: Segment, table: batch_table.Table, column: int
+) -> tuple[batch_table.Longs, batch_table.Longs]:
+    """The offsets and timestamps of the records of a batch."""
     position, size = int(table[batch_table.POSITION, column]), int(table[batch_table.SIZE_BYTES, column])
-    return decode_batch(segment.read_at(position, size))
+    return offsets_and_timestamps(segment.read_at(position, size))

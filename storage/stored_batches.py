@@ -179,14 +179,15 @@ class StoredBatches:
         """`end`, or the damage before it."""
         return min(end, self._skip_damage(position)[1]) if self.damages else end
 
-    def tables(self, position: int = 0, end: int | None = None) -> Iterable[batch_table.Table]:
+    def tables(
+        self, position: int = 0, end: int | None = None, wanted: int = SCAN_BYTES
+    ) -> Iterable[batch_table.Table]:
         """Tables of all batches from `position` (a batch start) on, positions in the file, without those in
-        known damages.
+        known damages. `wanted` bytes are read first.
 
         KafkaError(CORRUPT_MESSAGE) where no batch can begin or the last one is cut off.
         """
         end = self.size_bytes if end is None else end
-        wanted = SCAN_BYTES
         while position < end:
             position, limit = self._skip_damage(position)
             limit = min(limit, end)
@@ -207,10 +208,10 @@ class StoredBatches:
             yield table
             position += stopped
 
-    def good_tables(self, position: int = 0) -> Iterable[batch_table.Table]:
+    def good_tables(self, position: int = 0, wanted: int = SCAN_BYTES) -> Iterable[batch_table.Table]:
         """As `tables`, of checked batches only; a damage is passed over."""
         while True:
-            for table in self.tables(position):
+            for table in self.tables(position, wanted=wanted):
                 start = int(table[batch_table.POSITION, 0])
                 end = int(table[batch_table.POSITION, -1] + table[batch_table.SIZE_BYTES, -1])
                 known = self.damages

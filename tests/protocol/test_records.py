@@ -79,6 +79,32 @@ def test_round_trip(given_items: list[records.Item], codec: int) -> None:
     )
 
 
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"offset_deltas": [0, 3, 8, 9, 12, 20], "last_offset_delta": 22},
+        {"delete_horizon_ms": 2**42},
+        {"log_append_time_ms": 123},
+    ],
+)
+def test_offsets_and_timestamps_are_those_of_the_records(codec: int, fields: dict[str, Any]) -> None:
+    chosen = SHAPES[:6]
+    made = b"before" + encode_batch(chosen, base_offset=40, codec=codec, **fields)
+    offsets, timestamps = records.offsets_and_timestamps(made, 6)
+    assert list(zip(offsets.tolist(), timestamps.tolist(), strict=True)) == [
+        (record.offset, record.timestamp) for record in decode_batch(made, 6)
+    ]
+    with pytest.raises(KafkaError):
+        records.offsets_and_timestamps(made[:-1] + bytes([made[-1] ^ 1]), 6)
+
+
+def test_an_empty_batch_has_no_offsets() -> None:
+    offsets, timestamps = records.offsets_and_timestamps(encode_batch([], last_offset_delta=4))
+    assert offsets.tolist() == timestamps.tolist() == []
+
+
 def test_headers_that_are_not_utf8_survive() -> None:
     made = encode_batch([(1, None, None, [(b"\xff\xfe", b"v")])])
     record = decode_batch(made)[0]
