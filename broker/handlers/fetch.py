@@ -70,6 +70,7 @@ class Fetch:
         "_max_bytes",
         "_max_wait_ms",
         "_min_bytes",
+        "_named",
         "_partitions",
         "_sizes_bytes",
         "_version",
@@ -165,13 +166,15 @@ class Fetch:
         left = self._max_bytes
         counted = 0
         self._has_errors = False
-        self._partitions = []
-        for wanted in self._fetched.partitions:
+        self._named: tuple[UUID | None, str] = (None, "")  # the topic that was asked for last
+        known, self._partitions = self._partitions or [None] * len(self._fetched.partitions), []
+        for wanted, partition in zip(self._fetched.partitions, known, strict=True):
             answer = PartitionAnswer(partition_index=wanted.partition, high_watermark=-1, records=b"")
             answers.append(answer)
-            partition: Partition | None = None
             try:
-                partition = self._resolve(wanted)
+                if partition is None or partition.is_forgotten:
+                    partition = None
+                    partition = self._resolve(wanted)
                 found = self._locate_one(partition.log, wanted, answer, left, at_least_one=not reads)
             except (KafkaError, OSError) as error:
                 _refuse(answer, error)
@@ -187,10 +190,12 @@ class Fetch:
     def _resolve(self, wanted: FetchedPartition) -> Partition:
         topic = wanted.topic
         if isinstance(topic, UUID):
-            known = self._broker.topics.by_id(topic)
-            if known is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            topic = known.name
+            if topic is not self._named[0]:  # those of a topic follow each other
+                known = self._broker.topics.by_id(topic)
+                if known is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                self._named = topic, known.name
+            topic = self._named[1]
         partition = self._broker.partition(topic, wanted.partition)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

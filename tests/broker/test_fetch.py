@@ -395,6 +395,38 @@ async def test_deleting_the_topic_ends_the_long_poll(world: World) -> None:
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_a_long_poll_looks_a_partition_up_once_unless_it_went(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found when the wait began is taken when it ends; a topic that was deleted meanwhile is not."""
+    ids = [world.topic(name, 3).topic_id for name in ("a", "b")]
+    client = await world.connect()
+    looked_up: list[FetchedPartition] = []
+    resolve = Fetch._resolve
+
+    def resolved(self: Fetch, wanted: FetchedPartition) -> Any:
+        looked_up.append(wanted)
+        return resolve(self, wanted)
+
+    monkeypatch.setattr(Fetch, "_resolve", resolved)
+    wanted = [(topic_id, index, 0) for topic_id in ids for index in range(3)]
+    for ends in ("by a record", "by the end of a topic"):
+        looked_up.clear()
+        client.send(fetch_request(wanted, max_wait_ms=60_000), 13)
+        await until(lambda: len(world.broker.purgatory) == 1)
+        assert len(looked_up) == 6
+        if ends == "by a record":
+            await fill(world, await world.connect(), 1, "b")
+            wanted[3] = (ids[1], 0, 1)
+            expected, more = [[0, 0, 0], [0, 0, 0]], 0
+        else:
+            await world.broker.topics.delete("a")
+            expected, more = [[ErrorCode.UNKNOWN_TOPIC_ID] * 3, [0, 0, 0]], 3
+        response = (await client.receive(FetchResponse, 13))[1]
+        assert [[one.error_code for one in topic.partitions] for topic in response.responses] == expected
+        assert len(looked_up) == 6 + more
+
+
 async def test_topic_ids(world: World) -> None:
     """G6: an id that is gone is unknown even when a topic of the old name exists."""
     old = world.topic()
