@@ -66,7 +66,6 @@ def batch_size(chunk: Bytes, position: int) -> int:
     return size_bytes
 
 
-@early
 @kernel
 def fill_column(table: Table, column: int, chunk: Bytes, at: int, size_bytes: int, position: int) -> None:
     """What the header at `at` of `chunk` says of a batch; for who reads the table it is at `position`."""

@@ -50,6 +50,8 @@ VALUES = st.none() | st.sampled_from([b"", b"1", b"2", b"v" * 150])
 PAIRS = st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=8)
 CODECS = st.integers(0, 4)
 STEPS_AT_LEAST = 10_000
+PACKED_MORE_BYTES = 100
+"""by so much a packed batch may be larger than a plain one"""
 TRANSIT = (".cleaned", ".swap")
 
 
@@ -72,6 +74,7 @@ class CleanedLog(RuleBasedStateMachine):
         self.ledger = Ledger()
         self.promised = 0
         self.loses_power = False
+        self.refusal: ErrorCode | None = None  # that the batch on its way may meet
 
     # What a broker is made of
 
@@ -162,8 +165,9 @@ class CleanedLog(RuleBasedStateMachine):
         except Crash:
             self.restart_after_crash()
         except KafkaError as error:
-            assert error.code == ErrorCode.KAFKA_STORAGE_ERROR, error
-            Count.errors += 1
+            assert error.code in (ErrorCode.KAFKA_STORAGE_ERROR, self.refusal), error
+            Count.errors += error.code == ErrorCode.KAFKA_STORAGE_ERROR
+        self.refusal = None
         if self.log.offline_reason is not None:
             self.restart_after_crash()
 
@@ -188,7 +192,8 @@ class CleanedLog(RuleBasedStateMachine):
         else:
             self.reopen()
         self.ledger.survived(self.log.log_end_offset, promised)
-        self.promised = self.ledger.end
+        assert self.builder.config.flush_messages > 1 or self.log.recovery_point == self.log.log_end_offset
+        self.promised = max(self.promised, self.log.recovery_point)
         self.check_all()
 
     def reopen(self) -> None:
@@ -253,6 +258,9 @@ class CleanedLog(RuleBasedStateMachine):
 
     def append(self, entry: Written, batch: bytes, origin: Origin = Origin.CLIENT) -> None:
         self.ledger.pending = entry
+        plain = self.batch_of(dataclasses.replace(entry, codec=0)) if entry.pairs else batch
+        if len(plain) + PACKED_MORE_BYTES > self.builder.config.segment_bytes:
+            self.refusal = ErrorCode.RECORD_LIST_TOO_LARGE
         try:
             appended = self.log.append(batch, now_ms=self.now_ms, origin=origin)
         except KafkaError:
