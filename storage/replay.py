@@ -44,7 +44,7 @@ def replay(
     columns = numpy.flatnonzero(
         (table[batch_table.PRODUCER_ID] >= 0) & (table[batch_table.BASE_OFFSET] >= from_offset)
     )
-    if len(columns) > REMEMBERED_BATCHES and producers.has_room_for(table[batch_table.PRODUCER_ID, columns]):
+    if producers.has_room_for(table[batch_table.PRODUCER_ID, columns]):
         columns = decisive(table, columns)
     aborted = []
     for position, size, attributes in table[ROWS_TO_READ][:, columns].T.tolist():

@@ -118,7 +118,7 @@ def _is_doubtful(place: Place, walk: WholeFile | Walk, recovery_point: int) -> b
 
 
 def _survey(segment: Segment, place: Place, recovery_point: int) -> Survey:
-    """What is wrong with a segment. One that is whole is walked once and takes little memory."""
+    """What is wrong with a segment: nothing, maybe, where the quick walk could not tell."""
     walk = walk_stretch(segment.read_at, place, 0, place.size_bytes, place.limit_offset, NO_ANCHORS)
     if not walk.is_intact:
         return survey(segment.read_at, place._replace(start=walk.restart, start_offset=walk.restart_offset))

@@ -2,7 +2,8 @@
 
 The rules are those of `integrity.walk_stretch`; here a stretch is read a piece at a time into a buffer that
 stays in the core's cache, while it comes from the disk, and each batch is judged where it lies. What is good
-is good; of all else nothing is said but that, and `walk_stretch` finds out what is wrong.
+is good, and its batches can be told of at once; of all else nothing is said but that, and `walk_stretch`
+finds out what is wrong.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from storage.prefixes import PREFIX, STRETCH_BYTES, Witness
 PIECE_BYTES = 64 * 1024
 PREFIX_BYTES = PREFIX.itemsize
 MOST_COLUMNS = 8192
+"""batches that a table holds, 640 KiB of them"""
 
 BAD = -1
 # What `judge` carries from call to call:
@@ -216,7 +218,7 @@ def is_good(file: DataFile, place: Place, start: int, end: int, behind: int | No
         if opened is None:
             return False
         prefixes, state = numpy.zeros_like(known.prefixes), first_state(start, place.base_offset)
-        return bool(judge(opened, end, known, prefixes, state, NO_TABLE) != BAD) and bool(state[AT] == end)
+        return bool(judge(opened, end, known, prefixes, state, NO_TABLE) != BAD)
 
 
 class WholeFile:
@@ -244,15 +246,13 @@ class WholeFile:
         table = numpy.empty((TABLE_ROWS, min(end // HEADER_BYTES + 1, MOST_COLUMNS)), numpy.int64)
         with self._file.descriptor() as descriptor:
             opened = open_file(descriptor, 0)
-            while opened is not None:
+            while opened is not None and not self.is_intact:
                 count = judge(opened, end, known, prefixes, state, table)
-                self.is_intact = bool(count != BAD and state[AT] == end)
                 if count == BAD:
                     break
+                self.is_intact = bool(state[AT] == end)
                 if count:
                     yield numpy.ascontiguousarray(table[:, :count])
-                if self.is_intact:
-                    break
 
     @property
     def next_offset(self) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -42,6 +43,7 @@ Aborted = PartitionAnswer.AbortedTransaction
 READ_COMMITTED = 1
 ZSTD_VERSION = 10
 NO_EPOCH = -1
+NO_TOPIC: tuple[UUID | None, str] = (None, "")
 LEAST_BYTES = 1 << 20
 """a fetch may answer so much whatever others have not read"""
 Read = tuple[PartitionAnswer, "Slice"]
@@ -67,10 +69,10 @@ class Fetch:
         "_fetched",
         "_has_errors",
         "_is_committed_only",
+        "_last_topic",
         "_max_bytes",
         "_max_wait_ms",
         "_min_bytes",
-        "_named",
         "_partitions",
         "_sizes_bytes",
         "_version",
@@ -90,6 +92,7 @@ class Fetch:
         self._max_wait_ms = request.max_wait_ms
         self._has_errors = False
         self._partitions: list[Partition | None] = []
+        self._last_topic = NO_TOPIC
 
     def start(self) -> FetchResponse | Later | Awaitable[FetchResponse]:
         answers, reads, counted = self._locate()
@@ -166,14 +169,14 @@ class Fetch:
         left = self._max_bytes
         counted = 0
         self._has_errors = False
-        self._named: tuple[UUID | None, str] = (None, "")  # the topic that was asked for last
-        known, self._partitions = self._partitions or [None] * len(self._fetched.partitions), []
-        for wanted, partition in zip(self._fetched.partitions, known, strict=True):
+        self._last_topic = NO_TOPIC
+        known = [None if one is None or one.is_forgotten else one for one in self._partitions]
+        self._partitions = []
+        for wanted, partition in zip_longest(self._fetched.partitions, known):
             answer = PartitionAnswer(partition_index=wanted.partition, high_watermark=-1, records=b"")
             answers.append(answer)
             try:
-                if partition is None or partition.is_forgotten:
-                    partition = None
+                if partition is None:
                     partition = self._resolve(wanted)
                 found = self._locate_one(partition.log, wanted, answer, left, at_least_one=not reads)
             except (KafkaError, OSError) as error:
@@ -190,12 +193,12 @@ class Fetch:
     def _resolve(self, wanted: FetchedPartition) -> Partition:
         topic = wanted.topic
         if isinstance(topic, UUID):
-            if topic is not self._named[0]:  # those of a topic follow each other
+            if topic is not self._last_topic[0]:  # partitions of a topic follow each other
                 known = self._broker.topics.by_id(topic)
                 if known is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-                self._named = topic, known.name
-            topic = self._named[1]
+                self._last_topic = topic, known.name
+            topic = self._last_topic[1]
         partition = self._broker.partition(topic, wanted.partition)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -183,21 +183,33 @@ def test_t174_an_over_compacted_log_with_big_holes(log: LogBuilder) -> None:
     assert log.offsets() == [0, MAX_RELATIVE_OFFSET, 10 * MAX_RELATIVE_OFFSET]
 
 
+FAR = MAX_RELATIVE_OFFSET + 1
+
+
 @pytest.mark.parametrize("is_last", [True, False])
-def test_t110_t174_a_segment_that_holds_an_overflow_is_split(make_log: MakeLog, is_last: bool) -> None:
+@pytest.mark.parametrize(
+    ("offsets", "bases"),
+    [
+        ((0, 5, FAR, FAR + 3, 3 * FAR), [0, FAR, 3 * FAR]),
+        ((2 * FAR, 2 * FAR + 1, 5 * FAR), [0, 2 * FAR, 5 * FAR]),  # nothing is near its name
+    ],
+)
+def test_t110_t174_a_segment_that_holds_an_overflow_is_split(
+    make_log: MakeLog, is_last: bool, offsets: tuple[int, ...], bases: list[int]
+) -> None:
     log = make_log()
-    far = MAX_RELATIVE_OFFSET + 1
-    pieces = [(offset, batch(b"%d" % offset)) for offset in (0, 5, far, far + 3, 3 * far)]
+    pieces = [(offset, batch(b"%d" % offset)) for offset in offsets]
     data = b"".join(struct.pack(">q", offset) + raw[8:] for offset, raw in pieces)
     log.append()
     if not is_last:
-        log.log.log_end_offset = 4 * far
+        log.log.log_end_offset = 6 * FAR
         log.append()
     log.log.abandon()
     (log.directory / f"{0:020d}.log").write_bytes(data)
-    log.open()
-    assert [segment.base_offset for segment in log.log.segments][:3] == [0, far, 3 * far]
-    assert [record.value for record in log.records()][:5] == [b"%d" % offset for offset, _ in pieces]
+    for start in (log.open, log.crash):
+        start()
+        assert [segment.base_offset for segment in log.log.segments][:3] == bases
+        assert [record.value for record in log.records()][: len(offsets)] == [b"%d" % one for one in offsets]
 
 
 def test_t175_an_empty_active_segment_stays(make_log: MakeLog) -> None:

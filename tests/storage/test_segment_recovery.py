@@ -19,7 +19,6 @@ import pytest
 
 from protocol.control import Marker, marker_batch
 from protocol.kernel import load_numba
-from protocol.records import decode_all
 from storage import batch_table, replay, segment_recovery, stretch
 from storage.batch_table import read_table
 from storage.file import SYSTEM_DISK, DataFile, Disk
@@ -28,7 +27,6 @@ from storage.integrity import NO_ANCHORS, Place, walk_stretch
 from storage.leader_epochs import LeaderEpochs
 from storage.log import Log
 from storage.producer_state import ProducerStateManager
-from storage.segment import MAX_RELATIVE_OFFSET
 from storage.stretch import WholeFile
 from storage.types import LogLimits
 from tests.storage.builders import NOW_MS, LogBuilder, batch
@@ -126,7 +124,6 @@ def with_producers(make_log: MakeLog) -> LogBuilder:
             *[b"%d" % number] * chance.randrange(1, 4), producer_id=producer, producer_epoch=0,
             base_sequence=sequences[producer], is_transactional=is_transactional, timestamp=NOW_MS + number,
         )  # fmt: skip
-        sequences[producer] += builder.log.log_end_offset - builder.log.segments[-1].base_offset
         sequences[producer] = builder.log.producers.producers[producer].last_sequence + 1
         if is_transactional and chance.random() < 0.3:
             builder.end_transaction(producer, is_commit=chance.random() < 0.5)
@@ -232,28 +229,6 @@ def test_what_is_small_is_not_worth_loading_numba_for(
     assert [table.shape[1] for table in walk.tables()] == [3]
     assert walk.is_intact
     assert len(asked) == 2
-
-
-@pytest.mark.parametrize("is_last", [True, False])
-def test_t110_a_segment_that_only_holds_what_overflows(make_log: MakeLog, is_last: bool) -> None:
-    builder = make_log()
-    far = 3 * MAX_RELATIVE_OFFSET
-    data = b"".join(
-        struct.pack(">q", offset) + batch(b"%d" % offset)[8:] for offset in (far, far + 1, 2 * far)
-    )
-    builder.append()
-    if not is_last:
-        builder.log.log_end_offset = 3 * far
-        builder.append()
-    builder.log.abandon()
-    (builder.directory / f"{0:020d}.log").write_bytes(data)
-    for _ in range(2):
-        builder.open()
-        assert [segment.base_offset for segment in builder.log.segments][:3] == [0, far, 2 * far]
-        found = builder.log.read(far, 1 << 20, upper_offset=builder.log.log_end_offset).read()
-        assert [record.value for record in decode_all(found)] == [b"%d" % far, b"%d" % (far + 1)]
-        builder.log.abandon()
-    builder.open()
 
 
 # Producers
@@ -403,7 +378,7 @@ def test_a_durable_topic_is_flushed_before_it_is_served(
     assert (builder.log.recovery_point, builder.log.high_watermark) == (12, 12)
 
 
-def test_settings_that_ask_for_flushes_cover_what_was_recovered(make_log: MakeLog) -> None:
+def test_a_stop_flushes_what_was_recovered(make_log: MakeLog) -> None:
     builder = make_log(flush_messages=1000, segment_bytes=5 * SIZE)
     builder.fill(12)
     builder.crash()
