@@ -25,6 +25,7 @@ from broker.busy_poll import BusyPoll
 from broker.clock import Clock
 from broker.context import Listener
 from broker.counters import Counters
+from broker.departure import Departure
 from broker.fetch_session import FetchSessions
 from broker.flusher import Flusher
 from broker.groups.coordinator import GroupCoordinator
@@ -76,6 +77,7 @@ class Broker:
         self.io = ThreadPoolExecutor(config.background_threads, "io")
         self.flusher = Flusher(self.metrics_state, open_ring() if config.flush_io_uring_enable else None)
         self.busy_poll = BusyPoll(config.busy_poll_us)
+        self.departure = Departure()
         self.purgatory = Purgatory(self.clock, self.metrics_state)
         self.read_ahead = ReadAhead(self.run_blocking)
         self.fetch_sessions = FetchSessions(config, self.metrics_state)

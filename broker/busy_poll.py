@@ -44,7 +44,7 @@ class BusyPoll:
         """A socket had something to read."""
         if size_bytes > SMALL_BYTES:
             self._stop(ENOUGH_GAPS)
-        elif not self.is_awake:
+        elif self._until_ns == ASLEEP:
             # Without a look-out both sides have to be woken, so that a gap is twice as long as with it.
             if self._now_ns() - self._answered_ns < 2 * self._poll_ns:
                 self._gaps_missing -= 1
@@ -69,7 +69,7 @@ class BusyPoll:
 
     def _look_again(self) -> None:
         self._is_due = False
-        if not self.is_awake:
+        if self._until_ns == ASLEEP:
             return
         if self._now_ns() < self._until_ns:
             self._keep_awake()

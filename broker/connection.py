@@ -24,7 +24,7 @@ from broker.api import API_VERSIONS, FETCH, PRODUCE, Api, api_name, apis
 from broker.context import RequestContext
 from broker.failures import response_to, unsupported_api_versions
 from broker.handlers.produce import produce_alike
-from broker.produce_template import ProduceTemplate
+from broker.produce_template import Partitions, ProduceTemplate
 from broker.receiving import LARGE_BYTES, LargeFrame, has_hung_up
 from broker.sending import JOINED_BYTES, Parts, Sender
 from broker.slot import Slot
@@ -56,12 +56,12 @@ class Connection(asyncio.BufferedProtocol):
         "_broker",
         "_busy_poll",
         "_counters",
+        "_departure",
         "_has_ended",
         "_head",
         "_is_closing",
         "_is_reading",
         "_is_turn_due",
-        "_is_write_due",
         "_large",
         "_limits",
         "_out",
@@ -86,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = server.limits
         self._counters = server.broker.metrics_state
         self._busy_poll = server.broker.busy_poll
+        self._departure = server.broker.departure
         self._receive_view = server.receive_buffer.view
         self._head = b""
         self._large: LargeFrame | None = None
@@ -96,7 +97,6 @@ class Connection(asyncio.BufferedProtocol):
         self._reserved_bytes = 0  # for answers to fetches that wait
         self._is_reading = True
         self._is_turn_due = False
-        self._is_write_due = False
         self._is_closing = False
         self._has_ended = False  # nothing comes any more, the rest of an answer leaves
         self._api: Api | None = None
@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._sender = Sender(self.transport, self._counters, self._read_on, self._cannot_send)
+        self._sender = Sender(self.transport, self._counters, self._read_on, self.cannot_leave)
         name = transport.get_extra_info("peername") or ("", 0)
         self.client_host = str(name[0])
         self.peer = f"{name[0]}:{name[1]}"
@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._receive_view[: len(head)] = head
             self._parse(self._receive_view, len(head) + nbytes)
         if self._out:
-            self._write()
+            self._departure.add(self)
 
     def eof_received(self) -> bool:
         """The client asks no more; what is on its way leaves nevertheless."""
@@ -255,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         if head:
             self._parse(memoryview(head), len(head))
             if self._out:
-                self._write()
+                self.leave()
         if self._is_reading and not self._is_closing:
             self.transport.resume_reading()
 
@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         started = perf_counter_ns()
         alike = self._template.match(frame)
         if alike is not None:
-            return self._produce_alike(frame, *alike, started)
+            return self._produce_alike(frame, alike, started)
         key, version = _key_and_version(frame)
         api = self._api = apis.get(key)
         if api is None:
@@ -291,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
             answer = self.failed(api, context, request, error)
         return self._answer(api, context, request, answer, started)
 
-    def _produce_alike(self, frame: bytes | bytearray, index: int, records: memoryview, started: int) -> None:
+    def _produce_alike(self, frame: bytes | bytearray, asked: Partitions, started: int) -> None:
         """A Produce like the one before: it is not decoded."""
         template = self._template
         api = self._api = apis[PRODUCE]
@@ -299,16 +299,16 @@ class Connection(asyncio.BufferedProtocol):
         self._counters.requests[PRODUCE] += 1
         answer: Any
         try:
-            answer = produce_alike(self._broker, template, correlation_id, index, records)
+            answer = produce_alike(self._broker, template, correlation_id, asked)
         except Exception as error:
             context = self._context(PRODUCE, template.version, correlation_id)
-            answer = self.failed(api, context, template.request(index), error)
+            answer = self.failed(api, context, template.request(asked), error)
         if answer.__class__ is bytearray and not self._slots:
             self._counters.latencies[PRODUCE].record(perf_counter_ns() - started)
             self._out.append(answer)
             return None
         context = self._context(PRODUCE, template.version, correlation_id)
-        return self._answer(api, context, template.request(index), answer, started)
+        return self._answer(api, context, template.request(asked), answer, started)
 
     def _context(self, key: int, version: int, correlation_id: int) -> RequestContext:
         return RequestContext(
@@ -371,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
         if api.key != PRODUCE:
             self._out_bytes += sum(map(len, parts))
             if self._out_bytes > JOINED_BYTES:
-                self._write()  # so that the next request is taken only if the client reads
+                self.leave()  # so that the next request is taken only if the client reads
 
     def complete(self, slot: Slot, response: Any) -> None:
         """A slot has its answer: send it when nothing before it is missing."""
@@ -391,19 +391,17 @@ class Connection(asyncio.BufferedProtocol):
             self._queued_bytes -= sum(map(len, ready))
             self._out += ready
             slots.popleft()
-        if not slots:
-            self._write()
-        elif not self._is_write_due:
-            # One flush completes many answers: they leave in one write, after the last of them.
-            self._is_write_due = True
-            asyncio.get_running_loop().call_soon(self._write)
+        if not slots and sum(map(len, self._out)) > JOINED_BYTES:
+            self.leave()
+        else:  # one flush completes many: they leave in one write
+            self._departure.add(self, is_last=not slots)
         if not self._is_reading:
             self._read_on()
             if self._server.is_draining and not slots:
                 self._server.drained()
 
-    def _write(self) -> None:
-        self._is_write_due = False
+    def leave(self) -> None:
+        """Send the answers that are ready."""
         self._out_bytes = 0
         out, self._out = self._out, []
         if self._is_closing or not out:
@@ -420,13 +418,13 @@ class Connection(asyncio.BufferedProtocol):
         try:
             return sending.read(parts)
         except OSError as error:
-            self._cannot_send(error)
+            self.cannot_leave(error)
             return []
 
-    def _cannot_send(self, error: OSError) -> None:
-        """What the client was promised cannot be read: no later byte would be understood."""
+    def cannot_leave(self, error: Exception) -> None:
+        """What the client was promised cannot be read or sent: no later byte would be understood."""
         if not isinstance(error, ConnectionError):
-            logger.error("closed the connection of %s: an answer cannot be read: %s", self.peer, error)
+            logger.error("closed the connection of %s: an answer cannot be sent: %s", self.peer, error)
         self._is_closing = True
         self._sender.drop()
         self.transport.abort()
@@ -493,7 +491,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Send what is ready, then close."""
         if self._out:
-            self._write()
+            self.leave()
         self._sender.finish()
         self._is_closing = True
         self.transport.close()

@@ -55,7 +55,7 @@ class Partition:
         "_dirty_since_ms",
         "_flusher",
         "_next",
-        "_segment_count",
+        "_roll_count",
         "counters",
         "high_watermark_waiters",
         "is_forgotten",
@@ -74,7 +74,7 @@ class Partition:
         self.is_forgotten = False
         self.high_watermark_waiters: set[HighWatermarkWaiter] = set()
         self._flusher = flusher
-        self._segment_count = len(log.segments)
+        self._roll_count = log.roll_count
         self._current: Flushed | None = None
         self._current_end = 0
         self._dirty_since_ms = NOT_DIRTY
@@ -102,9 +102,9 @@ class Partition:
                     self._flusher.linger(self)
         elif (
             log.log_end_offset - log.recovery_point >= log.config.flush_messages
-            or len(log.segments) != self._segment_count
+            or log.roll_count != self._roll_count
         ):
-            self._segment_count = len(log.segments)
+            self._roll_count = log.roll_count
             self.flush()
         return appended
 

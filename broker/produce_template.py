@@ -1,22 +1,27 @@
 """What a producer's requests to one topic have in common, so that the next one need not be decoded.
 
 A client sends the same version, client id, acks, timeout and topic again and again; its correlation id, the
-partition and the records are new. `ProduceTemplate` keeps the bytes around those of a request for one
-partition, and the bytes of its answer around the offsets: a frame with the same bytes in the same places is
-the same request, because it is learned only from a frame that the generated encoder would write in the same
-way. Decoding such a request and encoding its answer is half of what one record costs. All others (several
-partitions, acks=0, tagged fields, old versions) go the usual way. Pure: bytes and numbers.
+partitions and the records are new. `ProduceTemplate` keeps the bytes before the partitions of a request,
+and the bytes of its answer around the offsets: a frame that begins with the same bytes is the same request,
+because it is learned only from a frame that the generated encoder would write in the same way. Decoding such
+a request and encoding its answer is half of what one record costs. All others (several topics, acks=0, tagged
+fields, old versions) go the usual way. Pure: bytes and numbers.
 """
 
 from __future__ import annotations
 
-from struct import Struct
+from collections.abc import Sequence
+from struct import Struct, error
+from typing import Any
 
+from protocol.errors import MalformedFrame
 from protocol.framing import RequestHeader, encode_request, encode_response
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.schema import schema_of
-from protocol.varint import write_unsigned
+from protocol.varint import read_rest, write_unsigned
 
+Partitions = list[tuple[int, memoryview]]
+"""the number and the records of each partition of a request"""
 TopicData = ProduceRequest.TopicProduceData
 PartitionData = TopicData.PartitionProduceData
 TopicAnswer = ProduceResponse.TopicProduceResponse
@@ -26,17 +31,21 @@ MIN_VERSION = 7
 """from here on a request is refused for nothing but its acks, its partition and its records"""
 FLEXIBLE_VERSION = schema_of(ProduceRequest).flexible_header_from
 ACKS = (1, -1)
-NO_TAGS = b"\0\0\0"
-"""behind the records, of the partition, the topic and the request"""
-LENGTH_BYTES = 4
+NO_TAGS = b"\0\0"
+"""behind the partitions, of the topic and the request"""
 API_AND_VERSION = slice(0, 4)
 BEHIND_CORRELATION = 8
+LENGTH_BYTES = 4
 INDEX_BYTES = 4
+COUNT_BYTES = 4
+"""of the number of partitions, before flexible versions"""
+MAX_PARTITIONS = 126
+"""whose number flexible versions write in one byte"""
 LARGEST_LEARNED_BYTES = 64 * 1024
 """to learn costs a copy, and to decode a request of many records is a small part of it"""
 _integer = Struct(">i")
+_index_and_length = Struct(">ii")
 _partition = Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
-_SOUGHT = (-2, 0, -3, -4, -5)  # numbers whose bytes no topic's name has
 
 
 class ProduceTemplate:
@@ -44,15 +53,14 @@ class ProduceTemplate:
 
     __slots__ = (
         "_answer",
+        "_answer_count",
         "_answer_place",
-        "_frame_bytes",
-        "_index_at",
+        "_is_flexible",
         "_lately",
-        "_length",
+        "_partition_bytes",
+        "_partitions_at",
         "_prefix",
-        "_records_at",
         "_start",
-        "_suffix",
         "acks",
         "topic",
         "version",
@@ -60,100 +68,123 @@ class ProduceTemplate:
 
     def __init__(self) -> None:
         self._lately: tuple[int, str] | None = None
-        self._frame_bytes = 0
-        self._index_at = 0
+        self._partitions_at = 0
+        self._answer_count = 0
         self.topic = ""
         self.version = 0
         self.acks = 0
 
-    def match(self, frame: bytes | bytearray) -> tuple[int, memoryview] | None:
-        """The partition and the records of a request that is like the one that was learned, else None."""
-        index_at = self._index_at
-        if not index_at or frame[API_AND_VERSION] != self._start:
+    def match(self, frame: bytes | bytearray) -> Partitions | None:
+        """The partitions of a request that is like the one that was learned, else None."""
+        at = self._partitions_at
+        if not at or frame[API_AND_VERSION] != self._start or frame[BEHIND_CORRELATION:at] != self._prefix:
             return None
-        if len(frame) != self._frame_bytes and not self._measure(len(frame)):
+        try:
+            return _flexible(frame, at) if self._is_flexible else _inflexible(frame, at)
+        except (IndexError, MalformedFrame, error):  # decoding it says what is wrong
             return None
-        records_at, suffix = self._records_at, self._suffix
-        end = len(frame) - len(suffix)
-        if (
-            frame[BEHIND_CORRELATION:index_at] != self._prefix
-            or frame[index_at + INDEX_BYTES : records_at] != self._length
-            or frame[end:] != suffix
-        ):
-            return None
-        return _integer.unpack_from(frame, index_at)[0], memoryview(frame)[records_at:end]
 
-    def answer(
-        self,
-        correlation_id: int,
-        index: int,
-        base_offset: int,
-        log_append_time_ms: int,
-        log_start_offset: int,
-    ) -> bytearray:
-        """The frame that says where the records went."""
+    def answer(self, correlation_id: int, partitions: Partitions, placed: Sequence[Any]) -> bytearray:
+        """The frame that says where the records of each partition went; `placed` are as `Appended`."""
+        count = len(partitions)
+        if count != self._answer_count:
+            self._measure_answer(count)
         answer = bytearray(self._answer)
         _integer.pack_into(answer, LENGTH_BYTES, correlation_id)
-        _partition.pack_into(
-            answer, self._answer_place, index, 0, base_offset, log_append_time_ms, log_start_offset
-        )
+        place = self._answer_place
+        for (index, _), (base_offset, _, log_append_time_ms, log_start_offset, _) in zip(
+            partitions, placed, strict=True
+        ):
+            _partition.pack_into(answer, place, index, 0, base_offset, log_append_time_ms, log_start_offset)
+            place += self._partition_bytes
         return answer
 
-    def request(self, index: int) -> ProduceRequest:
-        """What a failure of a request to this partition is told with."""
-        partition = PartitionData(index=index)
-        return ProduceRequest(
-            acks=self.acks, topic_data=[TopicData(name=self.topic, partition_data=[partition])]
-        )
+    def request(self, partitions: Partitions) -> ProduceRequest:
+        """What a failure of a request to these partitions is told with."""
+        data = [PartitionData(index=index) for index, _ in partitions]
+        return ProduceRequest(acks=self.acks, topic_data=[TopicData(name=self.topic, partition_data=data)])
 
     def learn(self, header: RequestHeader, request: ProduceRequest, frame: bytes | bytearray) -> None:
         """A request came the usual way; the second one to the same topic becomes the template."""
         topics = request.topic_data
-        if len(topics) != 1 or len(topics[0].partition_data) != 1 or len(frame) > LARGEST_LEARNED_BYTES:
+        if len(topics) != 1 or len(frame) > LARGEST_LEARNED_BYTES:
             return
         version, name = header.api_version, topics[0].name
         lately, self._lately = self._lately, (version, name)
         if lately != self._lately or version < MIN_VERSION or request.acks not in ACKS:
             return
-        records = topics[0].partition_data[0].records
-        if not records or request.transactional_id is not None:
+        records = [len(data.records or b"") for data in topics[0].partition_data]
+        if not all(records) or not 0 < len(records) <= MAX_PARTITIONS or request.transactional_id is not None:
             return
         parts = encode_request(request, version, header.correlation_id, header.client_id)
         if b"".join(parts)[LENGTH_BYTES:] != frame:
             return
-        self._suffix = NO_TAGS if version >= FLEXIBLE_VERSION else b""
+        self._is_flexible = version >= FLEXIBLE_VERSION
         self.topic, self.version, self.acks = name, version, request.acks
         self._start = bytes(frame[API_AND_VERSION])
-        self._frame_bytes = len(frame)
-        self._records_at = len(frame) - len(self._suffix) - len(records)
-        self._length = self._written_length(len(records))
-        self._index_at = self._records_at - len(self._length) - INDEX_BYTES
-        self._prefix = bytes(frame[BEHIND_CORRELATION : self._index_at])
-        self._learn_answer()
+        self._partitions_at = len(frame) - self._bytes_from_partitions_on(records)
+        self._prefix = bytes(frame[BEHIND_CORRELATION : self._partitions_at])
+        self._answer_count = 0  # of the topic before
 
-    def _learn_answer(self) -> None:
-        index, _, base_offset, log_append_time_ms, log_start_offset = _SOUGHT
-        partition = PartitionAnswer(
-            index=index,
-            base_offset=base_offset,
-            log_append_time_ms=log_append_time_ms,
-            log_start_offset=log_start_offset,
+    def _bytes_from_partitions_on(self, records: list[int]) -> int:
+        """Of a request with partitions of so many bytes of records each."""
+        if not self._is_flexible:
+            return COUNT_BYTES + sum(_index_and_length.size + size for size in records)
+        lengths = sum(len(write_unsigned(size + 1)) for size in records)
+        tags = len(records) + len(NO_TAGS)
+        return 1 + len(records) * INDEX_BYTES + lengths + sum(records) + tags
+
+    def _measure_answer(self, count: int) -> None:
+        """The bytes of an answer for so many partitions, and where it says what became of each of them."""
+        sought = [(-2 - number, 0, -3, -4, -5) for number in range(count)]  # no topic's name has such bytes
+        partitions = [
+            PartitionAnswer(
+                index=index,
+                base_offset=base_offset,
+                log_append_time_ms=log_append_time_ms,
+                log_start_offset=log_start_offset,
+            )
+            for index, _, base_offset, log_append_time_ms, log_start_offset in sought
+        ]
+        response = ProduceResponse(responses=[TopicAnswer(name=self.topic, partition_responses=partitions)])
+        self._answer = answer = b"".join(encode_response(response, self.version, 0))
+        self._answer_count = count
+        self._answer_place = answer.index(_partition.pack(*sought[0]))
+        self._partition_bytes = (
+            answer.find(_partition.pack(*sought[1])) - self._answer_place if count > 1 else 0
         )
-        response = ProduceResponse(responses=[TopicAnswer(name=self.topic, partition_responses=[partition])])
-        self._answer = b"".join(encode_response(response, self.version, 0))
-        self._answer_place = self._answer.index(_partition.pack(*_SOUGHT))
 
-    def _measure(self, frame_bytes: int) -> bool:
-        """Where the records of a frame of this length begin; False where there is no room for any."""
-        room = frame_bytes - len(self._suffix) - self._index_at - INDEX_BYTES
-        for width in range(1, 6):
-            if room > width and len(length := self._written_length(room - width)) == width:
-                self._frame_bytes = frame_bytes
-                self._length = length
-                self._records_at = self._index_at + INDEX_BYTES + width
-                return True
-        return False
 
-    def _written_length(self, size: int) -> bytes:
-        """The length of the records as it stands before them."""
-        return write_unsigned(size + 1) if self._suffix else _integer.pack(size)
+def _flexible(frame: bytes | bytearray, at: int) -> Partitions | None:
+    """The partitions of a frame of flexible versions, whose number stands at `at`; None of an unusual one."""
+    end = len(frame) - len(NO_TAGS)
+    count, position = frame[at] - 1, at + 1
+    view = memoryview(frame)
+    partitions: Partitions = []
+    while position < end:
+        (index,) = _integer.unpack_from(frame, position)
+        size, start = frame[position + INDEX_BYTES], position + INDEX_BYTES + 1
+        if size > 127:
+            size, start = read_rest(frame, start, size)
+        position = start + size
+        if size < 2 or position > end or frame[position - 1]:  # no records (1 is none of them), cut off, tags
+            return None
+        partitions.append((index, view[start : position - 1]))
+    is_whole = position == end and partitions and len(partitions) == count <= MAX_PARTITIONS
+    return partitions if is_whole and frame[end:] == NO_TAGS else None
+
+
+def _inflexible(frame: bytes | bytearray, at: int) -> Partitions | None:
+    """The same of older versions."""
+    end = len(frame)
+    (count,), position = _integer.unpack_from(frame, at), at + COUNT_BYTES
+    view = memoryview(frame)
+    partitions: Partitions = []
+    while position < end:
+        index, size = _index_and_length.unpack_from(frame, position)
+        start = position + _index_and_length.size
+        position = start + size
+        if size < 1 or position > end:
+            return None
+        partitions.append((index, view[start:position]))
+    return partitions if partitions and len(partitions) == count <= MAX_PARTITIONS else None

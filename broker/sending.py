@@ -71,6 +71,7 @@ class Sender:
         "_sent",
         "_transport",
         "_unread_bytes",
+        "is_busy",
     )
 
     def __init__(
@@ -89,13 +90,9 @@ class Sender:
         self._is_paused = False
         self._unread_bytes = 0
         self._last_bytes = 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether something is left for the next turns of the loop, or much that the client has not taken;
-        what follows it has to wait.
-        """
-        return self._is_paused or bool(self._rest)
+        self.is_busy = False
+        """whether something is left for the next turns of the loop, or much that the client has not taken;
+        what follows it has to wait"""
 
     def pause(self) -> None:
         """The transport has more to send than it should."""
@@ -114,6 +111,7 @@ class Sender:
 
     def _count(self) -> None:
         """Of what the transport has only what is much: the end of little is not told."""
+        self.is_busy = self._is_paused or bool(self._rest)
         waiting_bytes = self._transport.get_write_buffer_size() if self._is_paused else 0
         self._note(waiting_bytes + sum(map(len, self._rest)))
 
@@ -178,6 +176,7 @@ class Sender:
     def drop(self) -> None:
         """The client is gone: nothing more is sent."""
         self._rest = ()
+        self.is_busy = self._is_paused
         self._note(0)
 
 

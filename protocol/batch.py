@@ -39,11 +39,14 @@ MAX_SEQUENCE = 2**31 - 1
 TIMESTAMP_CREATE_TIME = 0
 TIMESTAMP_LOG_APPEND_TIME = 1
 
-_HEADER = Struct(">qiibIhiqqqhii")
 _FROM_ATTRIBUTES = Struct(">hiqqqhii")
 _BEFORE_ATTRIBUTES = Struct(">qiibI")
 _LENGTH = Struct(">i")
-_PREFIX = Struct(">qii")
+unpack_header = Struct(">qiibIhiqqqhii").unpack_from
+"""the values of a `BatchHeader` where there are surely 61 bytes; `parse_header` where there may be fewer"""
+encode_prefix = Struct(">qii").pack
+"""(base offset, batch length, leader epoch): the first 16 bytes of a batch, all that the broker assigns, and
+none of what the checksum covers"""
 _new_header = tuple.__new__  # what `_make` does, without its Python
 
 
@@ -117,7 +120,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"{len(buffer) - position} bytes are too few for a batch header"
         )
-    return _new_header(BatchHeader, _HEADER.unpack_from(buffer, position))
+    return _new_header(BatchHeader, unpack_header(buffer, position))
 
 
 def checksum(buffer: Buffer, position: int, size_bytes: int) -> int:
@@ -157,13 +160,8 @@ def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
             )
         if end - position < size_bytes:
             return
-        yield position, _new_header(BatchHeader, _HEADER.unpack_from(buffer, position))
+        yield position, _new_header(BatchHeader, unpack_header(buffer, position))
         position += size_bytes
-
-
-def encode_prefix(base_offset: int, batch_length: int, leader_epoch: int) -> bytes:
-    """The first 16 bytes of a batch: all that the broker assigns, and none of what the checksum covers."""
-    return _PREFIX.pack(base_offset, batch_length, leader_epoch)
 
 
 def seal_header(header: BatchHeader, payload: Buffer) -> bytes:

@@ -16,7 +16,9 @@ from protocol import batch
 from protocol.batch import BatchHeader
 from protocol.compression import compress, decompress_array
 from protocol.errors import ErrorCode, KafkaError
+from protocol.native import MISSING, crc32c_address
 from protocol.record_kernels import (
+    BAD_CHECKSUM,
     BAD_HEADERS,
     FAULTS,
     HEADER_COUNT,
@@ -36,10 +38,12 @@ from protocol.record_kernels import (
     keyless_records,
     locate_records,
     record_sizes_columns,
+    validate_batch,
     validate_records,
 )
 
 __all__ = [
+    "BAD_CHECKSUM",
     "BAD_HEADERS",
     "DEFAULT_LIMIT_BYTES",
     "FAULTS",
@@ -73,6 +77,7 @@ __all__ = [
     "locate_records",
     "payload",
     "record_sizes_columns",
+    "validate_batch",
     "validate_records",
 ]
 
@@ -96,9 +101,9 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def as_array(buffer: Buffer) -> Bytes:
-    """A read-only uint8 view of `buffer`: the one type that the kernels are compiled for."""
-    return numpy.frombuffer(memoryview(buffer).toreadonly(), numpy.uint8)
+def as_array(buffer: Buffer, start: int = 0) -> Bytes:
+    """A read-only uint8 view of `buffer` from `start` on: the one type that the kernels are compiled for."""
+    return numpy.frombuffer(memoryview(buffer).toreadonly(), numpy.uint8, -1, start)
 
 
 def _frozen(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
@@ -404,6 +409,9 @@ def compile_kernels() -> None:
     """Call every kernel once, so that all are in the cache beside their source."""
     section = as_array(encode_record(0, 0, b"key", b"value"))
     validate_records(section, 1, True)
+    if (address := crc32c_address()) != MISSING:
+        one_record = encode_batch([(0, b"key", b"value", ())])
+        validate_batch(as_array(one_record, batch.HEADER_BYTES), 1, True, 0, address)
     keyless_records(section, 1)
     locate_records(section, 1)
     one = numpy.zeros(1, numpy.uint8)

@@ -11,7 +11,7 @@ from protocol.errors import MalformedFrame
 VARINT_BITS = 32
 
 
-def read_unsigned(data: bytes, position: int) -> tuple[int, int]:
+def read_unsigned(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """Return the number at `position` and the position behind it; IndexError at the end of the data."""
     byte = data[position]
     position += 1
@@ -20,7 +20,7 @@ def read_unsigned(data: bytes, position: int) -> tuple[int, int]:
     return read_rest(data, position, byte)
 
 
-def read_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
+def read_rest(data: bytes | bytearray, position: int, first: int) -> tuple[int, int]:
     """Go on behind `first`, a byte above 127. Zero written long is refused: a length's zero means null."""
     value = first & 0x7F
     shift = 7

@@ -26,9 +26,11 @@ from protocol.batch import (
     iterate_headers,
     parse_header,
     seal_header,
+    unpack_header,
 )
 from protocol.compression import CODEC_NAMES, Codec, codec_of, compress
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
+from protocol.native import MISSING, crc32c_address
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
@@ -40,7 +42,9 @@ LONG_MAX = 2**63 - 1
 # librdkafka's largest batch. Kafka has no limit here, and so answers more bytes than it was sent.
 MAX_RECORD_ERRORS = 10_000
 
+_new_tuple = tuple.__new__  # of a named one, without its Python
 OK = record_room.OK
+BAD_CHECKSUM = record_room.BAD_CHECKSUM
 KEYLESS = record_room.KEYLESS
 
 
@@ -52,6 +56,7 @@ class AppendRules:
         "before_max_ms",
         "codec",
         "codec_level",
+        "crc32c",
         "is_compacted",
         "max_decompressed_bytes",
         "max_message_bytes",
@@ -80,6 +85,7 @@ class AppendRules:
             Codec.ZSTD: config.compression_zstd_level,
         }
         level = levels.get(self.codec) if self.codec is not None else None
+        self.crc32c = crc32c_address()
         self.codec_level = None if self.codec is Codec.GZIP and level == -1 else level
 
 
@@ -90,7 +96,7 @@ def read_single_batch(records: Buffer, rules: AppendRules) -> BatchHeader:
         if size > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
             raise _old_format(rules)
         raise KafkaError(ErrorCode.INVALID_RECORD, f"{size} bytes for {rules.name} are no record batch")
-    header = parse_header(records)
+    header: BatchHeader = _new_tuple(BatchHeader, unpack_header(records))
     if header.magic != MAGIC:
         if 0 <= header.magic < MAGIC:
             raise _old_format(rules)
@@ -155,7 +161,16 @@ def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Check
     size = batch_length + LENGTH_PREFIX_BYTES
     if size > rules.max_message_bytes or size > rules.segment_bytes:
         raise _too_large(size, rules)
-    if checksum(records, 0, size) != crc:
+    codec = attributes & CODEC_MASK
+    is_one_look = not codec and rules.crc32c != MISSING
+    if is_one_look:
+        payload = record_room.as_array(records, HEADER_BYTES)
+        fault, index, max_delta = record_room.validate_batch(
+            payload, count, rules.is_compacted, crc, rules.crc32c
+        )
+    else:
+        fault = OK if checksum(records, 0, size) == crc else BAD_CHECKSUM
+    if fault == BAD_CHECKSUM:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch for {rules.name} does not have its checksum")
     if (
         base_offset
@@ -165,13 +180,13 @@ def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Check
         or (producer_id >= 0 and base_sequence < 0)
     ):
         raise InvalidRecords(ErrorCode.INVALID_RECORD, _what_is_wrong(header, rules))
-    codec = attributes & CODEC_MASK
-    payload = (
-        record_room.payload(records, 0, header, rules.max_decompressed_bytes)
-        if codec
-        else record_room.as_array(memoryview(records)[HEADER_BYTES:])
-    )
-    fault, index, max_delta = record_room.validate_records(payload, count, rules.is_compacted)
+    if not is_one_look:
+        payload = (
+            record_room.payload(records, 0, header, rules.max_decompressed_bytes)
+            if codec
+            else record_room.as_array(records, HEADER_BYTES)
+        )
+        fault, index, max_delta = record_room.validate_records(payload, count, rules.is_compacted)
     if fault != OK:
         raise _refused(fault, index, payload, count, rules)
     target = rules.codec
@@ -191,7 +206,7 @@ def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Check
         _check_timestamps(payload, header, rules, now_ms)
     if true_max != max_timestamp or (target is not None and target != codec):
         return _rewritten(records, header._replace(max_timestamp=true_max), payload, rules)
-    return Checked(records, header, payload if codec and rules.remembers_keys else None)
+    return _new_tuple(Checked, (records, header, payload if codec and rules.remembers_keys else None))
 
 
 def _too_large(size: int, rules: AppendRules) -> KafkaError:

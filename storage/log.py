@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PREFIX_BYTES = 16  # of a batch: what the log writes anew
+_new_tuple = tuple.__new__  # of a named one, without its Python
 
 
 class Log:
@@ -87,6 +88,7 @@ class Log:
         self._limits = limits
         self._random = random.Random(self.name)
         self._unsynced: list[Callable[[], None]] = []
+        self.roll_count = 0
         self.health = loaded.health
         self.key_hashes = LogKeyHashes(limits.key_hashes)
         self._list = SegmentList(disk, directory, loaded, removals)
@@ -184,17 +186,16 @@ class Log:
         if self.offline_reason is not None:
             raise self._offline()
         marker: Marker | None = None
-        duplicate: BatchMetadata | None = None
         if origin is Origin.CLIENT:
             records, header, section = check_from_client(records, self._rules, now_ms)
             if header.producer_id >= 0:
                 duplicate = self.producers.check(header, self.name)
+                if duplicate is not None:
+                    return self._answer_duplicate(duplicate)
         else:
             header, section = check_trusted(records, self._rules), None
             if header.is_control and header.producer_id >= 0:
                 marker = self._checked_marker(records, header)
-        if duplicate is not None:
-            return self._answer_duplicate(duplicate)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         batch_length, max_timestamp = header.batch_length, header.max_timestamp
@@ -215,12 +216,14 @@ class Log:
         self.log_end_offset = last_offset + 1
         if section is not None:
             self.key_hashes.add(base_offset, header.crc, section, header.record_count)
-        if header.producer_id >= 0:
-            self._note_producer(header, marker, base_offset, position)
+        if marker is not None:
+            self._note_marker(header, marker, base_offset)
+        elif header.producer_id >= 0 and self.producers.update(header, base_offset):
+            active.remember(base_offset, position)
         if not self.must_flush:
             self._advance_high_watermark(last_offset + 1)
         stamp = max_timestamp if header.attributes & LOG_APPEND_TIME else NO_TIMESTAMP
-        return Appended(base_offset, last_offset, stamp, self.log_start_offset, False)
+        return _new_tuple(Appended, (base_offset, last_offset, stamp, self.log_start_offset, False))
 
     def _answer_duplicate(self, batch: BatchMetadata) -> Appended:
         """The batch is in the log already: the offsets it got then."""
@@ -235,18 +238,13 @@ class Log:
             self.producers.check_marker(header, marker, self.name)
         return marker
 
-    def _note_producer(
-        self, header: BatchHeader, marker: Marker | None, base_offset: int, position: int
-    ) -> None:
-        if marker is not None:
-            aborted = self.producers.update_marker(header, marker, base_offset)
-            if aborted is not None:
-                try:
-                    self._list.active.txn_index.append([aborted])
-                except OSError as error:  # readers would miss it: better to recover it from the marker
-                    self.take_offline(f"the transaction index cannot be written: {error}")
-        elif not header.is_control and self.producers.update(header, base_offset):
-            self._list.active.remember(base_offset, position)
+    def _note_marker(self, header: BatchHeader, marker: Marker, base_offset: int) -> None:
+        aborted = self.producers.update_marker(header, marker, base_offset)
+        if aborted is not None:
+            try:
+                self._list.active.txn_index.append([aborted])
+            except OSError as error:  # readers would miss it: better to recover it from the marker
+                self.take_offline(f"the transaction index cannot be written: {error}")
 
     def _begin_epoch(self, base_offset: int) -> None:
         if self.leader_epochs.assign(self.leader_epoch, base_offset):
@@ -263,7 +261,7 @@ class Log:
     def _advance_high_watermark(self, offset: int) -> None:
         if offset > self.high_watermark:
             self.high_watermark = offset
-            if self.producers.has_unstable:
+            if self.producers.first_unstable_offset is not None:
                 self.producers.high_watermark_moved(offset)
 
     # Failing
@@ -304,6 +302,7 @@ class Log:
             self._list.roll(base_offset, self.config, self._roll_limits.draw_jitter_ms(self._random), now_ms)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot roll: {error}") from error
+        self.roll_count += 1
         self._unsynced += [lambda: sync_file(self.disk, snapshot), self._sync_directory]
 
     # Flushing

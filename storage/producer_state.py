@@ -17,6 +17,7 @@ import crc32c
 import numpy
 
 from protocol.batch import (
+    CONTROL,
     MAX_SEQUENCE,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
@@ -37,6 +38,7 @@ NO_COORDINATOR_EPOCH = -1
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _CHECKED_FROM = 6
+_new_tuple = tuple.__new__  # of a named one, without its Python
 
 
 class BatchMetadata(NamedTuple):
@@ -135,6 +137,14 @@ class ProducerStateManager:
         state = self.producers.get(header.producer_id)
         if state is None:
             return None
+        batches = state.batches
+        if (
+            batches
+            and header.base_sequence == batches[-1].last_sequence + 1
+            and header.producer_epoch == state.epoch
+            and (state.transaction_start is None or header.attributes & TRANSACTIONAL)
+        ):
+            return None  # the one behind the last, as nearly all are
         duplicate = state.duplicate_of(header)
         if duplicate is not None:
             return duplicate
@@ -193,13 +203,19 @@ class ProducerStateManager:
     # Taking note of what was written or is found in the log
 
     def update(self, header: BatchHeader, base_offset: int) -> bool:
-        """A data batch is in the log at `base_offset`; whether it began a transaction."""
-        state = self._state(header)
-        last_offset = base_offset + header.last_offset_delta
+        """A batch is in the log at `base_offset`; whether it began a transaction. A control batch that is no
+        marker changes nothing.
+        """
+        if header.attributes & CONTROL:
+            return False
+        state = self.producers.get(header.producer_id)
+        if state is None or state.epoch != header.producer_epoch:
+            state = self._state(header)
+        delta, timestamp = header.last_offset_delta, header.max_timestamp
         state.batches.append(
-            BatchMetadata(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
+            _new_tuple(BatchMetadata, (header.last_sequence, base_offset + delta, delta, timestamp))
         )
-        state.last_timestamp = header.max_timestamp
+        state.last_timestamp = timestamp
         if header.attributes & TRANSACTIONAL and state.transaction_start is None:
             state.transaction_start = base_offset
             self._open[header.producer_id] = base_offset
@@ -255,10 +271,6 @@ class ProducerStateManager:
             if first is None or done.first_offset < first:
                 first = done.first_offset
         self.first_unstable_offset = first
-
-    @property
-    def has_unstable(self) -> bool:
-        return self.first_unstable_offset is not None
 
     def open_transactions(self) -> dict[int, int]:
         """producer id -> first offset of its open transaction."""

@@ -13,13 +13,14 @@ bounds Kafka's wait for replicas; here it has nothing to bound.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.counters import TopicCounters
 from broker.partition import Partition
-from broker.produce_template import ProduceTemplate
+from broker.produce_template import Partitions, ProduceTemplate
 from protocol.batch import CODEC_MASK, MAGIC, MAGIC_POSITION, TRANSACTIONAL
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
@@ -32,7 +33,14 @@ if TYPE_CHECKING:
 TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 RecordError = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
-Waits = list[tuple[PartitionAnswer, asyncio.Future[None]]]
+Asked = Sequence[tuple[int, memoryview | None]]
+"""the number and the records of each partition of a topic"""
+Placed = list[Appended | KafkaError]
+"""where the records of each of them went, or why they did not"""
+Topics = Sequence[tuple[str, list[int], Placed]]
+"""the partitions by number: the records would be held until a flush has ended"""
+Waits = list[tuple[Placed, int, asyncio.Future[None]]]
+"""what is safe when a flush has ended, and is not yet: which one of them"""
 
 ACKS_ALL = -1
 NO_OFFSET = -1
@@ -46,94 +54,84 @@ def produce(
 ) -> ProduceResponse | Later | None:
     acks = request.acks
     waits: Waits = []
-    topics: list[TopicAnswer] = []
-    is_refused = False
-    now_ms = broker.clock.now_ms()
+    topics: list[tuple[str, list[int], Placed]] = []
+    refused: KafkaError | None = None
     for topic in request.topic_data:
-        name = topic.name
-        answers: list[PartitionAnswer] = []
-        for data in topic.partition_data:
-            partition = broker.partition(name, data.index)
-            try:
-                base_offset, last_offset, log_append_time_ms, log_start_offset, _ = _appended(
-                    partition, context.api_version, acks, request.transactional_id, data.records, now_ms
-                )
-            except KafkaError as error:
-                is_refused = True
-                answers.append(_refused(data.index, error))
-                continue
-            answer = PartitionAnswer(
-                index=data.index,
-                base_offset=base_offset,
-                log_append_time_ms=log_append_time_ms,
-                log_start_offset=log_start_offset,
-            )
-            answers.append(answer)
-            if acks == ACKS_ALL:
-                assert partition is not None
-                flushed = partition.when_flushed(last_offset + 1)
-                if flushed is not None:
-                    waits.append((answer, flushed))
-        topics.append(TopicAnswer(name=name, partition_responses=answers))
-    response = ProduceResponse(responses=topics)
-    if waits:
-        return Later([wait for _, wait in waits], lambda: _after_flush(response, waits))
-    if acks:
-        return response
-    if is_refused and context.connection is not None:
-        refused = next(
-            answer for topic in topics for answer in topic.partition_responses if answer.error_code
+        asked = [(data.index, data.records) for data in topic.partition_data]
+        placed, error = _append_each(
+            broker, topic.name, asked, context.api_version, acks, request.transactional_id, waits
         )
-        code = ErrorCode(refused.error_code)
-        context.connection.end(f"acks=0: {KafkaError(code, refused.error_message or '')}")
+        topics.append((topic.name, [index for index, _ in asked], placed))
+        refused = refused or error
+    if waits:
+        return Later([wait for _, _, wait in waits], lambda: _after_flush(topics, waits))
+    if acks:
+        return _response(topics)
+    if refused is not None and context.connection is not None:
+        context.connection.end(f"acks=0: {refused}")
     return None
 
 
 def produce_alike(
-    broker: Broker, template: ProduceTemplate, correlation_id: int, index: int, records: memoryview
+    broker: Broker, template: ProduceTemplate, correlation_id: int, asked: Partitions
 ) -> bytearray | ProduceResponse | Later:
     """What `produce` answers to a request that `template` knows: a response where it has to tell of an error,
     else the encoded one.
     """
     topic = template.topic  # which is another one when a flush ends, if the client went on to that
-    partition = broker.partition(topic, index)
-    try:
-        base_offset, last_offset, log_append_time_ms, log_start_offset, _ = _appended(
-            partition, template.version, template.acks, None, records, broker.clock.now_ms()
-        )
-    except KafkaError as error:
-        return _refusal(topic, index, error)
-    answer = template.answer(correlation_id, index, base_offset, log_append_time_ms, log_start_offset)
-    if template.acks == ACKS_ALL:
-        assert partition is not None
-        flushed = partition.when_flushed(last_offset + 1)
-        if flushed is not None:
-            return Later([flushed], lambda: _when_flushed(flushed, answer, topic, index))
-    return answer
+    waits: Waits = []
+    placed, refused = _append_each(broker, topic, asked, template.version, template.acks, None, waits)
+    if refused is None:
+        answer = template.answer(correlation_id, asked, placed)
+        if not waits:
+            return answer
+    topics = [(topic, [index for index, _ in asked], placed)]
+
+    def finish() -> bytearray | ProduceResponse:
+        if refused is None and not any(wait.exception() for _, _, wait in waits):
+            return answer
+        return _after_flush(topics, waits)
+
+    return Later([wait for _, _, wait in waits], finish) if waits else finish()
 
 
-def _appended(
-    partition: Partition | None,
+def _append_each(
+    broker: Broker,
+    topic: str,
+    asked: Asked,
     version: int,
     acks: int,
     transactional_id: str | None,
-    records: memoryview | None,
-    now_ms: int,
-) -> Appended:
-    """Append the records to the partition, and count them; KafkaError when they are refused."""
-    try:
-        checked = _checked(partition, version, acks, transactional_id, records)
-        assert records is not None
-        appended = checked.append(records, now_ms)
-    except KafkaError as error:
-        if partition is not None:
-            _count_refusal(partition.counters, error, records)
-        raise
-    counters = checked.counters
-    counters.produce_requests += 1
-    counters.messages_in += appended.last_offset - appended.base_offset + 1
-    counters.bytes_in += len(records)
-    return appended
+    waits: Waits,
+) -> tuple[Placed, KafkaError | None]:
+    """Append the records of each partition of a topic, and count them; the first refusal, if any. With
+    acks=all those that are not flushed yet are put to `waits`.
+    """
+    now_ms = broker.clock.now_ms()
+    placed: Placed = []
+    refused: KafkaError | None = None
+    for index, records in asked:
+        partition = broker.partition(topic, index)
+        try:
+            checked = _checked(partition, version, acks, transactional_id, records)
+            assert records is not None
+            appended = checked.append(records, now_ms)
+        except KafkaError as error:
+            if partition is not None:
+                _count_refusal(partition.counters, error, records)
+            placed.append(error)
+            refused = refused or error
+            continue
+        counters = checked.counters
+        counters.produce_requests += 1
+        counters.messages_in += appended.last_offset - appended.base_offset + 1
+        counters.bytes_in += len(records)
+        placed.append(appended)
+        if acks == ACKS_ALL:
+            flushed = checked.when_flushed(appended.last_offset + 1)
+            if flushed is not None:
+                waits.append((placed, len(placed) - 1, flushed))
+    return placed, refused
 
 
 def _checked(
@@ -155,54 +153,52 @@ def _checked(
         )
     if transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    if records and _is_transactional(records):
+    if not records:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is required")
+    if len(records) <= ATTRIBUTES_POSITION:
+        return partition
+    attributes = records[ATTRIBUTES_POSITION]
+    if attributes & TRANSACTIONAL and records[MAGIC_POSITION] == MAGIC:
         # Nobody could end the transaction, and readers of committed records would wait at it for ever.
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "transactional records without a transactional id",
         )
-    if not records:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is required")
-    if (
-        version < ZSTD_VERSION
-        and len(records) > ATTRIBUTES_POSITION
-        and records[ATTRIBUTES_POSITION] & CODEC_MASK == Codec.ZSTD
-    ):
+    if version < ZSTD_VERSION and attributes & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
     return partition
 
 
-def _is_transactional(records: memoryview) -> bool:
-    is_readable = len(records) > ATTRIBUTES_POSITION and records[MAGIC_POSITION] == MAGIC
-    return is_readable and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL)
-
-
-def _after_flush(response: ProduceResponse, waits: Waits) -> ProduceResponse:
+def _after_flush(topics: Topics, waits: Waits) -> ProduceResponse:
     """The flushes are over; what one could not make durable is not acknowledged."""
-    for answer, wait in waits:
-        error = wait.exception()
+    for placed, number, flushed in waits:
+        error = flushed.exception()
         if error is not None:
-            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            answer.error_message = str(error)
-            answer.base_offset = NO_OFFSET
-            answer.log_append_time_ms = NO_OFFSET
-            answer.log_start_offset = NO_OFFSET
-    return response
+            placed[number] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return _response(topics)
 
 
-def _when_flushed(
-    flushed: asyncio.Future[None], answer: bytearray, topic: str, index: int
-) -> bytearray | ProduceResponse:
-    """The flush of one partition is over; `answer` is what says so when it made the records durable."""
-    error = flushed.exception()
-    if error is None:
-        return answer
-    return _refusal(topic, index, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+def _response(topics: Topics) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicAnswer(
+                name=name,
+                partition_responses=[_answer(index, one) for index, one in zip(indices, placed, strict=True)],
+            )
+            for name, indices, placed in topics
+        ]
+    )
 
 
-def _refusal(topic: str, index: int, error: KafkaError) -> ProduceResponse:
-    answer = TopicAnswer(name=topic, partition_responses=[_refused(index, error)])
-    return ProduceResponse(responses=[answer])
+def _answer(index: int, placed: Appended | KafkaError) -> PartitionAnswer:
+    if isinstance(placed, KafkaError):
+        return _refused(index, placed)
+    return PartitionAnswer(
+        index=index,
+        base_offset=placed.base_offset,
+        log_append_time_ms=placed.log_append_time_ms,
+        log_start_offset=placed.log_start_offset,
+    )
 
 
 def _refused(index: int, error: KafkaError) -> PartitionAnswer:

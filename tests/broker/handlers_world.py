@@ -15,6 +15,7 @@ from broker.busy_poll import BusyPoll
 from broker.clock import ManualClock
 from broker.context import Listener
 from broker.counters import Counters
+from broker.departure import Departure
 from broker.produce_template import ProduceTemplate
 from broker.server import Limits, Server
 from protocol.framing import encode_request
@@ -60,7 +61,11 @@ class World:
 async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> AsyncIterator[World]:
     """A world that answers heartbeats with their generation as the throttle time."""
     broker: Any = SimpleNamespace(
-        clock=ManualClock(), metrics_state=Counters(), config=None, busy_poll=BusyPoll(100)
+        clock=ManualClock(),
+        metrics_state=Counters(),
+        config=None,
+        busy_poll=BusyPoll(100),
+        departure=Departure(),
     )
     limits = Limits(
         frame_bytes=FRAME_BYTES,

@@ -8,19 +8,20 @@ which a recognised request can fail.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker import connection
-from broker.produce_template import LARGEST_LEARNED_BYTES, ProduceTemplate
+from broker.produce_template import LARGEST_LEARNED_BYTES, MAX_PARTITIONS, ProduceTemplate
 from protocol.codegen import decode
 from protocol.errors import ErrorCode
 from protocol.framing import decode_request_header, decode_response, encode_request
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.records import encode_batch
+from storage.types import Appended
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, produce_request
 from tests.broker.test_produce import HeldFlushes, partition_of
@@ -46,6 +47,16 @@ def a_batch(dice: random.Random) -> bytes | None:
     return good
 
 
+def one_topic(
+    topic: str, asked: Sequence[tuple[int, bytes | None]], acks: int, **fields: Any
+) -> ProduceRequest:
+    """As clients send it: a topic once, with its partitions."""
+    request = produce_request([(topic, 0, None)], acks, **fields)
+    data = ProduceRequest.TopicProduceData.PartitionProduceData
+    request.topic_data[0].partition_data = [data(index=index, records=records) for index, records in asked]
+    return request
+
+
 def frames(seed: int) -> Iterator[bytes]:
     """The requests of a connection: runs of ones that are alike, others between."""
     dice = random.Random(seed)
@@ -54,8 +65,12 @@ def frames(seed: int) -> Iterator[bytes]:
             version, acks = dice.choice(VERSIONS), dice.choice((1, 1, 1, -1, -1, -1, 2))
             client, topic = dice.choice(CLIENTS), dice.choice(("t", "t", "u", "gone", "__consumer_offsets"))
             fields: dict[str, Any] = {} if dice.randrange(12) else {"transactional_id": "x"}
-        partitions = [dice.choice((0, 0, 1, 2, -1)) for _ in range(dice.choice((1, 1, 1, 1, 2)))]
-        request = produce_request([(topic, index, a_batch(dice)) for index in partitions], acks, **fields)
+        partitions = [dice.choice((0, 0, 1, 2, -1)) for _ in range(dice.choice((1, 1, 1, 1, 2, 3, 5)))]
+        asked = [(index, a_batch(dice)) for index in partitions]
+        if dice.randrange(12):
+            request = one_topic(topic, asked, acks, **fields)
+        else:
+            request = produce_request([(topic, index, records) for index, records in asked], acks, **fields)
         frame = b"".join(encode_request(request, version, dice.randrange(-(1 << 31), 1 << 31), client))
         if version >= 9 and not dice.randrange(10):  # a tag nobody knows behind the request
             frame = len(frame).to_bytes(4, "big") + frame[4:-1] + b"\x01\x63\x02ab"
@@ -142,10 +157,9 @@ async def test_from_the_third_request_on_nothing_is_decoded(
     assert len(decoded) == 2
 
 
-def learned(
-    version: int, records: bytes = b"r" * 100, client_id: str | None = "c"
-) -> tuple[ProduceTemplate, bytes]:
-    frame = b"".join(encode_request(produce_request([("t", 3, records)], 1), version, 7, client_id))[4:]
+def learned(version: int, records: bytes = b"r" * 100, count: int = 1) -> tuple[ProduceTemplate, bytes]:
+    asked = one_topic("t", [(3, records)] * count, 1)
+    frame = b"".join(encode_request(asked, version, 7, "c"))[4:]
     header, position = decode_request_header(frame)
     request = decode(ProduceRequest, version, frame, position, 100)
     template = ProduceTemplate()
@@ -153,6 +167,15 @@ def learned(
     assert template.match(frame) is None  # one is no habit
     template.learn(header, request, frame)
     return template, frame
+
+
+def matched(
+    template: ProduceTemplate, request: ProduceRequest, version: int
+) -> list[tuple[int, bytes]] | None:
+    frame = b"".join(encode_request(request, version, 9, "c"))[4:]
+    found, again = template.match(frame), template.match(bytearray(frame))
+    assert found == again
+    return None if found is None else [(index, bytes(records)) for index, records in found]
 
 
 @pytest.mark.parametrize("version", range(7, 12))
@@ -191,25 +214,36 @@ def test_records_of_any_length_are_found(version: int) -> None:
         2_097_152,
     ):
         records = bytes([size % 251]) * size
-        request = produce_request([("t", -5, records)], 1)
-        frame = b"".join(encode_request(request, version, 9, "c"))[4:]
-        assert template.match(frame) == (-5, records)
-        assert template.match(bytearray(frame)) == (-5, records)
+        assert matched(template, one_topic("t", [(-5, records)], 1), version) == [(-5, records)]
     for nothing in (None, b""):
-        frame = b"".join(encode_request(produce_request([("t", 3, nothing)], 1), version, 9, "c"))[4:]
-        assert template.match(frame) is None
+        assert matched(template, one_topic("t", [(3, nothing)], 1), version) is None
 
 
 @pytest.mark.parametrize("version", range(7, 12))
 def test_the_answer_is_the_one_that_would_be_encoded(version: int) -> None:
     template, _ = learned(version)
-    correlation_id, response = decode_response(
-        ProduceResponse, version, bytes(template.answer(-8, 4, 1 << 40, NOW_MS, 17))[4:]
-    )
-    (topic,) = response.responses
-    (answer,) = topic.partition_responses
-    assert (correlation_id, topic.name, answer.index, answer.error_code) == (-8, "t", 4, 0)
-    assert (answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (1 << 40, NOW_MS, 17)
+    for count in (1, 2, MAX_PARTITIONS):
+        asked = [(4 + number, memoryview(b"r")) for number in range(count)]
+        placed = [Appended((1 << 40) + number, 0, NOW_MS - number, 17, False) for number in range(count)]
+        frame = bytes(template.answer(-8, asked, placed))
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        correlation_id, response = decode_response(ProduceResponse, version, frame[4:])
+        (topic,) = response.responses
+        assert (correlation_id, topic.name, len(topic.partition_responses)) == (-8, "t", count)
+        for number, answer in enumerate(topic.partition_responses):
+            assert (answer.index, answer.error_code, answer.log_start_offset) == (4 + number, 0, 17)
+            assert (answer.base_offset, answer.log_append_time_ms) == ((1 << 40) + number, NOW_MS - number)
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 11])
+def test_any_number_of_partitions_is_found_up_to_the_largest(version: int) -> None:
+    for learned_from in (1, 2, 5):
+        template, _ = learned(version, count=learned_from)
+        for count in (1, 2, 3, MAX_PARTITIONS, MAX_PARTITIONS + 1):
+            sent = [(number, bytes([number]) * (1 + 70 * number)) for number in range(count)]
+            assert matched(template, one_topic("t", sent, 1), version) == (sent, None)[count > MAX_PARTITIONS]
+            sent[count // 2] = (0, b"")
+            assert matched(template, one_topic("t", sent, 1), version) is None
 
 
 def test_what_is_not_learned() -> None:

@@ -257,7 +257,7 @@ async def test_a_file_that_cannot_be_sent_closes_the_connection(
         client.send(fetch_request([("t", 0, 0)]), 12)
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await client.receive_frame()
-    assert "an answer cannot be read" in caplog.text
+    assert "an answer cannot be sent" in caplog.text
     response = await other.ask(fetch_request([("t", 0, 0)]), 12)
     assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
 

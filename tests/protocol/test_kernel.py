@@ -109,7 +109,7 @@ from protocol.compression import Codec
 from protocol.kernel import Kernel, load_numba
 from protocol.records import as_array, encode_batch
 from storage import batch_table, checksums
-from protocol.native import MISSING
+from protocol.native import MISSING, crc32c_address
 from storage.checksums import crc32c, first_damaged
 
 warnings.simplefilter("error")
@@ -158,6 +158,10 @@ def results():
         seen.add("first_damaged")
         for way in (crc32c(), crc32c()._replace(address=MISSING)):
             yield first_damaged(chunk, found, found.shape[1], way)
+        if len(data) >= len(batches[0]):
+            behind_header = as_array(data[: len(batches[0])], HEADER_BYTES)
+            crc = int.from_bytes(data[17:21], "big")
+            yield call("validate_batch", record_kernels, behind_header, 1, True, crc, crc32c_address())
         first, last = data[HEADER_BYTES : len(batches[0])], data[HEADER_BYTES - len(batches[2]) :]
         for section, count in ((as_array(first), 1), (as_array(last), 9)):
             yield call("validate_records", record_kernels, section, count, True)

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from config.broker import broker_rows
+from config.broker import BrokerConfig, broker_rows
+from config.topic import TopicConfig
 from protocol.batch import CONTROL, DELETE_HORIZON, HEADER_BYTES, parse_header, seal_header
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
+from protocol.native import MISSING
 from protocol.records import DEFAULT_LIMIT_BYTES, decode_batch, encode_batch, encode_record
+from storage.append import AppendRules, check_from_client
 from storage.types import Origin
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
@@ -104,6 +107,47 @@ def test_t148_wrong_checksum(log: LogBuilder, position: int) -> None:
     data = bytearray(batch(b"value"))
     data[position] ^= 1
     assert refused(log, bytes(data)).code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_one_look_at_a_batch_finds_what_two_find(policy: str) -> None:
+    """Checksum and records by one kernel, or by a library's function and another kernel where that is not to
+    be had: the same batches are taken, the others refused with the same words.
+    """
+    config = TopicConfig.resolve({"cleanup.policy": policy}, BrokerConfig())
+    one_look, two_looks = AppendRules(config, "t", 1 << 20), AppendRules(config, "t", 1 << 20)
+    assert one_look.crc32c != MISSING
+    two_looks.crc32c = MISSING
+    dice = random.Random(policy)
+    outcomes = set()
+    for _ in range(3000):
+        items = [
+            (NOW_MS, dice.choice((b"k", b"key", None)), dice.randbytes(dice.choice((0, 5, 200))), ())
+            for _ in range(dice.choice((1, 2, 9)))
+        ]
+        data = bytearray(encode_batch(items))
+        kind = dice.randrange(5)
+        if kind == 0:
+            data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        elif kind == 1:  # with the checksum that belongs to it
+            data[dice.randrange(HEADER_BYTES, len(data))] ^= 1 << dice.randrange(8)
+            data = bytearray(changed(bytes(data)))
+        elif kind == 2:
+            data = bytearray(changed(bytes(data), **dice.choice(({"record_count": 3}, {"base_offset": 7}))))
+        outcome = [_looked_at(memoryview(data), rules) for rules in (one_look, two_looks)]
+        assert outcome[0] == outcome[1]
+        outcomes.add(outcome[0][0])
+    assert outcomes >= {"taken", ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}
+
+
+def _looked_at(data: memoryview, rules: AppendRules) -> tuple[object, ...]:
+    try:
+        taken = check_from_client(data, rules, NOW_MS)
+    except InvalidRecords as error:
+        return error.code, error.message, error.record_errors
+    except KafkaError as error:
+        return error.code, error.message
+    return "taken", bytes(taken.records), taken.header
 
 
 def test_t149_control_batch_from_a_client(log: LogBuilder) -> None:
