@@ -12,13 +12,14 @@ from protocol.kernel import drop_loader
 
 def load_kernels() -> None:
     """The kernels of produce, fetch and recovery; behind them the collector works again (`serve`)."""
-    from protocol import lz4_frames, records
+    from protocol import lz4_frames, one_look, records
     from protocol.kernel import load_numba
     from storage import batch_table, key_hashes, stretch
 
     load_numba()
     records.compile_kernels()
     lz4_frames.compile_kernels()
+    one_look.compile_kernels()
     batch_table.compile_kernels()
     key_hashes.compile_kernels()
     stretch.compile_kernels()

@@ -15,7 +15,6 @@ from typing import Any
 import numpy
 
 from protocol.kernel import allocating_kernel, early, kernel, unchecked_kernel
-from protocol.native import ALL_ONES, crc32c_call
 
 Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
 Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
@@ -46,7 +45,6 @@ FAULTS = {
     BAD_CHECKSUM: "the batch does not have its checksum",
 }
 
-COVERED_BYTES = 40  # of a batch's header, which its checksum covers with the records behind it
 MIN_RECORD_BYTES = 7  # six one-byte varints and the attributes
 
 # The rows of the table that `locate_records` fills; each row is one contiguous array over the records.
@@ -271,23 +269,6 @@ def validate_records(payload: Bytes, record_count: int, require_keys: bool) -> t
     if require_keys and first_keyless >= 0:
         return KEYLESS, first_keyless, max_timestamp_delta
     return OK, -1, max_timestamp_delta
-
-
-@early
-@allocating_kernel
-def validate_batch(
-    payload: Bytes, record_count: int, require_keys: bool, crc: int, crc32c: int
-) -> tuple[int, int, int]:
-    """The checksum, then `validate_records`: BAD_CHECKSUM where it is not `crc`.
-
-    `payload` is the section of a batch that is not compressed, where it lies behind its header: what the
-    checksum covers begins COVERED_BYTES before it. `crc32c` is an address, of `native.crc32c_address`.
-    """
-    start = payload.ctypes.data - COVERED_BYTES
-    found = numpy.int64(crc32c_call(crc32c, ALL_ONES, start, payload.size + COVERED_BYTES))
-    if found ^ ALL_ONES != crc:
-        return BAD_CHECKSUM, 0, 0
-    return validate_records(payload, record_count, require_keys)
 
 
 @early

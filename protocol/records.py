@@ -16,7 +16,6 @@ from protocol import batch
 from protocol.batch import BatchHeader
 from protocol.compression import compress, decompress_array
 from protocol.errors import ErrorCode, KafkaError
-from protocol.native import MISSING, crc32c_address
 from protocol.record_kernels import (
     BAD_CHECKSUM,
     BAD_HEADERS,
@@ -38,7 +37,6 @@ from protocol.record_kernels import (
     keyless_records,
     locate_records,
     record_sizes_columns,
-    validate_batch,
     validate_records,
 )
 
@@ -77,7 +75,6 @@ __all__ = [
     "locate_records",
     "payload",
     "record_sizes_columns",
-    "validate_batch",
     "validate_records",
 ]
 
@@ -409,9 +406,6 @@ def compile_kernels() -> None:
     """Call every kernel once, so that all are in the cache beside their source."""
     section = as_array(encode_record(0, 0, b"key", b"value"))
     validate_records(section, 1, True)
-    if (address := crc32c_address()) != MISSING:
-        one_record = encode_batch([(0, b"key", b"value", ())])
-        validate_batch(as_array(one_record, batch.HEADER_BYTES), 1, True, 0, address)
     keyless_records(section, 1)
     locate_records(section, 1)
     one = numpy.zeros(1, numpy.uint8)

@@ -31,6 +31,7 @@ from protocol.batch import (
 from protocol.compression import CODEC_NAMES, Codec, codec_of, compress
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.native import MISSING, crc32c_address
+from protocol.one_look import UNPACKED_BYTES, UNUSUAL, validate_batch, validate_lz4_batch
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
@@ -61,6 +62,7 @@ class AppendRules:
         "max_decompressed_bytes",
         "max_message_bytes",
         "name",
+        "passes_lz4",
         "remembers_keys",
         "segment_bytes",
         "stamps_append_time",
@@ -86,6 +88,13 @@ class AppendRules:
         }
         level = levels.get(self.codec) if self.codec is not None else None
         self.crc32c = crc32c_address()
+        # Whether records that are unpacked to be looked at need not be kept.
+        self.passes_lz4 = (
+            self.codec in (None, Codec.LZ4)
+            and not (self.remembers_keys or self.stamps_append_time)
+            and self.before_max_ms == LONG_MAX
+            and max_decompressed_bytes >= UNPACKED_BYTES
+        )
         self.codec_level = None if self.codec is Codec.GZIP and level == -1 else level
 
 
@@ -143,53 +152,12 @@ class Checked(NamedTuple):
 def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Checked:
     """The batch as it is to be stored; KafkaError when it is refused."""
     header = read_single_batch(records, rules)
-    (
-        base_offset,
-        batch_length,
-        _,
-        _,
-        crc,
-        attributes,
-        last_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        _,
-        base_sequence,
-        count,
-    ) = header
-    size = batch_length + LENGTH_PREFIX_BYTES
+    size = header.batch_length + LENGTH_PREFIX_BYTES
     if size > rules.max_message_bytes or size > rules.segment_bytes:
         raise _too_large(size, rules)
+    max_delta, payload = _look(records, header, rules)
+    attributes, target = header.attributes, rules.codec
     codec = attributes & CODEC_MASK
-    is_one_look = not codec and rules.crc32c != MISSING
-    if is_one_look:
-        payload = record_room.as_array(records, HEADER_BYTES)
-        fault, index, max_delta = record_room.validate_batch(
-            payload, count, rules.is_compacted, crc, rules.crc32c
-        )
-    else:
-        fault = OK if checksum(records, 0, size) == crc else BAD_CHECKSUM
-    if fault == BAD_CHECKSUM:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch for {rules.name} does not have its checksum")
-    if (
-        base_offset
-        or count != last_delta + 1
-        or count <= 0
-        or attributes & (CONTROL | DELETE_HORIZON)
-        or (producer_id >= 0 and base_sequence < 0)
-    ):
-        raise InvalidRecords(ErrorCode.INVALID_RECORD, _what_is_wrong(header, rules))
-    if not is_one_look:
-        payload = (
-            record_room.payload(records, 0, header, rules.max_decompressed_bytes)
-            if codec
-            else record_room.as_array(records, HEADER_BYTES)
-        )
-        fault, index, max_delta = record_room.validate_records(payload, count, rules.is_compacted)
-    if fault != OK:
-        raise _refused(fault, index, payload, count, rules)
-    target = rules.codec
     if rules.stamps_append_time:
         return _restamped(records, header, payload, rules, now_ms)
     if attributes & LOG_APPEND_TIME:
@@ -197,16 +165,59 @@ def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Check
             ErrorCode.INVALID_TIMESTAMP,
             f"{rules.name}: producers do not set the timestamp type LogAppendTime",
         )
-    true_max = base_timestamp + max_delta
+    true_max = header.base_timestamp + max_delta
     if not LONG_MIN <= true_max <= LONG_MAX:
         raise InvalidRecords(
             ErrorCode.INVALID_TIMESTAMP, f"{rules.name}: the timestamp {true_max} takes more than 64 bits"
         )
     if rules.before_max_ms != LONG_MAX or now_ms + rules.after_max_ms < true_max:
+        if payload is None:
+            payload = record_room.payload(records, 0, header, rules.max_decompressed_bytes)
         _check_timestamps(payload, header, rules, now_ms)
-    if true_max != max_timestamp or (target is not None and target != codec):
+    if true_max != header.max_timestamp or (target is not None and target != codec):
         return _rewritten(records, header._replace(max_timestamp=true_max), payload, rules)
     return _new_tuple(Checked, (records, header, payload if codec and rules.remembers_keys else None))
+
+
+def _look(records: Buffer, header: BatchHeader, rules: AppendRules) -> tuple[int, record_room.Bytes | None]:
+    """The largest timestamp delta of a batch, and its records, unless it `passes_lz4`; KafkaError when it is
+    not what its header says.
+    """
+    attributes, count, crc = header.attributes, header.record_count, header.crc
+    codec = attributes & CODEC_MASK
+    payload: record_room.Bytes | None = None
+    fault, index, max_delta = UNUSUAL, -1, 0
+    if rules.crc32c != MISSING:
+        if not codec:
+            payload = record_room.as_array(records, HEADER_BYTES)
+            fault, index, max_delta = validate_batch(payload, count, rules.is_compacted, crc, rules.crc32c)
+        elif codec == Codec.LZ4 and rules.passes_lz4:
+            section = record_room.as_array(records, HEADER_BYTES)
+            fault, max_delta = validate_lz4_batch(section, count, rules.is_compacted, crc, rules.crc32c)
+    is_seen = fault != UNUSUAL
+    if not is_seen:
+        fault = OK if checksum(records, 0, header.size_bytes) == crc else BAD_CHECKSUM
+    if fault == BAD_CHECKSUM:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch for {rules.name} does not have its checksum")
+    if (
+        header.base_offset
+        or count != header.last_offset_delta + 1
+        or count <= 0
+        or attributes & (CONTROL | DELETE_HORIZON)
+        or (header.producer_id >= 0 and header.base_sequence < 0)
+    ):
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, _what_is_wrong(header, rules))
+    if not is_seen:
+        payload = (
+            record_room.payload(records, 0, header, rules.max_decompressed_bytes)
+            if codec
+            else record_room.as_array(records, HEADER_BYTES)
+        )
+        fault, index, max_delta = record_room.validate_records(payload, count, rules.is_compacted)
+    if fault != OK:
+        assert payload is not None
+        raise _refused(fault, index, payload, count, rules)
+    return max_delta, payload
 
 
 def _too_large(size: int, rules: AppendRules) -> KafkaError:
@@ -296,7 +307,7 @@ def _check_timestamps(
 
 
 def _restamped(
-    records: Buffer, header: BatchHeader, payload: record_room.Bytes, rules: AppendRules, now_ms: int
+    records: Buffer, header: BatchHeader, payload: record_room.Bytes | None, rules: AppendRules, now_ms: int
 ) -> Checked:
     """The batch with the broker's time instead of the producers' (LogAppendTime)."""
     stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
@@ -304,7 +315,7 @@ def _restamped(
 
 
 def _rewritten(
-    records: Buffer, header: BatchHeader, payload: record_room.Bytes, rules: AppendRules
+    records: Buffer, header: BatchHeader, payload: record_room.Bytes | None, rules: AppendRules
 ) -> Checked:
     """The batch under a changed header, its records recompressed if the topic wants another codec."""
     codec = codec_of(header.codec)
@@ -312,6 +323,7 @@ def _rewritten(
     if target == codec:
         stored: Buffer = memoryview(records)[HEADER_BYTES:]
     else:
+        assert payload is not None
         stored = compress(target, payload.data, rules.codec_level)
         header = header._replace(attributes=header.attributes & ~CODEC_MASK | target)
         size = HEADER_BYTES + len(stored)

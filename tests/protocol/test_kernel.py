@@ -39,7 +39,8 @@ import sys
 import numba.core.caching as caching
 caching.CacheImpl._locator_classes = []
 from numba.core.dispatcher import Dispatcher
-import cleaner.warm_up, protocol.records, storage.batch_table, storage.integrity, storage.statistics_kernels
+import cleaner.warm_up, protocol.one_look, protocol.records
+import storage.batch_table, storage.integrity, storage.statistics_kernels
 from protocol.kernel import Kernel
 
 rooms = ("cleaner", "protocol", "storage")
@@ -103,7 +104,7 @@ def test_a_little_work_of_a_start_does_not_load_numba(how: str, size: str) -> No
 BOTH_WAYS = """
 import random, sys, warnings
 import numpy
-from protocol import record_kernels
+from protocol import one_look, record_kernels
 from protocol.batch import HEADER_BYTES
 from protocol.compression import Codec
 from protocol.kernel import Kernel, load_numba
@@ -115,8 +116,9 @@ from storage.checksums import crc32c, first_damaged
 warnings.simplefilter("error")
 random.seed(7)
 Kernel.python_ns_left = 10**15
-early = {name for room in (record_kernels, batch_table, checksums) for name, one in vars(room).items()
-         if isinstance(one, Kernel) and one.is_early}
+kernels = {name: one for room in (one_look, record_kernels, batch_table, checksums)
+           for name, one in vars(room).items() if isinstance(one, Kernel)}
+early = {name for name, one in kernels.items() if one.is_early}
 seen = set()
 
 def row(n):
@@ -161,7 +163,7 @@ def results():
         if len(data) >= len(batches[0]):
             behind_header = as_array(data[: len(batches[0])], HEADER_BYTES)
             crc = int.from_bytes(data[17:21], "big")
-            yield call("validate_batch", record_kernels, behind_header, 1, True, crc, crc32c_address())
+            yield call("validate_batch", one_look, behind_header, 1, True, crc, crc32c_address())
         first, last = data[HEADER_BYTES : len(batches[0])], data[HEADER_BYTES - len(batches[2]) :]
         for section, count in ((as_array(first), 1), (as_array(last), 9)):
             yield call("validate_records", record_kernels, section, count, True)
