@@ -35,12 +35,13 @@ PartitionAnswer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 RecordError = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
 Asked = Sequence[tuple[int, memoryview | None]]
 """the number and the records of each partition of a topic"""
-Placed = list[Appended | KafkaError]
-"""where the records of each of them went, or why they did not"""
+Placed = list[Appended | PartitionAnswer]
+"""where the records of each of them went, or the answer that says why they did not: an error that was raised
+would hold the records, by its traceback"""
 Topics = Sequence[tuple[str, list[int], Placed]]
 """the partitions by number: the records would be held until a flush has ended"""
-Waits = list[tuple[Placed, int, asyncio.Future[None]]]
-"""what is safe when a flush has ended, and is not yet: which one of them"""
+Waits = list[tuple[Placed, int, int, asyncio.Future[None]]]
+"""what is safe when a flush has ended, and is not yet: which one of them, the number of its partition"""
 
 ACKS_ALL = -1
 NO_OFFSET = -1
@@ -55,16 +56,16 @@ def produce(
     acks = request.acks
     waits: Waits = []
     topics: list[tuple[str, list[int], Placed]] = []
-    refused: KafkaError | None = None
+    refused: str | None = None
     for topic in request.topic_data:
         asked = [(data.index, data.records) for data in topic.partition_data]
-        placed, error = _append_each(
+        placed, reason = _append_each(
             broker, topic.name, asked, context.api_version, acks, request.transactional_id, waits
         )
         topics.append((topic.name, [index for index, _ in asked], placed))
-        refused = refused or error
+        refused = refused or reason
     if waits:
-        return Later([wait for _, _, wait in waits], lambda: _after_flush(topics, waits))
+        return Later([wait for *_, wait in waits], lambda: _after_flush(topics, waits))
     if acks:
         return _response(topics)
     if refused is not None and context.connection is not None:
@@ -88,11 +89,11 @@ def produce_alike(
     topics = [(topic, [index for index, _ in asked], placed)]
 
     def finish() -> bytearray | ProduceResponse:
-        if refused is None and not any(wait.exception() for _, _, wait in waits):
+        if refused is None and not any(wait.exception() for *_, wait in waits):
             return answer
         return _after_flush(topics, waits)
 
-    return Later([wait for _, _, wait in waits], finish) if waits else finish()
+    return Later([wait for *_, wait in waits], finish) if waits else finish()
 
 
 def _append_each(
@@ -103,13 +104,13 @@ def _append_each(
     acks: int,
     transactional_id: str | None,
     waits: Waits,
-) -> tuple[Placed, KafkaError | None]:
-    """Append the records of each partition of a topic, and count them; the first refusal, if any. With
-    acks=all those that are not flushed yet are put to `waits`.
+) -> tuple[Placed, str | None]:
+    """Append the records of each partition of a topic, and count them; the first refusal's reason, if any.
+    With acks=all those that are not flushed yet are put to `waits`.
     """
     now_ms = broker.clock.now_ms()
     placed: Placed = []
-    refused: KafkaError | None = None
+    refused: str | None = None
     for index, records in asked:
         partition = broker.partition(topic, index)
         try:
@@ -119,8 +120,8 @@ def _append_each(
         except KafkaError as error:
             if partition is not None:
                 _count_refusal(partition.counters, error, records)
-            placed.append(error)
-            refused = refused or error
+            placed.append(_refused(index, error))
+            refused = refused or str(error)
             continue
         counters = checked.counters
         counters.produce_requests += 1
@@ -130,7 +131,7 @@ def _append_each(
         if acks == ACKS_ALL:
             flushed = checked.when_flushed(appended.last_offset + 1)
             if flushed is not None:
-                waits.append((placed, len(placed) - 1, flushed))
+                waits.append((placed, len(placed) - 1, index, flushed))
     return placed, refused
 
 
@@ -171,10 +172,10 @@ def _checked(
 
 def _after_flush(topics: Topics, waits: Waits) -> ProduceResponse:
     """The flushes are over; what one could not make durable is not acknowledged."""
-    for placed, number, flushed in waits:
+    for placed, number, index, flushed in waits:
         error = flushed.exception()
         if error is not None:
-            placed[number] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            placed[number] = _refused(index, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
     return _response(topics)
 
 
@@ -190,9 +191,9 @@ def _response(topics: Topics) -> ProduceResponse:
     )
 
 
-def _answer(index: int, placed: Appended | KafkaError) -> PartitionAnswer:
-    if isinstance(placed, KafkaError):
-        return _refused(index, placed)
+def _answer(index: int, placed: Appended | PartitionAnswer) -> PartitionAnswer:
+    if isinstance(placed, PartitionAnswer):
+        return placed
     return PartitionAnswer(
         index=index,
         base_offset=placed.base_offset,

@@ -7,16 +7,22 @@ which a recognised request can fail.
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from broker import connection
+from broker.context import RequestContext
+from broker.handlers.produce import produce, produce_alike
 from broker.produce_template import LARGEST_LEARNED_BYTES, MAX_PARTITIONS, ProduceTemplate
+from protocol.batch import CRC_POSITION, HEADER_BYTES, checksum
 from protocol.codegen import decode
+from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.framing import decode_request_header, decode_response, encode_request
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -251,6 +257,43 @@ def test_what_is_not_learned() -> None:
     assert template.match(frame) is None
     template, frame = learned(6)
     assert template.match(frame) is None
+
+
+class Records(bytearray):
+    """Records of which a weak reference tells when they are gone."""
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("is_recognised", [False, True])
+async def test_refused_records_are_let_go_with_the_answer(
+    world: World, codec: Codec, is_recognised: bool
+) -> None:
+    """An error that is kept keeps the frames that it was raised in, and so a request of 100 MB, until the
+    collector runs.
+    """
+    world.topic()
+    template, _ = learned(9)
+    broken = Records(batch(b"v", codec=codec))
+    broken[HEADER_BYTES + 3] ^= 0xFF
+    broken[CRC_POSITION : CRC_POSITION + 4] = checksum(broken, 0, len(broken)).to_bytes(4, "big")
+    gone = weakref.ref(broken)
+    records = memoryview(broken)
+    del broken
+    gc.disable()
+    try:
+        if is_recognised:
+            answer = produce_alike(world.broker, template, 1, [(0, records)])
+        else:
+            request = produce_request([("t", 0, cast(bytes, records))])
+            context = RequestContext(0, 9, 1, "c", world.broker.listeners[0], "", None)
+            answer = produce(world.broker, context, request)
+            del request
+        assert isinstance(answer, ProduceResponse)
+        del records
+        assert answer.responses[0].partition_responses[0].error_code != ErrorCode.NONE
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 async def flush_held(world: World, monkeypatch: pytest.MonkeyPatch, client: Client) -> HeldFlushes:
