@@ -6,33 +6,41 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from types import ModuleType
 
 from protocol.kernel import drop_loader
 
 
-def load_kernels() -> None:
-    """The kernels of produce, fetch and recovery; behind them the collector works again (`serve`)."""
+def rooms_of_serving() -> list[ModuleType]:
+    """Those with kernels of produce, fetch and recovery."""
     from protocol import lz4_frames, one_look, records
-    from protocol.kernel import load_numba
     from storage import batch_table, key_hashes, stretch
 
+    return [records, lz4_frames, one_look, batch_table, key_hashes, stretch]
+
+
+def rooms_of_cleaning() -> list[ModuleType]:
+    """Those with kernels of the cleaner, and of the statistics that follow a roll."""
+    from cleaner import warm_up
+    from storage import statistics_kernels
+
+    return [statistics_kernels, warm_up]
+
+
+def load_kernels() -> None:
+    """The kernels of serving; behind them the collector works again (`serve`)."""
+    from protocol.kernel import load_numba
+
     load_numba()
-    records.compile_kernels()
-    lz4_frames.compile_kernels()
-    one_look.compile_kernels()
-    batch_table.compile_kernels()
-    key_hashes.compile_kernels()
-    stretch.compile_kernels()
+    for room in rooms_of_serving():
+        room.compile_kernels()
     gc.enable()
 
 
 def load_cleaner_kernels() -> None:
-    """Those of the cleaner and of the statistics that follow a roll."""
-    from cleaner import warm_up
-    from storage import statistics_kernels
-
-    statistics_kernels.compile_kernels()
-    warm_up.compile_kernels()
+    """The kernels of cleaning."""
+    for room in rooms_of_cleaning():
+        room.compile_kernels()
 
 
 def settle() -> None:

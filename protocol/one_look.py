@@ -64,7 +64,7 @@ def _validate_lz4(
     view: Bytes,
 ) -> tuple[int, int]:
     if not _is_intact(section, crc, crc32c):
-        return UNUSUAL, 0
+        return UNUSUAL, 0  # rare enough to be found out twice: what is said of it is said in one place
     room = unpacked_room(section, 0, section.size)
     if room == OTHER_FORM or room > unpacked.size:
         return UNUSUAL, 0
@@ -88,7 +88,9 @@ def validate_lz4_batch(
 
 
 def compile_kernels() -> None:
-    """Call the kernels once as a produce does, so that they are in the cache beside their source."""
+    """Call the kernels once as a produce does, so that they are in the cache beside their source. On any
+    thread: the checksum is a wrong one, so that nothing is unpacked.
+    """
     crc32c = crc32c_address()
     if crc32c == MISSING:
         return

@@ -13,16 +13,12 @@ import click
 @click.command()
 def kernels() -> None:
     """Compile the kernels into their cache; run once after an installation."""
-    from cleaner import warm_up as cleaner_kernels
-    from protocol import lz4_frames
-    from protocol import records as record_kernels
+    from broker.warm_up import rooms_of_cleaning, rooms_of_serving
     from protocol.kernel import load_numba
-    from storage import batch_table as storage_kernels
-    from storage import integrity, key_hashes, statistics_kernels, stretch
+    from storage import integrity
 
     started = time.monotonic()
     load_numba()
-    rooms = (record_kernels, lz4_frames, storage_kernels, key_hashes, integrity, stretch)
-    for room in (*rooms, statistics_kernels, cleaner_kernels):
+    for room in (*rooms_of_serving(), integrity, *rooms_of_cleaning()):
         room.compile_kernels()
     print(f"the kernels are compiled; that took {time.monotonic() - started:.1f} s")
