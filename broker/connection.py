@@ -162,7 +162,9 @@ class Connection(asyncio.BufferedProtocol):
             self._departure.add(self)
 
     def eof_received(self) -> bool:
-        """The client asks no more; what is on its way leaves nevertheless."""
+        """The client asks no more; what is ready or on its way leaves nevertheless."""
+        if self._out:
+            self.leave()
         self._has_ended = self._sender.is_busy
         return self._has_ended
 
@@ -423,8 +425,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def cannot_leave(self, error: Exception) -> None:
         """What the client was promised cannot be read or sent: no later byte would be understood."""
+        is_our_bug = not isinstance(error, OSError)
+        self._counters.internal_errors += is_our_bug
         if not isinstance(error, ConnectionError):
-            logger.error("closed the connection of %s: an answer cannot be sent: %s", self.peer, error)
+            logger.error(
+                "closed the connection of %s: an answer cannot be sent: %s",
+                self.peer, error, exc_info=error if is_our_bug else None,
+            )  # fmt: skip
         self._is_closing = True
         self._sender.drop()
         self.transport.abort()

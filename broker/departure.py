@@ -2,8 +2,10 @@
 
 To send to a client that sleeps is to wake it, which may take longer than to make the answer (5 us on a
 virtual machine). Where each answer leaves at once, whoever waits for many has taken it and sleeps again
-before the next one is made; where they leave one behind the other, it is woken once. Nobody shall wait in
-vain: who was the only one in the last turn is sent its next answer at once.
+before the next one is made; where they leave one behind the other, it is woken once. The last answer leaves
+first: a fetch that waits is answered behind the produce that it waited for, and an acknowledgement that left
+before it would wake a thread of the producer, which takes the core that the consumer needs
+(benchmarks/NOTES.md). Nobody shall wait in vain: who was the only one lately is sent its next answer at once.
 """
 
 from __future__ import annotations
@@ -29,21 +31,29 @@ class Departure:
         self._loop = asyncio.get_running_loop()
         self._due: dict[Leaving, None] = {}
         self._alone: Leaving | None = None
+        self._has_left_alone = False  # `_alone`, since others left together
 
     def add(self, connection: Leaving, *, is_last: bool = True) -> None:
         """Something is ready to leave; not `is_last` where more of it will be in this turn."""
         if is_last and connection is self._alone:
-            connection.leave()
+            self._has_left_alone = True
+            _leave(connection)
             return
         if not self._due:
-            self._loop.call_soon(self._leave)
+            self._loop.call_soon(self._leave_together)
         self._due[connection] = None
 
-    def _leave(self) -> None:
+    def _leave_together(self) -> None:
         due, self._due = self._due, {}
-        self._alone = next(iter(due)) if len(due) == 1 else None
-        for connection in due:
-            try:
-                connection.leave()
-            except Exception as error:  # whatever it is, the others' answers leave
-                connection.cannot_leave(error)
+        is_alone = len(due) == 1 and not self._has_left_alone
+        self._alone = next(iter(due)) if is_alone else None
+        self._has_left_alone = False
+        for connection in reversed(due):
+            _leave(connection)
+
+
+def _leave(connection: Leaving) -> None:
+    try:
+        connection.leave()
+    except Exception as error:  # whatever it is, the others' answers leave
+        connection.cannot_leave(error)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import uvloop
 
 from broker import connection
 from broker.api import Later
@@ -20,7 +22,7 @@ from broker.clock import ManualClock
 from broker.context import RequestContext
 from broker.receiving import RECEIVE_BYTES
 from protocol.errors import ErrorCode, KafkaError
-from protocol.framing import encode_request
+from protocol.framing import decode_response, encode_request
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from protocol.messages.metadata import (
@@ -30,7 +32,7 @@ from protocol.messages.metadata import (
 )
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.schema import registry
-from tests.broker.client import until
+from tests.broker.client import LIMIT_SECONDS, until
 from tests.broker.handlers_world import (
     ELEMENTS,
     FRAME_BYTES,
@@ -493,3 +495,38 @@ async def test_draining_answers_what_was_taken(world: World, monkeypatch: pytest
     wait.set_result(None)
     await until(drained.done)
     assert (await client.receive(HeartbeatResponse, 4))[1].throttle_time_ms == 9
+
+
+def ask_and_end(port: int, data: bytes) -> bytes:
+    """Send a request and the end of all requests; what comes then."""
+    with socket.create_connection(("127.0.0.1", port), LIMIT_SECONDS) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(data))
+        one.sendall(data)
+        one.shutdown(socket.SHUT_WR)
+        answer = b""
+        while received := one.recv(1 << 16):
+            answer += received
+    return answer
+
+
+@pytest.mark.parametrize("size_bytes", [100, RECEIVE_BYTES // 2, RECEIVE_BYTES - 100, 3 * RECEIVE_BYTES])
+def test_who_asks_no_more_is_answered_what_was_asked(
+    monkeypatch: pytest.MonkeyPatch, size_bytes: int
+) -> None:
+    """Where a frame fills its buffer, uvloop tells of its end and of the client's in one turn."""
+    topic = ProduceRequest.TopicProduceData
+    partition = topic.PartitionProduceData(index=0, records=b"x" * size_bytes)
+    request = ProduceRequest(acks=1, topic_data=[topic(name="t", partition_data=[partition])])
+    data = b"".join(encode_request(request, 9, 3, "test"))
+
+    async def ask() -> list[bytes]:
+        async with serving(monkeypatch) as world:
+            world.handle(ProduceRequest, lambda broker, context, request: ProduceResponse(throttle_time_ms=7))
+            port = world.server.listener.port
+            return [await asyncio.to_thread(ask_and_end, port, data) for _ in range(10)]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        answers = runner.run(ask())
+    for answer in answers:
+        correlation_id, response = decode_response(ProduceResponse, 9, answer[4:])
+        assert (correlation_id, response.throttle_time_ms) == (3, 7)

@@ -14,6 +14,7 @@ import pytest
 
 from broker.connection import Connection
 from broker.departure import Departure
+from broker.sending import Sender
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from tests.broker.handlers_world import World, beat, serving
 
@@ -41,19 +42,19 @@ class Noted:
         self.seen.append(f"{self.name}: {error}")
 
 
-async def test_all_leave_at_the_end_of_the_turn_once_and_in_order() -> None:
+async def test_all_leave_at_the_end_of_the_turn_once_the_last_first() -> None:
     seen: list[str] = []
     departure, one, other = Departure(), Noted(seen, "one"), Noted(seen, "other")
     for connection in (one, other, one):
         departure.add(connection)
     assert seen == []
     await asyncio.sleep(0)
-    assert seen == ["one", "other"]
+    assert seen == ["other", "one"]
     await asyncio.sleep(0)
-    assert seen == ["one", "other"]
+    assert seen == ["other", "one"]
 
 
-async def test_who_was_alone_in_the_last_turn_leaves_at_once() -> None:
+async def test_who_was_alone_lately_leaves_at_once() -> None:
     seen: list[str] = []
     departure, one, other = Departure(), Noted(seen, "one"), Noted(seen, "other")
     departure.add(one)
@@ -63,6 +64,7 @@ async def test_who_was_alone_in_the_last_turn_leaves_at_once() -> None:
     departure.add(one, is_last=False)  # more of it comes in this turn
     assert seen == ["one"] * 2
     await asyncio.sleep(0)
+    assert seen == ["one"] * 3
     departure.add(other)  # not alone any more
     assert seen == ["one"] * 3
     await asyncio.sleep(0)
@@ -73,14 +75,59 @@ async def test_who_was_alone_in_the_last_turn_leaves_at_once() -> None:
     assert seen == ["one"] * 3 + ["other"] * 2 + ["one"]
 
 
-async def test_one_that_cannot_leave_holds_up_nobody() -> None:
+async def test_two_in_step_leave_together_though_one_was_alone_before() -> None:
     seen: list[str] = []
     departure, one, other = Departure(), Noted(seen, "one"), Noted(seen, "other")
-    one.error = RuntimeError("a defect")
+    for _ in range(2):
+        departure.add(one)
+        await asyncio.sleep(0)
     departure.add(one)
     departure.add(other)
     await asyncio.sleep(0)
-    assert seen == ["one: a defect", "other"]
+    for _ in range(3):
+        seen.clear()
+        departure.add(one)
+        departure.add(other)
+        assert seen == []
+        await asyncio.sleep(0)
+        assert seen == ["other", "one"]
+
+
+async def test_one_that_cannot_leave_holds_up_nobody() -> None:
+    seen: list[str] = []
+    departure, one, other = Departure(), Noted(seen, "one"), Noted(seen, "other")
+    other.error = RuntimeError("a defect")
+    departure.add(one)
+    departure.add(other)
+    await asyncio.sleep(0)
+    assert seen == ["other: a defect", "one"]
+
+
+async def test_one_that_cannot_leave_by_itself_is_told_so_too() -> None:
+    seen: list[str] = []
+    departure, one = Departure(), Noted(seen, "one")
+    departure.add(one)
+    await asyncio.sleep(0)
+    one.error = RuntimeError("a defect")
+    departure.add(one)
+    assert seen == ["one", "one: a defect"]
+
+
+async def test_a_bug_while_sending_ends_its_connection_and_is_not_hidden(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def send(*arguments: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    client, other = await world.connect(), await world.connect()
+    with monkeypatch.context() as patch:
+        patch.setattr(Sender, "send", send)
+        client.send(beat(1), 4)
+        assert await client.is_closed_by_peer()
+    assert world.counters.internal_errors == 1
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert line.exc_info is not None and line.exc_info[0] is ZeroDivisionError
+    assert (await other.ask(beat(2), 4)).throttle_time_ms == 2
 
 
 async def test_requests_that_came_together_are_answered_together(
