@@ -163,8 +163,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The client asks no more; what is ready or on its way leaves nevertheless."""
-        if self._out:
-            self.leave()
+        self.leave()
         self._has_ended = self._sender.is_busy
         return self._has_ended
 
@@ -256,8 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         head = self._head
         if head:
             self._parse(memoryview(head), len(head))
-            if self._out:
-                self.leave()
+            self.leave()
         if self._is_reading and not self._is_closing:
             self.transport.resume_reading()
 
@@ -403,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._server.drained()
 
     def leave(self) -> None:
-        """Send the answers that are ready."""
+        """Send the answers that are ready, if there are any."""
         self._out_bytes = 0
         out, self._out = self._out, []
         if self._is_closing or not out:
@@ -428,10 +426,8 @@ class Connection(asyncio.BufferedProtocol):
         is_our_bug = not isinstance(error, OSError)
         self._counters.internal_errors += is_our_bug
         if not isinstance(error, ConnectionError):
-            logger.error(
-                "closed the connection of %s: an answer cannot be sent: %s",
-                self.peer, error, exc_info=error if is_our_bug else None,
-            )  # fmt: skip
+            text = "closed the connection of %s: an answer cannot be sent: %s"
+            logger.error(text, self.peer, error, exc_info=error if is_our_bug else None)
         self._is_closing = True
         self._sender.drop()
         self.transport.abort()
@@ -497,8 +493,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Send what is ready, then close."""
-        if self._out:
-            self.leave()
+        self.leave()
         self._sender.finish()
         self._is_closing = True
         self.transport.close()
