@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from tests.kafka.jars import environment
 from tests.kafka.tools import Tools
@@ -55,6 +56,9 @@ def random_cluster_id() -> str:
 
 class KafkaBroker:
     """One broker; may be stopped or killed and started again on the same data and ports."""
+
+    quorum: ClassVar[tuple[str, ...]] = ("--standalone",)
+    """how a fresh directory is told which controllers there are"""
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class KafkaBroker:
         settings = self.directory / "server.properties"
         settings.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
         if not (self.data / "meta.properties").exists():
-            arguments = ("format", "--standalone", "-t", random_cluster_id(), "-c", settings)
+            arguments = ("format", *self.quorum, "-t", random_cluster_id(), "-c", settings)
             self.tools.run("kafka-storage", *arguments)
         options = (*self.heap, *COLLECTOR, f"-Dkafka.logs.dir={self.directory}")
         command = [*self.tools.jvm("kafka.Kafka", *options, log_level="INFO"), str(settings)]
@@ -147,3 +151,16 @@ class KafkaBroker:
         if self.process is not None:
             self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class OldKafkaBroker(KafkaBroker):
+    """One of Apache Kafka 3.x, whose settings name the controllers; before 3.9 there was no other way."""
+
+    quorum: ClassVar[tuple[str, ...]] = ()
+
+    def properties(self) -> dict[str, str]:
+        named = super().properties()
+        del named["controller.quorum.bootstrap.servers"]
+        named["controller.quorum.voters"] = f"1@127.0.0.1:{self.controller_port}"
+        named["advertised.listeners"] = f"PLAINTEXT://{self.bootstrap}"
+        return named

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.jars import NoKafkaError
+from tests.kafka.jars import NoKafkaError, old_libraries
 from tests.kafka.tools import Tools
 
 REQUIRE_VARIABLE = "KOMPAKT_REQUIRE_JAVA"
 
 
-def tools_or_skip() -> Tools:
-    """The tools; skips the test that asks, or fails it when CI requires Java."""
+def tools_or_skip(old_version: str = "") -> Tools:
+    """The tools, or those of an old version; skips the test that asks, or fails it when CI requires Java."""
     try:
-        return Tools()
+        return Tools(old_libraries(old_version) if old_version else None)
     except NoKafkaError as problem:
         if os.environ.get(REQUIRE_VARIABLE) == "1":
             pytest.fail(f"{REQUIRE_VARIABLE}=1, but {problem}", pytrace=False)

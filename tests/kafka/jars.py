@@ -3,6 +3,7 @@
 `mvn` resolves `pom.xml` into a directory named after the pinned version, under `.cache/kafka/` of the
 repository, or KOMPAKT_KAFKA_LIBS names a directory that has them already. A lock file makes several test
 processes side by side resolve once; the directory appears by one rename, so that it is whole or not there.
+Versions 3.x, which few tests start, are pinned in `pom-3.xml`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 POM = HERE / "pom.xml"
+OLD_POM = HERE / "pom-3.xml"
 LIBRARIES_VARIABLE = "KOMPAKT_KAFKA_LIBS"
 OLDEST_JAVA = 17
 RESOLVE_LIMIT_SECONDS = 900
@@ -30,6 +33,13 @@ def kafka_version() -> str:
     found = re.search(r"<kafka\.version>([^<]+)<", POM.read_text())
     assert found is not None, "tests/kafka/pom.xml pins no kafka.version"
     return found[1]
+
+
+def old_versions() -> list[str]:
+    """The versions of Apache Kafka 3.x that tests start, the oldest first."""
+    found = re.findall(r"<(?:oldest|newest)\.version>([^<]+)<", OLD_POM.read_text())
+    assert len(found) == 2, "tests/kafka/pom-3.xml pins no oldest.version and newest.version"
+    return found
 
 
 def java() -> str:
@@ -65,26 +75,32 @@ def libraries() -> Path:
     return resolved(POM, ROOT / ".cache" / "kafka" / kafka_version() / "libs")
 
 
-def resolved(pom: Path, target: Path) -> Path:
-    """`target` with the jars that `pom` pins; NoKafkaError when they cannot be had."""
+def old_libraries(version: str) -> Path:
+    """As `libraries`, for one of `old_versions`."""
+    target = ROOT / ".cache" / "kafka" / version / "libs"
+    return resolved(OLD_POM, target, f"-Dkafka.version={version}")
+
+
+def resolved(pom: Path, target: Path, *definitions: str) -> Path:
+    """`target` with the jars that `pom` pins, given Maven's `definitions`; NoKafkaError without them."""
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
-            _resolve(pom, target)
+            _resolve(pom, target, definitions)
     return target
 
 
-def _resolve(pom: Path, target: Path) -> None:
+def _resolve(pom: Path, target: Path, definitions: Sequence[str]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise NoKafkaError(f"the jars of {pom.name} are not in {target} and there is no `mvn` to fetch them")
     unfinished = target.with_name("libs.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-    command += [f"-DoutputDirectory={unfinished}", "-DincludeScope=runtime"]
+    command += [f"-DoutputDirectory={unfinished}", "-DincludeScope=runtime", *definitions]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_LIMIT_SECONDS)
     except subprocess.TimeoutExpired:

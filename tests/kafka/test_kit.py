@@ -57,6 +57,19 @@ def test_without_jars_and_maven_the_reason_is_said(monkeypatch: pytest.MonkeyPat
         jars.libraries()
 
 
+def test_old_versions_are_resolved_by_their_own_pom(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    oldest, newest = jars.old_versions()
+    assert oldest.startswith("3.0.")
+    assert newest.startswith("3.9.")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(jars.LIBRARIES_VARIABLE, str(tmp_path))  # which has none of these
+    monkeypatch.setattr(jars, "ROOT", tmp_path)
+    with pytest.raises(
+        jars.NoKafkaError, match=rf"jars of pom-3\.xml are not in .*/{oldest}/libs and .* no `mvn`"
+    ):
+        jars.old_libraries(oldest)
+
+
 def test_a_directory_without_jars_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(jars.LIBRARIES_VARIABLE, str(tmp_path))
     with pytest.raises(jars.NoKafkaError, match="has no kafka-clients jar"):
