@@ -54,6 +54,11 @@ TRANSIENT = frozenset(
 )
 
 
+def any_name(name: str) -> bool:
+    """For those who want all topics."""
+    return True
+
+
 class TopicMissing(Unavailable):
     """The broker knows no such topic or partition: it may just have been made, but hardly for a minute."""
 
@@ -183,11 +188,14 @@ class Cluster:
 
     # --- metadata
 
-    def describe(self, topics: Iterable[str] | None) -> dict[str, list[int]]:
-        """Topic -> its partitions: of `topics`, which must all exist, or (None) of all but internal ones."""
+    def describe(
+        self, topics: Iterable[str] | None, is_wanted: Callable[[str], bool] = any_name
+    ) -> dict[str, list[int]]:
+        """Topic -> its partitions: of `topics`, which must all exist, or (None) of all that are not internal
+        and whose name `is_wanted`. ConnectorError for trouble with one of these; others may be in any."""
         names = None if topics is None else sorted(topics)
         what = "looking up topics"
-        return self._looking_up(what, lambda: self.retrying(what, lambda: self._describe(names)))
+        return self._looking_up(what, lambda: self.retrying(what, lambda: self._describe(names, is_wanted)))
 
     def describe_or_create(self, topic: str) -> list[int]:
         """The partitions of `topic`, to which somebody is going to write: a broker may make it now."""
@@ -195,11 +203,17 @@ class Cluster:
             "looking up topics", lambda: self._describe([topic], may_create=True)[topic], CREATING_TRIES
         )
 
-    def _describe(self, names: list[str] | None, *, may_create: bool = False) -> dict[str, list[int]]:
+    def _describe(
+        self,
+        names: list[str] | None,
+        is_wanted: Callable[[str], bool] = any_name,
+        *,
+        may_create: bool = False,
+    ) -> dict[str, list[int]]:
         answer = self._metadata(names, may_create=may_create)
         found: dict[str, list[int]] = {}
         for topic in answer.topics:
-            if names is None and topic.is_internal:
+            if names is None and (topic.is_internal or not is_wanted(topic.name or "")):
                 continue
             if topic.error_code:
                 problem = refusal(topic.error_code, f"topic {topic.name}")

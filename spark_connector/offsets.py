@@ -127,21 +127,30 @@ def split_ranges(
 ) -> list[OffsetRange]:
     """Cut large ranges into tasks: first none longer than `max_records`, then about `min_partitions` in all.
 
-    Resolved ranges only; empty ones are dropped, and those below the average stay whole.
+    Resolved ranges only; empty ones are dropped. With `min_partitions` those whose share of the tasks rounds
+    to one stay whole, and the others share what is left: never fewer pieces than Spark's own source makes.
     """
     left = [piece for piece in ranges if piece.size > 0]
     if max_records:
         left = [part for piece in left for part in _divide(piece, math.ceil(piece.size / max_records))]
     if not min_partitions or min_partitions <= len(left):
         return left
-    average = sum(piece.size for piece in left) / min_partitions
-    large_size = sum(piece.size for piece in left if piece.size >= average)
-    tasks = min_partitions - sum(1 for piece in left if piece.size < average)
+    total = sum(piece.size for piece in left)
+    cut = {piece for piece in left if _tasks_of(piece, total, min_partitions) > 1}
+    cut_size = sum(piece.size for piece in cut)
+    tasks = max(min_partitions - (len(left) - len(cut)), 1)
     result: list[OffsetRange] = []
     for piece in left:
-        parts = 1 if piece.size < average else max(round(piece.size / large_size * tasks), 1)
-        result.extend(_divide(piece, parts))
+        result.extend(_divide(piece, _tasks_of(piece, cut_size, tasks)) if piece in cut else [piece])
     return result
+
+
+def _tasks_of(piece: OffsetRange, total: int, tasks: int) -> int:
+    """Its share of `tasks` by its size in `total`, at least 1; a half is rounded up.
+
+    As Scala rounds: `round` takes a half to the even number, which made fewer tasks than asked for.
+    """
+    return max(math.floor(piece.size / total * tasks + 0.5), 1)
 
 
 def _divide(piece: OffsetRange, parts: int) -> list[OffsetRange]:

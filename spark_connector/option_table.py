@@ -28,7 +28,7 @@ ROWS = (
         "",
         BOTH,
         "A regular expression (Python's) that is found anywhere in the topic's name: `orders` reads "
-        "`orders-eu` as well, `^orders$` does not.",
+        "`orders-eu` as well, `^orders$` does not. Java's sets within sets, `[a-z&&[^x]]`, are refused.",
     ),
     OptionRow(
         "startingOffsets",
@@ -38,10 +38,16 @@ ROWS = (
     ),
     OptionRow("endingOffsets", "latest", BATCH, "As `startingOffsets`; the offset itself is not read."),
     OptionRow(
-        "startingTimestamp", "", BOTH, "Begin at the first record at or after these ms; beats offsets."
+        "startingTimestamp",
+        "",
+        BOTH,
+        "Begin at the first record at or after these ms (-1: latest, -2: earliest); beats offsets.",
     ),
     OptionRow(
-        "endingTimestamp", "", BATCH, "End before the first record at or after these ms; beats offsets."
+        "endingTimestamp",
+        "",
+        BATCH,
+        "End before the first record at or after these ms (-1: latest, -2: earliest); beats offsets.",
     ),
     OptionRow("startingOffsetsByTimestamp", "", BOTH, "As `startingTimestamp`, by partition, in JSON."),
     OptionRow("endingOffsetsByTimestamp", "", BATCH, "As `endingTimestamp`, by partition, in JSON."),
@@ -85,7 +91,11 @@ ROWS = (
         "Whether offsets that are gone (a topic made again included) end the query, or are skipped.",
     ),
     OptionRow(
-        "minPartitions", "", BOTH, "About how many tasks there should be at least; splits large ranges."
+        "minPartitions",
+        "",
+        BOTH,
+        "About how many tasks there should be at least; splits large ranges. Where it splits and "
+        "`failOnDataLoss` is false, a range that would begin behind the log's end is left out.",
     ),
     OptionRow(
         "maxRecordsPerPartition",
@@ -112,12 +122,30 @@ ROWS = (
         "About so many bytes a micro-batch, as stored (compressed), by the sizes of a few batches looked at; "
         "never less than one batch of each partition.",
     ),
-    OptionRow("minOffsetsPerTrigger", "", STREAM, "Wait for so many offsets, at most `maxTriggerDelay`."),
     OptionRow(
-        "maxTriggerDelay", "15m", STREAM, "How long `minOffsetsPerTrigger` may hold a micro-batch back."
+        "minOffsetsPerTrigger",
+        "",
+        STREAM,
+        "Wait for so many offsets, at most `maxTriggerDelay`; 0 or less: for none.",
     ),
-    OptionRow("includeHeaders", "false", BOTH, "Adds the column `headers`."),
-    OptionRow("columns", "", BOTH, "The columns to build, with commas; a schema of the user does the same."),
+    OptionRow(
+        "maxTriggerDelay",
+        "15m",
+        STREAM,
+        "How long `minOffsetsPerTrigger` may hold a micro-batch back; 0 or less: not at all.",
+    ),
+    OptionRow(
+        "includeHeaders",
+        "false",
+        BOTH,
+        "Adds the column `headers`; where `columns` or a schema names the columns, it is named there.",
+    ),
+    OptionRow(
+        "columns",
+        "",
+        BOTH,
+        "The columns to build, with commas; a schema of the user does the same, and may not have others.",
+    ),
     OptionRow(
         "valueFormat",
         "binary",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from spark_connector.errors import ConnectorError
@@ -18,7 +18,9 @@ from spark_connector.kafka_names import judge_kafka_names, warn_once
 from spark_connector.kafka_option_table import READ_ROWS
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition, parse_assignment, parse_offsets
 from spark_connector.option_table import NAMES
+from spark_connector.patterns import check_pattern
 from spark_connector.security import PLAINTEXT, Security, parse_security
+from spark_connector.wrong_place import BATCH_ONLY, Misplaced
 
 KAFKA_NAMES = frozenset(row.name for row in READ_ROWS)
 
@@ -35,14 +37,6 @@ COLUMN_TYPES = {
 PLAIN_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
 
 SUBSCRIPTIONS = {name.lower(): name for name in ("assign", "subscribe", "subscribePattern")}
-STREAM_ONLY = (
-    "maxoffsetspertrigger",
-    "maxbytespertrigger",
-    "minoffsetspertrigger",
-    "maxtriggerdelay",
-    "commitoffsets",
-)
-BATCH_ONLY = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "asof", "view")
 
 REJECTED = {
     "kafka.auto.offset.reset": "use startingOffsets: where a query begins is the query's own business",
@@ -57,7 +51,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 _SIZES = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LISTENER = re.compile(r"^[A-Za-z0-9_]+://")  # which Kafka's clients pass over before an address
-_DURATION = re.compile(r"(\d+)\s*([a-z]*)")
+_DURATION = re.compile(r"(-?\d+)\s*([a-z]*)")
 
 
 @dataclass(frozen=True)
@@ -125,8 +119,8 @@ class Options:
     fail_on_keyless: bool = True
     is_pushdown: bool = False
     commit_group: str | None = None
-    stream_only: tuple[str, ...] = ()
-    batch_only: tuple[str, ...] = ()
+    has_headers: bool = False
+    misplaced: Misplaced = field(default_factory=Misplaced)
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
@@ -137,7 +131,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         if name in values:
             raise ConnectorError(f"option {name} is not supported: {reason}")
     judge_kafka_names(values, KAFKA_NAMES, "read")
-    minimum = positive(values, "minoffsetspertrigger")
+    minimum = _min_offsets_per_trigger(values)
     maximum = positive(values, "maxoffsetspertrigger")
     if minimum is not None and maximum is not None and minimum > maximum:
         raise ConnectorError(
@@ -171,13 +165,13 @@ def parse_options(given: Mapping[str, str]) -> Options:
         fail_on_keyless=_word(values, "keylessRecords", "error", ("error", "absent")) == "error",
         is_pushdown=boolean(values, "pushdown", False),
         commit_group=_commit_group(values),
-        stream_only=tuple(NAMES[name] for name in STREAM_ONLY if name in values),
-        batch_only=tuple(NAMES[name] for name in BATCH_ONLY if name in values),
+        has_headers=boolean(values, "includeheaders", False),
+        misplaced=Misplaced.among(values),
     )
 
 
 def parse_duration_ms(text: str, name: str) -> int:
-    """Spark's durations: `500ms`, `90s`, `15m`, a bare number being milliseconds."""
+    """Spark's durations: `500ms`, `90s`, `15m`, a bare number being milliseconds. One below 0 is no wait."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or (match[2] or "ms") not in _SIZES:
         raise ConnectorError(f"{name} must be a duration such as 90s or 15m, not {text}")
@@ -220,10 +214,7 @@ def _subscription(values: Mapping[str, str]) -> Subscription:
         if not topics:
             raise ConnectorError("subscribe names no topic")
         return Subscription(topics=topics)
-    try:
-        re.compile(text)
-    except re.error as problem:
-        raise ConnectorError(f"subscribePattern {text} is not a regular expression: {problem}") from None
+    check_pattern(text)
     return Subscription(pattern=text)
 
 
@@ -231,12 +222,13 @@ def _position(values: Mapping[str, str], side: str) -> Position | None:
     """One time for all beats times by partition, and these beat offsets, as in Spark's own source."""
     everywhere, by_partition, by_offset = f"{side}timestamp", f"{side}offsetsbytimestamp", f"{side}offsets"
     if everywhere in values:
-        return Position(NAMES[everywhere], timestamp_ms=_not_negative(values, everywhere))
+        name = NAMES[everywhere]
+        return Position(name, timestamp_ms=_timestamp(name, values[everywhere]))
     if by_partition in values:
-        timestamps = parse_offsets(values[by_partition], NAMES[by_partition])
-        if any(timestamp < 0 for timestamp in timestamps.values()):
-            raise ConnectorError(f"{NAMES[by_partition]} has a negative timestamp")
-        return Position(NAMES[by_partition], timestamps=tuple(sorted(timestamps.items())))
+        name = NAMES[by_partition]
+        given = parse_offsets(values[by_partition], name)
+        timestamps = sorted((partition, _timestamp(name, time)) for partition, time in given.items())
+        return Position(name, timestamps=tuple(timestamps))
     if by_offset not in values:
         return None
     name, text = NAMES[by_offset], values[by_offset].strip()
@@ -246,6 +238,14 @@ def _position(values: Mapping[str, str], side: str) -> Position | None:
     if any(offset < EARLIEST for offset in offsets.values()):
         raise ConnectorError(f"{name} has an offset below -2 (earliest): {text}")
     return Position(name, offsets=tuple(sorted(offsets.items())))
+
+
+def _timestamp(name: str, given: str | int) -> int:
+    """As ListOffsets takes it, and so Spark's own source: ms, or -1 (latest) and -2 (earliest)."""
+    text = str(given).strip()
+    if not text.removeprefix("-").isdecimal() or int(text) < EARLIEST:
+        raise ConnectorError(f"{name} must be ms since 1970, -1 (latest) or -2 (earliest), not {text}")
+    return int(text)
 
 
 def _as_of(values: Mapping[str, str]) -> Position | None:
@@ -264,7 +264,8 @@ def _as_of(values: Mapping[str, str]) -> Position | None:
         raise ConnectorError(f"asOf must be ms or a time such as 2026-02-01T12:00:00Z, not {text}") from None
     if moment.tzinfo is None:
         raise ConnectorError(f"asOf needs a time zone: {text}Z, or {text}+01:00")
-    return Position("asOf", timestamp_ms=(moment - EPOCH) // MILLISECOND + 1)
+    # No record is from before 1970; -1 and -2 are words.
+    return Position("asOf", timestamp_ms=max((moment - EPOCH) // MILLISECOND + 1, 0))
 
 
 def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
@@ -357,6 +358,15 @@ def _not_negative(values: Mapping[str, str], name: str) -> int:
     if not text.isdecimal():
         raise ConnectorError(f"{NAMES.get(name, name)} must be a number that is not negative, not {text}")
     return int(text)
+
+
+def _min_offsets_per_trigger(values: Mapping[str, str]) -> int | None:
+    """None, which waits for nothing, for 0 and less too: Spark's own source takes them so."""
+    name = "minoffsetspertrigger"
+    text = values.get(name, "").strip()
+    if text.removeprefix("-").isdecimal() and int(text) <= 0:
+        return None
+    return positive(values, name)
 
 
 def at_least_one(values: Mapping[str, str], name: str, default: int) -> int:

@@ -29,14 +29,11 @@ def find_partitions(
         except MissingTopicError as problem:
             logger.warning("%s; going on with what there is", problem)
         wanted = subscription.topics or {partition.topic for partition in subscription.partitions}
-        found = {topic: numbers for topic, numbers in cluster.describe(None).items() if topic in wanted}
+        found = cluster.describe(None, lambda topic: topic in wanted)
     elif subscription.pattern:
         pattern = re.compile(subscription.pattern)
-        found = {
-            topic: partitions
-            for topic, partitions in cluster.describe(None).items()
-            if pattern.search(topic)  # as Spark's own source does, which takes any part of a name
-        }
+        # As Spark's own source does, which takes any part of a name.
+        found = cluster.describe(None, lambda topic: pattern.search(topic) is not None)
     else:
         topics = subscription.topics or {partition.topic for partition in subscription.partitions}
         found = cluster.describe(topics)
@@ -88,10 +85,13 @@ def resolve(cluster: Cluster, offsets: dict[TopicPartition, int]) -> dict[TopicP
 def pack(
     cluster: Cluster, options: Options, ranges: Sequence[OffsetRange], known: TopicSizes
 ) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task: small ones together. What a task looks up itself is only estimated here."""
+    """The ranges of each task: small ones together. What a task looks up itself is only estimated here.
+
+    Partitions that `minPartitions` had cut are not put together again.
+    """
     limit = min(options.pack_offsets, options.max_records_per_partition or options.pack_offsets)
     at_least = options.min_partitions or 1
-    if not limit or len(ranges) <= at_least:
+    if not limit or len({wanted.topic_partition for wanted in ranges}) <= at_least:
         return [(wanted,) for wanted in ranges]
     begin, sizes = _extents(cluster, ranges)
     looks: dict[str, tuple[TopicPartition, int]] = {}

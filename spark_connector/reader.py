@@ -44,8 +44,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             )
         if EARLIEST in _offsets_of(self._ending):
             raise ConnectorError("endingOffsets must not be earliest (-2): it would read nothing")
-        if options.stream_only:
-            logger.warning("%s are for streams; a batch read ignores them", ", ".join(options.stream_only))
+        options.misplaced.judge_batch()
         if options.is_view and (options.min_partitions or options.max_records_per_partition):
             logger.warning(
                 "view=latest reads each partition whole; minPartitions and maxRecordsPerPartition split none"
@@ -65,7 +64,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         is_of_one_moment = options.is_view or self._ending.option == "asOf"
         if wants_split or is_of_one_moment:
             start, end = resolve(cluster, start), resolve(cluster, end)
-        self._check_order(start, end)
+        self._check_order(start, end, words[1])
         there = self._existing_ends(cluster, end)
         end, words = {**end, **there}, (words[0], {**words[1], **there})
         ranges = [OffsetRange(partition, start[partition], end[partition]) for partition in found]
@@ -94,13 +93,26 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         """The Arrow record batches of one input partition."""
         return read_task(self._options, self._shape, partition.value)
 
-    def _check_order(self, start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> None:
+    def _check_order(
+        self,
+        start: Mapping[TopicPartition, int],
+        end: Mapping[TopicPartition, int],
+        asked_end: Mapping[TopicPartition, int],
+    ) -> None:
+        """ConnectorError for a start behind its end.
+
+        But where minPartitions cuts, Spark's own source drops a range that begins behind the end of its log
+        (`asked_end` is LATEST), whatever failOnDataLoss says. So does this one if it is false, and warns.
+        """
+        cuts = (self._options.min_partitions or 0) > len(start)
+        may_be_empty = cuts and not self._options.fail_on_data_loss
         for partition, offset in start.items():
-            if offset > end[partition] >= 0:
-                raise ConnectorError(
-                    f"{partition}: {self._starting.option} {offset} is behind "
-                    f"{self._ending.option} {end[partition]}"
-                )
+            if not offset > end[partition] >= 0:
+                continue
+            where = f"{self._starting.option} {offset} is behind {self._ending.option} {end[partition]}"
+            if not may_be_empty or asked_end[partition] != LATEST:
+                raise ConnectorError(f"{partition}: {where}")
+            logger.warning("%s: %s; reading nothing of it, as failOnDataLoss is false", partition, where)
 
     def _existing_ends(
         self, cluster: Cluster, end: Mapping[TopicPartition, int]

@@ -6,6 +6,7 @@ the name and the type of one; with `valueFormat=json` or `avro` any other name i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ from pyspark.sql.types import (
 from spark_connector.errors import ConnectorError
 from spark_connector.formats import AS_THEY_ARE, Formats
 from spark_connector.options import COLUMN_TYPES, Options
+
+logger = logging.getLogger("kompakt.spark")
 
 MALFORMED = "_corrupt_record"
 SCHEMA_ID = "_schema_id"
@@ -112,12 +115,37 @@ def shape_of(schema: StructType, options: Options) -> Shape:
                 _check_json_type(field)
         elif field.name == MALFORMED:
             malformed_type = field.dataType.simpleString()
-    return Shape(
+    shape = Shape(
         tuple(names),
         StructType(fields) if options.formats.are_fields else None,
         options.formats,
         malformed_type,
     )
+    _compare_with_options(shape, options)
+    return shape
+
+
+def _compare_with_options(shape: Shape, options: Options) -> None:
+    """The schema decides which columns there are; the options may have said something else.
+
+    ConnectorError for a column that `columns` leaves out; warnings for what only the options name.
+    """
+    if options.has_headers and "headers" not in shape.record_columns:
+        logger.warning(
+            "includeHeaders=true adds nothing to the columns that the option columns or a schema names; name "
+            "headers there"
+        )
+    if not options.are_columns_given:
+        return
+    others = [name for name in shape.names if name in shape.record_columns and name not in options.columns]
+    if others:
+        raise ConnectorError(
+            f"the schema has {', '.join(others)}, the option columns only {', '.join(options.columns)}; "
+            f"leave out one of the two, or name the same columns"
+        )
+    missed = [name for name in options.columns if name not in shape.record_columns]
+    if missed:
+        logger.warning("%s: named by the option columns, not by the schema, and not read", ", ".join(missed))
 
 
 def _check_nullable(field: StructField) -> None:

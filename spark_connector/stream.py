@@ -27,7 +27,7 @@ from spark_connector.byte_limits import limit_bytes, places_to_look
 from spark_connector.canonical import write_offsets_compactly
 from spark_connector.client import Cluster, connect
 from spark_connector.commits import GroupCommitter
-from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
+from spark_connector.errors import DataLossError, MissingTopicError
 from spark_connector.offsets import (
     LATEST,
     OffsetRange,
@@ -56,10 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     """Owned by: the query's planning process, and a pickled copy by each task."""
 
     def __init__(self, options: Options, columns: Sequence[str] | Shape) -> None:
-        if options.batch_only:
-            raise ConnectorError(
-                f"{', '.join(options.batch_only)}: a stream has no end; such options are for batch reads"
-            )
+        options.misplaced.judge_stream()
         write_offsets_compactly()
         self._options = options
         self._shape = columns if isinstance(columns, Shape) else Shape.of(columns)

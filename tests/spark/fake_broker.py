@@ -79,6 +79,7 @@ class FakeBroker:
     def __init__(self, logs: dict[TopicPartition, FakeLog]) -> None:
         self.logs = logs
         self.internal: set[str] = set()
+        self.topic_errors: dict[str, ErrorCode] = {}
         self.cluster_id = "first"
         self.topic_ids: dict[str, UUID] = {}  # none, as from brokers before 2.8, unless a test gives them
         self.fetched: list[int] = []
@@ -131,7 +132,9 @@ class FakeBroker:
             brokers=[MetadataResponse.MetadataResponseBroker(node_id=NODE, host="127.0.0.1", port=self.port)],
             topics=[
                 topic_type(
-                    error_code=ErrorCode.NONE if name in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    error_code=self.topic_errors.get(name, ErrorCode.NONE)
+                    if name in known
+                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     name=name,
                     topic_id=self.topic_ids.get(name, UUID(int=0)),
                     is_internal=name in self.internal,

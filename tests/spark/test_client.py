@@ -57,6 +57,31 @@ def test_internal_topics_are_told_by_their_flag(start_broker: Start) -> None:
     assert found(broker, subscribePattern="__.*") == ["__mine-0", "__mine-1"]
 
 
+def test_trouble_with_other_topics_is_no_trouble(start_broker: Start) -> None:
+    """A pattern looks at all topics of a cluster; only what is wrong with those it matches counts."""
+    broker = start_broker(topics("orders", "orders-eu", "foreign"))
+    broker.topic_errors = {"foreign": ErrorCode.INVALID_TOPIC_EXCEPTION}
+    expected = ["orders-0", "orders-1", "orders-eu-0", "orders-eu-1"]
+    assert found(broker, subscribePattern="^orders") == expected
+    broker.topic_errors = {"foreign": ErrorCode.LEADER_NOT_AVAILABLE}
+    assert found(broker, subscribePattern="^orders") == expected
+    broker.topic_errors = {"orders-eu": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    with pytest.raises(ConnectorError, match="topic orders-eu: TOPIC_AUTHORIZATION_FAILED"):
+        found(broker, subscribePattern="^orders")
+    with pytest.raises(ConnectorError, match="topic orders-eu: TOPIC_AUTHORIZATION_FAILED"):
+        found(broker, subscribePattern="eu$")
+    assert found(broker, subscribePattern="^orders$") == ["orders-0", "orders-1"]
+
+
+def test_trouble_with_other_topics_hides_no_topic_that_is_left(start_broker: Start) -> None:
+    """The look at all topics that failOnDataLoss=false takes when one of those named is gone."""
+    broker = start_broker(topics("t", "foreign"))
+    broker.topic_errors = {"foreign": ErrorCode.INVALID_TOPIC_EXCEPTION}
+    options = parsed(broker, subscribe="t,gone")
+    places = find_partitions(connect(options.client), options.subscription, may_be_missing=True)
+    assert list(map(str, places)) == ["t-0", "t-1"]
+
+
 def test_what_does_not_exist_is_told_soon(start_broker: Start) -> None:
     broker = start_broker(topics("t"))
     with pytest.raises(ConnectorError, match="topic absent: UNKNOWN_TOPIC_OR_PARTITION"):
@@ -89,6 +114,10 @@ def test_positions(start_broker: Start) -> None:
     by_partition = "startingOffsetsByTimestamp"
     assert start(by_partition, '{"t":{"0":500,"1":600}}') == {first: 7, second: 10}
     assert start("startingTimestamp", "600", latest_if_none=True) == {first: LATEST, second: 10}
+    logs[first].log_start_offset, logs[first].high_watermark = 3, 8
+    assert start("startingTimestamp", "-2") == {first: 3, second: 0}
+    assert start("startingTimestamp", "-1") == {first: 8, second: 0}
+    assert start(by_partition, '{"t":{"0":-1,"1":500}}') == {first: 8, second: 9}
     with pytest.raises(ConnectorError, match="t-0 has no record at or after 600"):
         start("startingTimestamp", "600")
     for option in ("startingOffsets", by_partition):

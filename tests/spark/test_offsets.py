@@ -83,6 +83,22 @@ def test_large_ranges_are_split_and_small_ones_left_alone() -> None:
     assert [(piece.start, piece.end) for piece in split] == [(0, 10), (100, 130), (130, 160), (160, 190)]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "minimum", "tasks"),
+    [
+        ([50, 50], 5, 6),
+        ([10, 10, 10, 10], 10, 12),
+        ([900, 50, 50], 50, 51),
+        ([5, 2, 5, 2], 9, 10),
+        ([99, 5, 5, 2], 30, 30),
+    ],
+)
+def test_as_many_tasks_as_with_sparks_own_source(sizes: list[int], minimum: int, tasks: int) -> None:
+    """The numbers are those of its KafkaOffsetRangeCalculator (4.2.0), which rounds a half up."""
+    given_ranges = [OffsetRange(TopicPartition("t", number), 0, size) for number, size in enumerate(sizes)]
+    assert len(split_ranges(given_ranges, minimum)) == tasks
+
+
 @given(
     st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 9), st.integers(0, 500)), min_size=1),
     st.integers(1, 600),

@@ -50,7 +50,14 @@ def test_names_are_known_in_any_case() -> None:
         ({"kafka.bootstrap.servers": "a:1", "subscribePattern": "("}, "not a regular expression"),
         ({**BASE, "startingOffsets": "soon"}, "startingOffsets is neither"),
         ({**BASE, "startingOffsets": '{"t":{"0":-3}}'}, "below -2"),
-        ({**BASE, "startingTimestamp": "-1"}, "startingTimestamp must be a number"),
+        ({**BASE, "startingTimestamp": "-3"}, "startingTimestamp must be ms since 1970, -1 .* not -3"),
+        ({**BASE, "endingTimestamp": "noon"}, "endingTimestamp must be ms since 1970, -1 .* not noon"),
+        (
+            {**BASE, "startingOffsetsByTimestamp": '{"t":{"0":-3}}'},
+            r"startingOffsetsByTimestamp must be ms since 1970, -1 \(latest\) or -2 \(earliest\), not -3",
+        ),
+        ({**BASE, "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be positive"),
+        ({**BASE, "minOffsetsPerTrigger": "some"}, "minOffsetsPerTrigger must be a number"),
         ({**BASE, "startingOffset": "earliest"}, "did you mean startingOffsets"),
         ({**BASE, "failOnDataLoss": "maybe"}, "failOnDataLoss must be true or false"),
         ({**BASE, "minPartitions": "0"}, "minPartitions must be positive"),
@@ -81,6 +88,30 @@ def test_times_beat_offsets() -> None:
     assert everywhere == Position("startingTimestamp", timestamp_ms=9)
 
 
+def test_times_may_be_the_words_of_list_offsets() -> None:
+    """-1 and -2 go to the broker as they are, which takes them for the end and the start of a log."""
+    options = parse_options({**BASE, "startingTimestamp": " -2 ", "endingTimestamp": "-1"})
+    assert options.starting == Position("startingTimestamp", timestamp_ms=EARLIEST)
+    assert options.ending == Position("endingTimestamp", timestamp_ms=LATEST)
+    for side in ("starting", "ending"):
+        name = f"{side}OffsetsByTimestamp"
+        options = parse_options({**BASE, name: '{"t":{"0":-1,"1":-2}}'})
+        times = ((TopicPartition("t", 0), LATEST), (TopicPartition("t", 1), EARLIEST))
+        assert getattr(options, side) == Position(name, timestamps=times)
+
+
+def test_a_time_before_1970_is_no_word() -> None:
+    for text in ("1969-12-31T23:59:59.998Z", "1969-12-31T23:59:59.997Z", "1950-01-01T00:00:00Z"):
+        assert parse_options({**BASE, "asOf": text}).ending == Position("asOf", timestamp_ms=0)
+
+
+@pytest.mark.parametrize("least", ["0", "-1"])
+def test_a_trigger_may_wait_for_nothing(least: str) -> None:
+    """As with Spark's own source: 0 and less are no minimum, and none is above maxOffsetsPerTrigger."""
+    options = parse_options({**BASE, "minOffsetsPerTrigger": least, "maxOffsetsPerTrigger": "4"})
+    assert options.min_offsets_per_trigger is None
+
+
 def test_servers() -> None:
     assert parse_servers("a:1, [::1]:2 ,") == (("a", 1), ("::1", 2))
     assert parse_servers("PLAINTEXT://a:1, SASL_SSL://[::1]:2") == (("a", 1), ("::1", 2))
@@ -90,7 +121,8 @@ def test_servers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "milliseconds"), [("500", 500), ("90s", 90_000), ("15m", 900_000), ("2 h", 7_200_000)]
+    ("text", "milliseconds"),
+    [("500", 500), ("90s", 90_000), ("15m", 900_000), ("2 h", 7_200_000), ("-1", -1), ("-2s", -2000)],
 )
 def test_durations(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text, "maxTriggerDelay") == milliseconds

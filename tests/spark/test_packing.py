@@ -121,6 +121,14 @@ def test_options_of_the_number_of_tasks(start_broker: Start, options: dict[str, 
     assert sorted(rows_of(chosen, planned)) == expected
 
 
+@pytest.mark.parametrize(("minimum", "tasks"), [(1, 1), (2, 2), (3, 4), (5, 6), (6, 6)])
+def test_what_min_partitions_has_cut_stays_apart(start_broker: Start, minimum: int, tasks: int) -> None:
+    """Two partitions of 50 offsets: beyond two tasks there are as many as pieces, however small."""
+    broker = start_broker(many(2, records=50))
+    parsed = parse_options(options_for(broker, minPartitions=str(minimum)))
+    assert len(BatchReader(parsed, ["offset"]).partitions()) == tasks
+
+
 def test_large_records_do_not_share(start_broker: Start) -> None:
     """Few offsets, but 20 MiB each."""
     broker = start_broker(many(3, records=20, size=1 << 20))

@@ -1,9 +1,10 @@
 """Goal: `format("kompakt")` brings exactly the rows, columns and types of Spark's own Kafka source.
 
 Method: one Spark session holds both sources. Topics of every kind (all codecs, headers, tombstones, no
-timestamps of one's own, aborted transactions, a deleted head, nothing at all) are read by both with the same
-options, in batch and as a stream, from Apache Kafka and from kompakt, and every row is compared. Holes are in
-`test_peer_holes.py`, what only streams have in `test_peer_streams.py`.
+timestamps of one's own or none at all, aborted transactions, a deleted head, nothing at all) are read by both
+with the same options, in batch and as a stream, from Apache Kafka and from kompakt; every row is compared.
+Holes are in `test_peer_holes.py`, what only streams have in `test_peer_streams.py`, how reads are cut in
+`test_peer_tasks.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.peer.topics import Options, Topics, same, same_stream
+from tests.spark.peer.topics import Options, Topics, rows, same, same_stream
+from tests.spark.test_spark import create_topic, produce
 
 pytestmark = [
     pytest.mark.spark,
@@ -31,6 +33,8 @@ def test_every_row_of_every_topic(topics: Topics) -> None:
     assert kinds == {0, 1}
     nulls = [row for row in map(json.loads, found) if row["topic"] == topics.plain and "value" not in row]
     assert nulls, "there are tombstones"
+    times = [row["timestamp"] for row in map(json.loads, found) if row["topic"] == topics.timeless]
+    assert times.count("1969-12-31 23:59:59.999000") == 2, "-1 ms, where there is no timestamp"
 
 
 def everywhere(topic: str, value: int) -> str:
@@ -65,6 +69,23 @@ def cases(plain: str) -> dict[str, Options]:
             "startingTimestamp": "1800000000000",
             "startingOffsetsByTimestampStrategy": "latest",
         },
+        "the words of timestamps": {
+            "subscribe": plain,
+            "startingTimestamp": "-2",
+            "endingTimestamp": "-1",
+        },
+        "the words of timestamps by partition": {
+            "subscribe": plain,
+            "startingOffsetsByTimestamp": json.dumps({plain: {"0": -2, "1": -1, "2": 1_700_000_000_050}}),
+            "endingOffsetsByTimestamp": json.dumps({plain: {"0": 1_700_000_000_200, "1": -1, "2": -1}}),
+        },
+        "a timestamp that is the end": {"subscribe": plain, "startingTimestamp": "-1"},
+        "a timestamp that is the start": {"subscribe": plain, "endingTimestamp": "-2"},
+        "times where records have none": {
+            "subscribe": "TIMELESS",
+            "startingTimestamp": "0",
+            "startingOffsetsByTimestampStrategy": "latest",
+        },
         "time beats places": {
             "subscribe": plain,
             "startingOffsets": places["startingOffsets"],
@@ -75,10 +96,36 @@ def cases(plain: str) -> dict[str, Options]:
     }
 
 
+@pytest.mark.parametrize("topics", ["kompakt"], indirect=True)
+def test_what_is_to_be_written_for_java_s_sets_of_sets(topics: Topics) -> None:
+    """The pattern of Spark's own source is refused; as the message has it, it chooses the same topics."""
+    names = [
+        create_topic(topics.bootstrap, name=f"sets-{end}-{topics.plain}") for end in ("abw", "abx", "a1")
+    ]
+    for name in names:
+        produce(topics.bootstrap, name, 3)
+    for java, python, count in (
+        ("^sets-[a-z&&[^xy]]+-", "^sets-(?:(?![xy])[a-z])+-", 3),
+        ("^sets-[a-z[0-9]]+-", "^sets-[a-z0-9]+-", 9),
+    ):
+        theirs = topics.frame(topics.peer, {"subscribePattern": java})
+        with pytest.raises(Exception, match="combines sets of characters in Java and not in Python"):
+            topics.frame("kompakt", {"subscribePattern": java})
+        found = rows(topics.frame("kompakt", {"subscribePattern": python}))
+        assert found == rows(theirs)
+        assert len(found) == count
+
+
+NOTHING = ("too late a timestamp", "a timestamp that is the end", "a timestamp that is the start")
+
+
 @pytest.mark.parametrize("name", cases("t"))
 def test_options_choose_the_same_rows(topics: Topics, name: str) -> None:
-    found = same(topics, **cases(topics.plain)[name])
-    assert found or name == "too late a timestamp"
+    options = cases(topics.plain)[name]
+    found = same(
+        topics, **{key: value.replace("TIMELESS", topics.timeless) for key, value in options.items()}
+    )
+    assert bool(found) != (name in NOTHING)
 
 
 NOT_THEM = "Partitions specified for Kafka (start|end) offsets don't match what are assigned"
@@ -145,6 +192,11 @@ REFUSED: list[tuple[Options, str, str]] = [
             ("enable.auto.commit", ""),
             ("interceptor.classes", "interceptors are Java classes"),
         )
+    ),
+    (
+        {"subscribe": "T", "startingTimestamp": "-9"},
+        "The version of API is not supported",
+        r"startingTimestamp must be ms since 1970, -1 \(latest\) or -2 \(earliest\), not -9",
     ),
     *(
         ({"subscribe": "T", name: "0"}, f"(?i){name} must be positive", f"{name} must be positive")

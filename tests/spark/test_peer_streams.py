@@ -50,6 +50,28 @@ def test_a_stream_that_starts_at_a_time(topics: Topics, tmp_path: Path) -> None:
 
 
 @on_kompakt
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ({"startingTimestamp": "-2"}, [10, 10, 10]),
+        ({"startingTimestamp": "-1"}, [0, 0, 0]),
+        ({"startingOffsetsByTimestamp": '{"T": {"0": -2, "1": -1, "2": 1700000000015}}'}, [10, 0, 5]),
+    ],
+    ids=["earliest", "latest", "each"],
+)
+def test_a_stream_that_starts_at_a_word_for_a_time(
+    topics: Topics, tmp_path: Path, option: dict[str, str], expected: list[int]
+) -> None:
+    """-2 and -1 go to ListOffsets as they are, which takes them for the start and the end of a log."""
+    topic = create_topic(topics.bootstrap)
+    produce(topics.bootstrap, topic, 30)
+    options = {name: value.replace("T", topic) for name, value in option.items()}
+    found, _ = same_stream(topics, tmp_path, subscribe=topic, **options)
+    partitions = [row["partition"] for row in map(json.loads, found)]
+    assert [partitions.count(number) for number in range(3)] == expected
+
+
+@on_kompakt
 def test_a_stream_that_starts_at_a_time_for_each_partition(topics: Topics, tmp_path: Path) -> None:
     """A partition without a record that young is an error, or starts at its end."""
     topic = create_topic(topics.bootstrap)
@@ -148,6 +170,26 @@ def test_a_trigger_waits_no_longer_than_it_may(topics: Topics, source: str) -> N
     limits = {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "6", "maxTriggerDelay": "1s"}
     query = start(topics, source, subscribe=topic, **limits)
     wait_for(lambda: sizes_of(query) == [6, 3], "the rest, of which there is too little")
+
+
+@on_kompakt
+@by_both
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"minOffsetsPerTrigger": "0"},
+        {"minOffsetsPerTrigger": "-1"},
+        {"minOffsetsPerTrigger": "1000", "maxTriggerDelay": "-1"},
+    ],
+    ids=["none", "below none", "no delay"],
+)
+def test_a_trigger_that_waits_for_nothing(topics: Topics, source: str, limits: dict[str, str]) -> None:
+    topic = create_topic(topics.bootstrap)
+    produce(topics.bootstrap, topic, 3)
+    query = start(topics, source, subscribe=topic, **limits)
+    wait_for(lambda: sizes_of(query) == [3], "the first batch")
+    produce(topics.bootstrap, topic, 1, first=3)
+    wait_for(lambda: sizes_of(query) == [3, 1], "a batch of one offset")
 
 
 @on_kompakt

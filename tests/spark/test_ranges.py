@@ -324,6 +324,31 @@ def test_offsets_below_the_log_start_are_lost(start_broker: Start) -> None:
     assert read(broker, **start, failOnDataLoss="false") == list(range(5, 20))
 
 
+def test_a_start_behind_the_end_of_the_log(start_broker: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Where minPartitions cuts, Spark's own source drops such a range; ours if told to go on, and warns."""
+    broker = start_broker(logs_of(*([batch(0, 10)] for _ in range(3))))
+    begin = {"startingOffsets": '{"t":{"0":1000,"1":-2,"2":-2}}'}
+    said = "t-0: startingOffsets 1000 is behind endingOffsets 10"
+    patient = {**begin, "failOnDataLoss": "false"}
+    for last, left in (("-1", range(10)), ("2000", range(10))):
+        ends = {"endingOffsets": f'{{"t":{{"0":{last},"1":-1,"2":10}}}}'}
+        assert read(broker, **patient, **ends, minPartitions="9") == [*left, *left]
+    caplog.clear()
+    assert read(broker, **patient, minPartitions="9") == [*range(10), *range(10)]
+    assert caplog.messages == [f"{said}; reading nothing of it, as failOnDataLoss is false"]
+    for refused in (
+        {**begin, "minPartitions": "9"},
+        {**patient, "maxRecordsPerPartition": "3"},
+        {**patient, "minPartitions": "9", "endingOffsets": '{"t":{"0":8,"1":-1,"2":10}}'},
+    ):
+        with pytest.raises(
+            ConnectorError, match=r"t-0: startingOffsets 1000 is behind endingOffsets (10|8)$"
+        ):
+            read(broker, **refused)
+    with pytest.raises(ConnectorError, match="t-0: the read starts at 1000, behind its end 10"):
+        read(broker, **patient, minPartitions="3")
+
+
 def test_going_on_stays_within_the_plan(start_broker: Start) -> None:
     """All of the range is gone: nothing behind its end is read in its place."""
     logs = logs_of([batch(0, 10), batch(10, 10)])

@@ -287,3 +287,46 @@ def test_topics_that_are_really_compacted(spark: Any, kompakt_broker: Any) -> No
     assert rows(asOf="2023-11-14T22:15:20Z") == [tables[3]] * 5
     # Compaction has taken what the table was a minute before; nothing younger may stand in for it.
     assert rows(asOf="2023-11-14T22:14:20Z") == [{}] * 5
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_as_of_the_middle_of_a_log(spark: Any, bootstrap: str) -> None:
+    """Within a batch of records, each younger by a millisecond; keys that had their last record later have
+    the one before it, and those that were deleted later are there."""
+    topic = create_topic(bootstrap)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    begin_ms = 1_700_000_000_000
+    for number in range(90):
+        key, value = b"key %d" % (number % 12), None if number in (17, 70, 75) else b"%d" % number
+        producer.produce(topic, value, key, partition=number % 3, timestamp=begin_ms + number)
+    assert producer.flush(30) == 0
+    for as_of in (str(begin_ms + 49), "2023-11-14T22:13:20.049Z", "2023-11-14T23:13:20.049+01:00"):
+        plain = reader(spark, bootstrap, topic, asOf=as_of).load()
+        assert {row.ms - begin_ms for row in plain.selectExpr("unix_millis(timestamp) AS ms").collect()} == {
+            *range(50)
+        }
+        view = reader(spark, bootstrap, topic, asOf=as_of, view="latest").load().select("key", "value")
+        last = {b"key %d" % (number % 12): b"%d" % number for number in range(38, 50)}
+        assert {bytes(row.key): bytes(row.value) for row in view.collect()} == last
+    assert reader(spark, bootstrap, topic, view="latest").load().count() == 12
+    assert reader(spark, bootstrap, topic, view="latest", asOf=str(begin_ms + 75)).load().count() == 10
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_view_sends_no_rows_from_task_to_task(spark: Any, kompakt_broker: Any) -> None:
+    """All records of a key are in one partition, so that its task knows the last; by hand it is a shuffle."""
+    topic = create_topic(kompakt_broker.bootstrap)
+
+    def plan(frame: Any) -> str:
+        text: str = frame._jdf.queryExecution().executedPlan().toString()
+        return text
+
+    view = reader(spark, kompakt_broker.bootstrap, topic, view="latest").load()
+    assert "BatchScan kompakt" in plan(view)
+    assert "Exchange" not in plan(view)
+    plain = reader(spark, kompakt_broker.bootstrap, topic).load()
+    assert "Exchange" in plan(plain.groupBy("key").agg({"offset": "max"}))

@@ -14,6 +14,7 @@ import confluent_kafka.admin
 from pyspark.sql.functions import struct, to_json
 
 from tests.spark.test_spark import CODECS, create_topic, produce
+from tests.spark.timeless import produce_without_times
 
 Options = dict[str, str]
 ROUNDS: tuple[tuple[int, ...], ...] = (
@@ -58,6 +59,23 @@ class Topics:
     def stamped(self) -> str:
         topic = create_topic(self.bootstrap, {"message.timestamp.type": "LogAppendTime"})
         produce(self.bootstrap, topic, 30)
+        return topic
+
+    @cached_property
+    def timeless(self) -> str:
+        """Three records in partition 1, the first and the last without a timestamp."""
+        topic = create_topic(self.bootstrap)
+        produce_without_times(self.bootstrap, topic)
+        return topic
+
+    def filled(self, *sizes: int) -> str:
+        """A new topic with so many records in each partition."""
+        topic = create_topic(self.bootstrap)
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap})
+        for number, size in enumerate(sizes):
+            for record in range(size):
+                producer.produce(topic, b"%d" % record, partition=number)
+        assert producer.flush(60) == 0
         return topic
 
     @cached_property
@@ -113,7 +131,7 @@ class Topics:
 
     @property
     def all(self) -> list[str]:
-        kinds = [self.plain, self.stamped, self.empty, self.beheaded]
+        kinds = [self.plain, self.stamped, self.timeless, self.empty, self.beheaded]
         return [*kinds, self.transactional] if self.has_transactions else kinds
 
     def frame(self, source: str, options: Options, *, streams: bool = False) -> Any:
