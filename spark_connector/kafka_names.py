@@ -42,7 +42,11 @@ def judge_kafka_names(names: Collection[str], honoured: Collection[str], what: s
 
 def warn_once(name: str, reason: str, meant: str = "") -> None:
     """Warn of an option, the first time in this process."""
-    message = f"option {name} {reason}" + (f"; did you mean {meant}?" if meant else "")
+    say_once(f"option {name} {reason}" + (f"; did you mean {meant}?" if meant else ""))
+
+
+def say_once(message: str) -> None:
+    """Warn in these words, the first time in this process."""
     if message not in _warned:
         _warned.add(message)
         logger.warning("%s", message)

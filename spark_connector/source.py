@@ -17,9 +17,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_connector.errors import ConnectorError
 from spark_connector.options import Options, parse_options
 from spark_connector.shape import default_schema, shape_of
 from spark_connector.worker import settle
+
+NO_OPTIONS = (
+    "option kafka.bootstrap.servers is needed: the addresses of one or more brokers. No option has arrived "
+    "at all: those of a table (CREATE TABLE t USING kompakt OPTIONS (...)) Spark does not hand to a source "
+    "in Python. Make it a view (CREATE TEMPORARY VIEW t USING kompakt OPTIONS (...)), or give the options "
+    "where it is used: SELECT ... FROM t WITH (`kafka.bootstrap.servers` = 'host:9092', subscribe = 'topic')"
+)
 
 
 class KompaktDataSource(DataSource):  # type: ignore[misc]
@@ -34,9 +42,16 @@ class KompaktDataSource(DataSource):  # type: ignore[misc]
         self._given = {str(name): str(value) for name, value in options.items()}
 
     @property
+    def given(self) -> dict[str, str]:
+        """The options as the user wrote them; ConnectorError when there are none."""
+        if not self._given:
+            raise ConnectorError(NO_OPTIONS)
+        return self._given
+
+    @property
     def parsed(self) -> Options:
         """The options of a reader; a writer has its own."""
-        return parse_options(self._given)
+        return parse_options(self.given)
 
     def schema(self) -> str:
         """The columns of Spark's own Kafka source, or those that the option `columns` names."""
@@ -63,9 +78,9 @@ class KompaktDataSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_connector.writer import BatchWriter
 
-        return BatchWriter(self._given, schema, overwrite)
+        return BatchWriter(self.given, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from spark_connector.stream_writer import StreamWriter
 
-        return StreamWriter(self._given, schema)
+        return StreamWriter(self.given, schema)

@@ -1,7 +1,8 @@
 """Streaming writes: each micro-batch is written as a batch is.
 
-At least once: a micro-batch that Spark runs again is written again. Output modes append, update and complete
-all append their rows, as with Spark's own sink.
+At least once: a micro-batch that Spark runs again is written again. Output modes append and complete both
+append their rows, as with Spark's own sink. Output mode update Spark itself refuses to every sink in Python;
+a batch write inside `foreachBatch` takes its rows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from spark_connector.errors import ConnectorError
 from spark_connector.write_options import check_columns, parse_write_options
 from spark_connector.writer import summary, write_rows
 
@@ -31,7 +33,15 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return write_rows(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The micro-batch is written."""
+        """The micro-batch is written; ConnectorError when Spark has given its rows to nobody."""
+        # A task that ends well has answered, but with a continuous trigger: Spark 4.3 takes a sink in Python
+        # for it, drops each row on its way to the task, and says nothing. It logs this error, commits no
+        # epoch and stands still: what was not written does not count as done in the checkpoint.
+        if None in messages:
+            raise ConnectorError(
+                "nothing was written: Spark gives a sink in Python no rows of a continuous trigger; use "
+                "trigger(processingTime=...) or trigger(availableNow=True)"
+            )
         logger.info("micro-batch %d written: %s", batchId, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

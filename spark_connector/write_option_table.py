@@ -13,8 +13,8 @@ ROWS = (
         "topic",
         "",
         BOTH,
-        "Where all rows go; beats the column `topic`. A topic that does not exist is made by the "
-        "broker if it has `auto.create.topics.enable`.",
+        "Where all rows go; beats the column `topic`, whatever its type. A topic that does not exist is made "
+        "by the broker if it has `auto.create.topics.enable`.",
     ),
     OptionRow(
         "partitioner",

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from protocol.compression import CODEC_NAMES
 from spark_connector import options
 from spark_connector.errors import ConnectorError
-from spark_connector.kafka_names import judge_kafka_names
+from spark_connector.kafka_names import judge_kafka_names, say_once
 from spark_connector.options import ClientSettings
 from spark_connector.write_option_table import KAFKA_ROWS, NAMES
 
@@ -99,18 +99,22 @@ def _write_options(values: Mapping[str, str]) -> WriteOptions:
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Refuse columns that are not written, of another type, or missing."""
-    names = [field.name.lower() for field in schema.fields]
+    """ConnectorError for a column of the wrong type, there twice, or missing; a warning, once, of those that
+    have no place in a record and are passed over, as by Spark's own sink. `topic` is the option of that name.
+    """
     unknown = [field.name for field in schema.fields if field.name.lower() not in WRITABLE]
     if unknown:
-        raise ConnectorError(
-            f"there is no place in a record for {', '.join(unknown)}; columns are {', '.join(WRITABLE)}. "
-            f"Leave others out: df.drop({', '.join(map(repr, unknown))})"
+        say_once(
+            f"the write ignores columns that have no place in a record: {', '.join(unknown)}; "
+            f"a record is made of {', '.join(WRITABLE)}"
         )
+    taken = WRITABLE.keys() - ({"topic"} if topic is not None else set())
+    fields = [field for field in schema.fields if field.name.lower() in taken]
+    names = [field.name.lower() for field in fields]
     for name in names:
         if names.count(name) > 1:
             raise ConnectorError(f"column {name} is there {names.count(name)} times")
-    for field in schema.fields:
+    for field in fields:
         expected = WRITABLE[field.name.lower()]
         found = field.dataType.simpleString()
         if field.name.lower() == "headers":

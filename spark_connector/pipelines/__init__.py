@@ -2,7 +2,8 @@
 
 `archive.py` appends a topic to Parquet and writes Parquet back; `keyed_table.py` keeps a Parquet table of
 one row a key, which `snapshot.py` feeds from a compacted topic and `change_log.py` from parsed changes.
-Each can be killed at any moment and started again: what is in the files is there once.
+Each can be killed at any moment and started again: what is in the files is there once. All of them refuse a
+session of Spark Connect (`session.py`) by a ConnectorError.
 """
 
 from spark_connector.pipelines.archive import archive_topic, restore_topic

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from spark_connector.errors import ConnectorError
+from spark_connector.pipelines.session import refuse_connect
 
 OFFSETS_A_BATCH = 5_000_000
 """What one micro-batch of an archive covers: the most that a restart has to do again."""
@@ -44,6 +45,7 @@ def archive_topic(
     otherwise. `report` gets Spark's progress of each micro-batch. ConnectorError when `path` was moved, or
     `source` would cut partitions.
     """
+    refuse_connect(spark)
     _refuse_moved(path)
     _refuse_cutting(source)
     stream = (
@@ -79,6 +81,7 @@ def restore_topic(
     they go to the partition they came from, else where the producer's partitioner puts their key.
     ConnectorError when `path` was moved, or is no archive.
     """
+    refuse_connect(spark)
     _refuse_moved(path)
     schema = spark.read.parquet(path).schema
     missing = {*WRITTEN_COLUMNS, "partition", "offset"} - set(schema.names)

@@ -9,6 +9,7 @@ from typing import Any
 from spark_connector.errors import ConnectorError
 from spark_connector.pipelines.keyed_table import KeyedTable, Refresh, with_instants
 from spark_connector.pipelines.refreshing import IS_DELETED, IS_MALFORMED, Feed, Say, refresh
+from spark_connector.pipelines.session import refuse_connect
 
 META = {"key": "binary", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
 """The columns of the record that the table keeps beside the fields of the value."""
@@ -35,6 +36,7 @@ def apply_changes(
     """
     from pyspark.sql.types import StructType
 
+    refuse_connect(spark)
     fields = StructType.fromDDL(schema)
     taken = {*META, "value", "bucket"} & {name.lower() for name in fields.names}
     if taken:

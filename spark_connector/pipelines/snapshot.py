@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_connector.pipelines.keyed_table import KeyedTable, Refresh
 from spark_connector.pipelines.refreshing import IS_DELETED, IS_MALFORMED, Feed, Say, refresh
+from spark_connector.pipelines.session import refuse_connect
 
 COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
 SCHEMA = (
@@ -30,6 +31,7 @@ def refresh_snapshot(
 
     `source` are options of the format without a subscription. Read it by `KeyedTable(path).read(spark)`.
     """
+    refuse_connect(spark)
 
     def read(positions: dict[str, str]) -> Any:
         options = {**source, **positions, "subscribe": topic, "columns": ",".join(COLUMNS)}

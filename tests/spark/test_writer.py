@@ -7,6 +7,7 @@ forgotten producer ids; in chosen cases and in random ones.
 
 from __future__ import annotations
 
+import logging
 import random
 import socket
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ from protocol.errors import ErrorCode
 from protocol.kernel import Kernel
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
-from spark_connector import producer
+from spark_connector import kafka_names, producer
 from spark_connector.client import MISSING_TRIES, connect
 from spark_connector.connection import Connection
 from spark_connector.encoder import Encoder
@@ -461,11 +462,6 @@ def test_options_are_refused_when_planned(changed: dict[str, str], message: str)
 @pytest.mark.parametrize(
     ("columns", "topic", "message"),
     [
-        (
-            {"value": BINARY, "offset": LongType(), "day": DateType()},
-            "t",
-            r"offset, day;.*drop\('offset', 'day'\)",
-        ),
         ({"key": BINARY}, "t", "column value is needed"),
         ({"value": IntegerType()}, "t", "column value must be binary or string, not int"),
         ({"value": BINARY, "partition": LongType()}, "t", "column partition must be int, not bigint"),
@@ -475,6 +471,9 @@ def test_options_are_refused_when_planned(changed: dict[str, str], message: str)
             "column headers must be array<struct<key:string,",
         ),
         ({"value": BINARY}, None, "neither a column topic nor an option topic"),
+        ({"value": BINARY, "topic": LongType()}, None, "column topic must be string, not bigint"),
+        ({"value": BINARY, "timestamp": TEXT}, "t", "column timestamp must be timestamp, not string"),
+        ({"value": BINARY, "Value": BINARY}, "t", "column value is there 2 times"),
     ],
 )
 def test_columns_are_refused_when_planned(columns: dict[str, Any], topic: str | None, message: str) -> None:
@@ -487,6 +486,43 @@ def test_all_columns_there_are() -> None:
     every = {"key": TEXT, "value": TEXT, "topic": TEXT, "partition": IntegerType()}
     check_columns(schema_of({**every, "timestamp": TimestampType(), "headers": ArrayType(pair)}), None)
     check_columns(schema_of({"Value": TEXT, "KEY": BINARY}), "t")
+
+
+def test_columns_without_a_place_are_warned_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are, in one message; a whole topic has two of them."""
+    monkeypatch.setattr(kafka_names, "_warned", set())
+    pair = StructType([StructField("key", TEXT), StructField("value", BINARY)])
+    every = {"value": BINARY, "offset": LongType(), "day": DateType(), "headers": ArrayType(pair)}
+    with caplog.at_level(logging.WARNING, "kompakt.spark"):
+        for _ in range(2):
+            check_columns(schema_of(every), "t")
+        check_columns(KEYED, "t")
+    assert caplog.messages == [
+        "the write ignores columns that have no place in a record: offset, day; a record is made of key, "
+        "value, topic, partition, headers, timestamp"
+    ]
+
+
+def test_the_option_topic_passes_over_a_column_of_any_type(leader: FakeLeader) -> None:
+    """And what has no place in a record goes by unread."""
+    columns = {"topic": pyarrow.array([7, 8, None]), "offset": pyarrow.array([1, None, 3])}
+    batch = rows(3)
+    for name, column in columns.items():
+        batch = batch.append_column(name, column)
+    check_columns(schema_of({"value": BINARY, "topic": LongType(), "offset": LongType()}), "t")
+    assert write(leader, batch).rows == 3
+    check_written(leader, 3)
+
+
+def test_rows_that_reach_no_task_are_not_committed() -> None:
+    """What Spark makes of a continuous trigger: tasks that end well and have nothing to say."""
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+    made = StreamWriter(given, KEYED)
+    made.commit([Written(0, 0, {})], 0)
+    with pytest.raises(ConnectorError, match=r"^nothing was written: .*use trigger\(processingTime=...\) or"):
+        made.commit([Written(0, 0, {}), None], 0)
 
 
 def test_overwrite_is_refused_and_a_complete_stream_is_not() -> None:
