@@ -57,10 +57,12 @@ def conditions(results: Results) -> str:
     where = [section.environment for section in results.sections.values()]
     dates = sorted({one["date"] for one in where})
     last = where[-1]
-    processors = " or ".join(sorted({one["processor"] for one in where}))  # sections may be of several days
+    # Sections may be of several days and machines.
+    processors = " or ".join(sorted({one["processor"] for one in where}))
+    pythons = " or ".join(sorted({one["python"] for one in where}))
     return (
         f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {last['cores']} cores ({processors}), "
-        f"{last['memory_gib']} GiB, {last['system']}; kompakt {last['kompakt']} on Python {last['python']}, "
+        f"{last['memory_gib']} GiB, {last['system']}; kompakt {last['kompakt']} on Python {pythons}, "
         f"Apache Kafka {last['kafka']} on Java {last['java']} (G1, 1 GiB heap)."
     )
 

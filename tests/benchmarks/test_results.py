@@ -39,6 +39,13 @@ def test_a_ratio_is_taken_between_runs_that_followed_each_other() -> None:
     assert (judged.middle, judged.low, judged.high, judged.shortfall) == (2, 1, 4, 0)
 
 
+def test_sections_of_other_days_machines_and_pythons_are_told() -> None:
+    other = {**HERE, "date": "2026-01-04", "processor": "Q", "python": "3.12"}
+    told = report.conditions(Results({"a": Section("full", HERE, 1.0), "b": Section("full", other, 1.0)}))
+    assert told.startswith("2026-01-02 to 2026-01-04, 2 cores (P or Q), ")
+    assert "on Python 3.11 or 3.12, " in told
+
+
 def test_sides_with_unequal_rounds_are_compared_by_their_medians() -> None:
     judged = judge(SOONER, Figure("latency", "c", "us", {KOMPAKT: [10, 30, 20], KAFKA: [10]}))
     assert judged is not None
