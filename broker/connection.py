@@ -24,8 +24,8 @@ from broker.api import API_VERSIONS, FETCH, PRODUCE, Api, api_name, apis
 from broker.context import RequestContext
 from broker.failures import response_to, unsupported_api_versions
 from broker.handlers.produce import produce_alike
-from broker.produce_template import Partitions, ProduceTemplate
-from broker.receiving import LARGE_BYTES, LargeFrame, has_hung_up
+from broker.produce_template import Asked, ProduceTemplate
+from broker.receiving import LARGE_BYTES, LargeFrame, Room, has_hung_up
 from broker.sending import JOINED_BYTES, Parts, Sender
 from broker.slot import Slot
 from protocol.codegen import decode
@@ -67,8 +67,8 @@ class Connection(asyncio.BufferedProtocol):
         "_out",
         "_out_bytes",
         "_queued_bytes",
-        "_receive_view",
         "_reserved_bytes",
+        "_room",
         "_sender",
         "_server",
         "_slots",
@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._counters = server.broker.metrics_state
         self._busy_poll = server.broker.busy_poll
         self._departure = server.broker.departure
-        self._receive_view = server.receive_buffer.view
+        self._room = server.receive_room
         self._head = b""
         self._large: LargeFrame | None = None
         self._slots: deque[Slot] = deque()
@@ -105,8 +105,6 @@ class Connection(asyncio.BufferedProtocol):
         self.client_id: str | None = None
         self.client_host = ""
         self.peer = ""
-        self.transport: asyncio.Transport
-        self._sender: Sender
 
     # the transport's calls
 
@@ -140,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
             return self._large.room()
-        return self._receive_view[len(self._head) :]
+        return self._room.view[len(self._head) :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._counters.bytes_received += nbytes
@@ -152,12 +150,12 @@ class Connection(asyncio.BufferedProtocol):
             large.add(nbytes)
             if large.is_whole:
                 self._large = None
-                self._request(large.data)
+                self._request(Room(large.data), 0, len(large.data))
         else:
             head = self._head
             if head:
-                self._receive_view[: len(head)] = head
-            self._parse(self._receive_view, len(head) + nbytes)
+                self._room.view[: len(head)] = head
+            self._parse(self._room, len(head) + nbytes)
         if self._out:
             self._departure.add(self)
 
@@ -176,9 +174,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # frames in
 
-    def _parse(self, data: memoryview, end: int) -> None:
-        """Handle the whole frames in `data[:end]` and keep the rest."""
-        position = 0
+    def _parse(self, room: Room, end: int) -> None:
+        """Handle the whole frames among the first `end` bytes of `room`, and keep the rest."""
+        data, position = room.view, 0
         self._head = b""
         turn_ends_ns = perf_counter_ns() + TURN_NS
         while end - position >= 4:
@@ -199,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._large = LargeFrame(data[position + 4 : end], size)
                     return None
                 break
-            self._request(data[position + 4 : frame_end].tobytes())
+            self._request(room, position + 4, frame_end)
             if self._is_closing:
                 return None
             position = frame_end
@@ -254,19 +252,22 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         head = self._head
         if head:
-            self._parse(memoryview(head), len(head))
+            self._parse(Room(head), len(head))
             self.leave()
         if self._is_reading and not self._is_closing:
             self.transport.resume_reading()
 
     # requests
 
-    def _request(self, frame: bytes | bytearray) -> None:
+    def _request(self, room: Room, start: int, end: int) -> None:
         self.activity = self._server.sweep
         started = perf_counter_ns()
-        alike = self._template.match(frame)
-        if alike is not None:
-            return self._produce_alike(frame, alike, started)
+        if self._template.is_learned:
+            now_ms = self._broker.clock.now_ms()
+            asked = self._template.match(room, start, end, self._broker.partitions, now_ms)
+            if asked is not None:
+                return self._produce_alike(_integer(room.view, start + 4)[0], asked, now_ms, started)
+        frame = room.frame(start, end)
         key, version = _key_and_version(frame)
         api = self._api = apis.get(key)
         if api is None:
@@ -291,15 +292,14 @@ class Connection(asyncio.BufferedProtocol):
             answer = self.failed(api, context, request, error)
         return self._answer(api, context, request, answer, started)
 
-    def _produce_alike(self, frame: bytes | bytearray, asked: Partitions, started: int) -> None:
+    def _produce_alike(self, correlation_id: int, asked: Asked, now_ms: int, started: int) -> None:
         """A Produce like the one before: it is not decoded."""
         template = self._template
         api = self._api = apis[PRODUCE]
-        correlation_id = _integer(frame, 4)[0]
         self._counters.requests[PRODUCE] += 1
         answer: Any
         try:
-            answer = produce_alike(self._broker, template, correlation_id, asked)
+            answer = produce_alike(self._broker, template, correlation_id, asked, now_ms)
         except Exception as error:
             context = self._context(PRODUCE, template.version, correlation_id)
             answer = self.failed(api, context, template.request(asked), error)

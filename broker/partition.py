@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from config.topic import TopicConfig
+    from protocol.batch import BatchHeader
     from storage.layout import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -80,19 +81,25 @@ class Partition:
         self._dirty_since_ms = NOT_DIRTY
         self._next: Flushed | None = None
 
-    def append(self, records: bytes | memoryview, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
-        """Append to the log; wake who waits for the high watermark, and see to it that a flush follows when
+    def append(
+        self,
+        records: bytes | memoryview,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        seen: BatchHeader | None = None,
+    ) -> Appended:
+        """`Log.append`; wake who waits for the high watermark, and see to it that a flush follows when
         due.
         """
         log = self.log
         before = log.high_watermark
         try:
-            appended = log.append(records, now_ms=now_ms, origin=origin)
+            appended = log.append(records, now_ms=now_ms, origin=origin, seen=seen)
         except KafkaError:
             if log.offline_reason is not None:
                 self.wake()  # nothing will come that they wait for
             raise
-        if log.high_watermark != before:
+        if self.high_watermark_waiters and log.high_watermark != before:
             self.wake()
         if log.must_flush:
             if self._current is None:

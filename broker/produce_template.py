@@ -3,25 +3,31 @@
 A client sends the same version, client id, acks, timeout and topic again and again; its correlation id, the
 partitions and the records are new. `ProduceTemplate` keeps the bytes before the partitions of a request,
 and the bytes of its answer around the offsets: a frame that begins with the same bytes is the same request,
-because it is learned only from a frame that the generated encoder would write in the same way. Decoding such
-a request and encoding its answer is half of what one record costs. All others (several topics, acks=0, tagged
-fields, old versions) go the usual way. Pure: bytes and numbers.
+because it is learned only from a frame that the generated encoder would write in the same way. One kernel
+compares them, finds the partitions and looks at their batches, where the bytes were received. All other
+requests (several topics, acks=0, tagged fields, old versions) go the usual way. No I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from struct import Struct, error
-from typing import Any
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any
 
-from protocol.errors import MalformedFrame
+from broker.receiving import Room
+from protocol.batch import BatchHeader, unpack_header
 from protocol.framing import RequestHeader, encode_request, encode_response
 from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.one_look import MAX_PARTITIONS, ROOM, found, is_ready, look_at_request
+from protocol.records import as_array
 from protocol.schema import schema_of
-from protocol.varint import read_rest, write_unsigned
+from protocol.varint import write_unsigned
 
-Partitions = list[tuple[int, memoryview]]
-"""the number and the records of each partition of a request"""
+if TYPE_CHECKING:
+    from broker.partition import Partition
+
+Asked = list[tuple[int, memoryview, BatchHeader | None]]
+"""of each partition of a request: its number, its records, and their header if they are usual"""
 TopicData = ProduceRequest.TopicProduceData
 PartitionData = TopicData.PartitionProduceData
 TopicAnswer = ProduceResponse.TopicProduceResponse
@@ -33,16 +39,16 @@ FLEXIBLE_VERSION = schema_of(ProduceRequest).flexible_header_from
 ACKS = (1, -1)
 NO_TAGS = b"\0\0"
 """behind the partitions, of the topic and the request"""
-API_AND_VERSION = slice(0, 4)
-BEHIND_CORRELATION = 8
 LENGTH_BYTES = 4
 INDEX_BYTES = 4
 COUNT_BYTES = 4
 """of the number of partitions, before flexible versions"""
-MAX_PARTITIONS = 126
-"""whose number flexible versions write in one byte"""
 LARGEST_LEARNED_BYTES = 64 * 1024
 """to learn costs a copy, and to decode a request of many records is a small part of it"""
+_row = Struct("4q").unpack_from
+_rows = found.data
+ROW_BYTES = found.strides[0]
+_new_tuple = tuple.__new__  # of a named one, without its Python
 _integer = Struct(">i")
 _index_and_length = Struct(">ii")
 _partition = Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
@@ -55,59 +61,71 @@ class ProduceTemplate:
         "_answer",
         "_answer_count",
         "_answer_place",
+        "_head",
+        "_index_at",
         "_is_flexible",
         "_lately",
         "_partition_bytes",
-        "_partitions_at",
-        "_prefix",
-        "_start",
         "acks",
+        "is_learned",
         "topic",
         "version",
     )
 
     def __init__(self) -> None:
         self._lately: tuple[int, str] | None = None
-        self._partitions_at = 0
         self._answer_count = 0
+        self.is_learned = False
         self.topic = ""
         self.version = 0
         self.acks = 0
 
-    def match(self, frame: bytes | bytearray) -> Partitions | None:
-        """The partitions of a request that is like the one that was learned, else None."""
-        at = self._partitions_at
-        if not at or frame[API_AND_VERSION] != self._start or frame[BEHIND_CORRELATION:at] != self._prefix:
+    def match(
+        self, room: Room, start: int, end: int, partitions: Mapping[Any, Partition], now_ms: int
+    ) -> Asked | None:
+        """The partitions of a request that is like the one that was learned, else None. What is usual is
+        asked of the first of them, which must be among `partitions`: it holds for the topic.
+        """
+        index_at = start + self._index_at
+        if end - index_at < INDEX_BYTES:
             return None
-        try:
-            return _flexible(frame, at) if self._is_flexible else _inflexible(frame, at)
-        except (IndexError, MalformedFrame, error):  # decoding it says what is wrong
+        view = room.view
+        first = partitions.get((self.topic, _integer.unpack_from(view, index_at)[0]))
+        if first is None:
             return None
+        usual, head, is_flexible = first.log.usual, self._head, self._is_flexible
+        count = look_at_request(room.array, start, end, head, is_flexible, now_ms, *usual, *ROOM, found)
+        asked: Asked = []
+        for number in range(count):
+            index, begin, behind, is_usual = _row(_rows, ROW_BYTES * number)
+            header = _new_tuple(BatchHeader, unpack_header(view, begin)) if is_usual else None
+            asked.append((index, view[begin:behind], header))
+        return asked or None
 
-    def answer(self, correlation_id: int, partitions: Partitions, placed: Sequence[Any]) -> bytearray:
+    def answer(self, correlation_id: int, asked: Asked, placed: Sequence[Any]) -> bytearray:
         """The frame that says where the records of each partition went; `placed` are as `Appended`."""
-        count = len(partitions)
+        count = len(asked)
         if count != self._answer_count:
             self._measure_answer(count)
         answer = bytearray(self._answer)
         _integer.pack_into(answer, LENGTH_BYTES, correlation_id)
         place = self._answer_place
-        for (index, _), (base_offset, _, log_append_time_ms, log_start_offset, _) in zip(
-            partitions, placed, strict=True
+        for (index, _, _), (base_offset, _, log_append_time_ms, log_start_offset, _) in zip(
+            asked, placed, strict=True
         ):
             _partition.pack_into(answer, place, index, 0, base_offset, log_append_time_ms, log_start_offset)
             place += self._partition_bytes
         return answer
 
-    def request(self, partitions: Partitions) -> ProduceRequest:
+    def request(self, asked: Asked) -> ProduceRequest:
         """What a failure of a request to these partitions is told with."""
-        data = [PartitionData(index=index) for index, _ in partitions]
+        data = [PartitionData(index=index) for index, *_ in asked]
         return ProduceRequest(acks=self.acks, topic_data=[TopicData(name=self.topic, partition_data=data)])
 
     def learn(self, header: RequestHeader, request: ProduceRequest, frame: bytes | bytearray) -> None:
         """A request came the usual way; the second one to the same topic becomes the template."""
         topics = request.topic_data
-        if len(topics) != 1 or len(frame) > LARGEST_LEARNED_BYTES:
+        if len(topics) != 1 or len(frame) > LARGEST_LEARNED_BYTES or not is_ready():
             return
         version, name = header.api_version, topics[0].name
         lately, self._lately = self._lately, (version, name)
@@ -121,9 +139,10 @@ class ProduceTemplate:
             return
         self._is_flexible = version >= FLEXIBLE_VERSION
         self.topic, self.version, self.acks = name, version, request.acks
-        self._start = bytes(frame[API_AND_VERSION])
-        self._partitions_at = len(frame) - self._bytes_from_partitions_on(records)
-        self._prefix = bytes(frame[BEHIND_CORRELATION : self._partitions_at])
+        partitions_at = len(frame) - self._bytes_from_partitions_on(records)
+        self._index_at = partitions_at + (1 if self._is_flexible else COUNT_BYTES)
+        self._head = as_array(bytes(frame[:partitions_at]))
+        self.is_learned = True
         self._answer_count = 0  # of the topic before
 
     def _bytes_from_partitions_on(self, records: list[int]) -> int:
@@ -153,38 +172,3 @@ class ProduceTemplate:
         self._partition_bytes = (
             answer.find(_partition.pack(*sought[1])) - self._answer_place if count > 1 else 0
         )
-
-
-def _flexible(frame: bytes | bytearray, at: int) -> Partitions | None:
-    """The partitions of a frame of flexible versions, whose number stands at `at`; None of an unusual one."""
-    end = len(frame) - len(NO_TAGS)
-    count, position = frame[at] - 1, at + 1
-    view = memoryview(frame)
-    partitions: Partitions = []
-    while position < end:
-        (index,) = _integer.unpack_from(frame, position)
-        size, start = frame[position + INDEX_BYTES], position + INDEX_BYTES + 1
-        if size > 127:
-            size, start = read_rest(frame, start, size)
-        position = start + size
-        if size < 2 or position > end or frame[position - 1]:  # no records (1 is none of them), cut off, tags
-            return None
-        partitions.append((index, view[start : position - 1]))
-    is_whole = position == end and partitions and len(partitions) == count <= MAX_PARTITIONS
-    return partitions if is_whole and frame[end:] == NO_TAGS else None
-
-
-def _inflexible(frame: bytes | bytearray, at: int) -> Partitions | None:
-    """The same of older versions."""
-    end = len(frame)
-    (count,), position = _integer.unpack_from(frame, at), at + COUNT_BYTES
-    view = memoryview(frame)
-    partitions: Partitions = []
-    while position < end:
-        index, size = _index_and_length.unpack_from(frame, position)
-        start = position + _index_and_length.size
-        position = start + size
-        if size < 1 or position > end:
-            return None
-        partitions.append((index, view[start:position]))
-    return partitions if partitions and len(partitions) == count <= MAX_PARTITIONS else None

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import cast
+
+from protocol.records import as_array
 
 RECEIVE_BYTES = 256 * 1024
 LARGE_BYTES = RECEIVE_BYTES // 2
@@ -19,11 +22,20 @@ def has_hung_up(transport: asyncio.Transport) -> bool:
     return state[0] in HUNG_UP
 
 
-class ReceiveBuffer:
-    """The buffer into which every connection of the loop reads. Owned by: event loop."""
+class Room:
+    """Memory with bytes of clients, as handlers and as kernels see it. Owned by: event loop."""
 
-    def __init__(self) -> None:
-        self.view = memoryview(bytearray(RECEIVE_BYTES))
+    __slots__ = ("array", "view")
+
+    def __init__(self, data: bytes | bytearray) -> None:
+        self.view = memoryview(data)
+        self.array = as_array(data)
+
+    def frame(self, start: int, end: int) -> bytes | bytearray:
+        """To be kept: all of it as it is, a part copied."""
+        if end - start == len(self.view):
+            return cast(bytes | bytearray, self.view.obj)
+        return self.view[start:end].tobytes()
 
 
 class LargeFrame:

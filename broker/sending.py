@@ -125,7 +125,7 @@ class Sender:
             self._rest = [*self._rest, *parts]
             self._count()
         elif size_bytes <= JOINED_BYTES:
-            self._transport.write(b"".join(cast(list[bytes], parts)))
+            self._transport.write(b"".join(parts))  # type: ignore[arg-type]  # regions are larger
         else:
             self._send(parts)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from broker.connection import Connection
 from broker.context import Listener
-from broker.receiving import ReceiveBuffer
+from broker.receiving import RECEIVE_BYTES, Room
 from config.definition import INT_MAX
 from config.listeners import address_text
 
@@ -150,7 +150,7 @@ class Server:
         self.broker = broker
         self.listener = listener
         self.limits = Limits.of(broker.config)
-        self.receive_buffer = ReceiveBuffer()
+        self.receive_room = Room(bytearray(RECEIVE_BYTES))
         self.connections: set[Connection] = set()
         self.sweep = 0
         self.is_draining = False

@@ -29,7 +29,6 @@ BAD_VALUE = 6
 BAD_HEADERS = 7
 KEYLESS = 8
 BAD_VARINT = 9
-BAD_CHECKSUM = 10
 
 FAULTS = {
     OK: "",
@@ -42,7 +41,6 @@ FAULTS = {
     BAD_HEADERS: "the headers of a record are broken",
     KEYLESS: "Compacted topic cannot accept message without key",
     BAD_VARINT: "a number in a record takes more bytes than any number may",
-    BAD_CHECKSUM: "the batch does not have its checksum",
 }
 
 MIN_RECORD_BYTES = 7  # six one-byte varints and the attributes

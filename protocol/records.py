@@ -17,7 +17,6 @@ from protocol.batch import BatchHeader
 from protocol.compression import compress, decompress_array
 from protocol.errors import ErrorCode, KafkaError
 from protocol.record_kernels import (
-    BAD_CHECKSUM,
     BAD_HEADERS,
     FAULTS,
     HEADER_COUNT,
@@ -41,7 +40,6 @@ from protocol.record_kernels import (
 )
 
 __all__ = [
-    "BAD_CHECKSUM",
     "BAD_HEADERS",
     "DEFAULT_LIMIT_BYTES",
     "FAULTS",

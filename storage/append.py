@@ -30,8 +30,7 @@ from protocol.batch import (
 )
 from protocol.compression import CODEC_NAMES, Codec, codec_of, compress
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
-from protocol.native import MISSING, crc32c_address
-from protocol.one_look import UNPACKED_BYTES, UNUSUAL, validate_batch, validate_lz4_batch
+from protocol.one_look import ROOM, UNPACKED_BYTES, Usual, is_ready, is_usual
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
@@ -45,7 +44,6 @@ MAX_RECORD_ERRORS = 10_000
 
 _new_tuple = tuple.__new__  # of a named one, without its Python
 OK = record_room.OK
-BAD_CHECKSUM = record_room.BAD_CHECKSUM
 KEYLESS = record_room.KEYLESS
 
 
@@ -57,15 +55,14 @@ class AppendRules:
         "before_max_ms",
         "codec",
         "codec_level",
-        "crc32c",
         "is_compacted",
         "max_decompressed_bytes",
         "max_message_bytes",
         "name",
-        "passes_lz4",
         "remembers_keys",
         "segment_bytes",
         "stamps_append_time",
+        "usual",
     )
 
     def __init__(self, config: TopicConfig, name: str, max_decompressed_bytes: int) -> None:
@@ -87,15 +84,18 @@ class AppendRules:
             Codec.ZSTD: config.compression_zstd_level,
         }
         level = levels.get(self.codec) if self.codec is not None else None
-        self.crc32c = crc32c_address()
-        # Whether records that are unpacked to be looked at need not be kept.
-        self.passes_lz4 = (
-            self.codec in (None, Codec.LZ4)
-            and not (self.remembers_keys or self.stamps_append_time)
-            and self.before_max_ms == LONG_MAX
-            and max_decompressed_bytes >= UNPACKED_BYTES
-        )
         self.codec_level = None if self.codec is Codec.GZIP and level == -1 else level
+        self.usual = self._usual()
+
+    def _usual(self) -> Usual:
+        """Of what is no more than to be stored as it came."""
+        codecs = {Codec.NONE, Codec.LZ4} if self.codec is None else {self.codec}
+        if self.remembers_keys or self.max_decompressed_bytes < UNPACKED_BYTES:
+            codecs.discard(Codec.LZ4)  # records that are unpacked to be looked at are not kept
+        if self.stamps_append_time or self.before_max_ms != LONG_MAX:
+            codecs.clear()
+        max_bytes = min(self.max_message_bytes, self.segment_bytes)
+        return Usual.of(max_bytes, codecs, self.after_max_ms, requires_keys=self.is_compacted)
 
 
 def read_single_batch(records: Buffer, rules: AppendRules) -> BatchHeader:
@@ -151,11 +151,13 @@ class Checked(NamedTuple):
 
 def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Checked:
     """The batch as it is to be stored; KafkaError when it is refused."""
+    size = len(records)
+    if is_ready() and is_usual(record_room.as_array(records), 0, size, now_ms, *rules.usual, *ROOM):
+        return Checked(records, _new_tuple(BatchHeader, unpack_header(records)), None)
     header = read_single_batch(records, rules)
-    size = header.batch_length + LENGTH_PREFIX_BYTES
     if size > rules.max_message_bytes or size > rules.segment_bytes:
         raise _too_large(size, rules)
-    max_delta, payload = _look(records, header, rules)
+    max_delta, payload = _checked_records(records, header, rules)
     attributes, target = header.attributes, rules.codec
     codec = attributes & CODEC_MASK
     if rules.stamps_append_time:
@@ -171,33 +173,20 @@ def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Check
             ErrorCode.INVALID_TIMESTAMP, f"{rules.name}: the timestamp {true_max} takes more than 64 bits"
         )
     if rules.before_max_ms != LONG_MAX or now_ms + rules.after_max_ms < true_max:
-        if payload is None:
-            payload = record_room.payload(records, 0, header, rules.max_decompressed_bytes)
         _check_timestamps(payload, header, rules, now_ms)
     if true_max != header.max_timestamp or (target is not None and target != codec):
         return _rewritten(records, header._replace(max_timestamp=true_max), payload, rules)
-    return _new_tuple(Checked, (records, header, payload if codec and rules.remembers_keys else None))
+    return Checked(records, header, payload if codec and rules.remembers_keys else None)
 
 
-def _look(records: Buffer, header: BatchHeader, rules: AppendRules) -> tuple[int, record_room.Bytes | None]:
-    """The largest timestamp delta of a batch, and its records, unless it `passes_lz4`; KafkaError when it is
-    not what its header says.
+def _checked_records(
+    records: Buffer, header: BatchHeader, rules: AppendRules
+) -> tuple[int, record_room.Bytes]:
+    """The largest timestamp delta of a batch, and its records; KafkaError when it is not what its header
+    says.
     """
-    attributes, count, crc = header.attributes, header.record_count, header.crc
-    codec = attributes & CODEC_MASK
-    payload: record_room.Bytes | None = None
-    fault, index, max_delta = UNUSUAL, -1, 0
-    if rules.crc32c != MISSING:
-        if not codec:
-            payload = record_room.as_array(records, HEADER_BYTES)
-            fault, index, max_delta = validate_batch(payload, count, rules.is_compacted, crc, rules.crc32c)
-        elif codec == Codec.LZ4 and rules.passes_lz4:
-            section = record_room.as_array(records, HEADER_BYTES)
-            fault, max_delta = validate_lz4_batch(section, count, rules.is_compacted, crc, rules.crc32c)
-    is_seen = fault != UNUSUAL
-    if not is_seen:
-        fault = OK if checksum(records, 0, header.size_bytes) == crc else BAD_CHECKSUM
-    if fault == BAD_CHECKSUM:
+    attributes, count = header.attributes, header.record_count
+    if checksum(records, 0, header.size_bytes) != header.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch for {rules.name} does not have its checksum")
     if (
         header.base_offset
@@ -207,15 +196,9 @@ def _look(records: Buffer, header: BatchHeader, rules: AppendRules) -> tuple[int
         or (header.producer_id >= 0 and header.base_sequence < 0)
     ):
         raise InvalidRecords(ErrorCode.INVALID_RECORD, _what_is_wrong(header, rules))
-    if not is_seen:
-        payload = (
-            record_room.payload(records, 0, header, rules.max_decompressed_bytes)
-            if codec
-            else record_room.as_array(records, HEADER_BYTES)
-        )
-        fault, index, max_delta = record_room.validate_records(payload, count, rules.is_compacted)
+    payload = record_room.payload(records, 0, header, rules.max_decompressed_bytes)
+    fault, index, max_delta = record_room.validate_records(payload, count, rules.is_compacted)
     if fault != OK:
-        assert payload is not None
         raise _refused(fault, index, payload, count, rules)
     return max_delta, payload
 
@@ -307,7 +290,7 @@ def _check_timestamps(
 
 
 def _restamped(
-    records: Buffer, header: BatchHeader, payload: record_room.Bytes | None, rules: AppendRules, now_ms: int
+    records: Buffer, header: BatchHeader, payload: record_room.Bytes, rules: AppendRules, now_ms: int
 ) -> Checked:
     """The batch with the broker's time instead of the producers' (LogAppendTime)."""
     stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
@@ -315,7 +298,7 @@ def _restamped(
 
 
 def _rewritten(
-    records: Buffer, header: BatchHeader, payload: record_room.Bytes | None, rules: AppendRules
+    records: Buffer, header: BatchHeader, payload: record_room.Bytes, rules: AppendRules
 ) -> Checked:
     """The batch under a changed header, its records recompressed if the topic wants another codec."""
     codec = codec_of(header.codec)
@@ -323,7 +306,6 @@ def _rewritten(
     if target == codec:
         stored: Buffer = memoryview(records)[HEADER_BYTES:]
     else:
-        assert payload is not None
         stored = compress(target, payload.data, rules.codec_level)
         header = header._replace(attributes=header.attributes & ~CODEC_MASK | target)
         size = HEADER_BYTES + len(stored)

@@ -12,10 +12,11 @@ NO_OFFSET = -1
 class LeaderEpochs:
     """Owned by: event loop. Epochs and their start offsets both ascend."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "latest")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[tuple[int, int]] = []
+        self.latest = NO_EPOCH  # every append looks at it
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
 
@@ -27,10 +28,10 @@ class LeaderEpochs:
     def restore(self, entries: Iterable[tuple[int, int]]) -> None:
         """As it was when `entries` were these."""
         self._entries = list(entries)
+        self._note_latest()
 
-    @property
-    def latest(self) -> int:
-        return self._entries[-1][0] if self._entries else NO_EPOCH
+    def _note_latest(self) -> None:
+        self.latest = self._entries[-1][0] if self._entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Records from `start_offset` on are of `epoch`; False when that was known. What contradicts it
@@ -42,6 +43,7 @@ class LeaderEpochs:
         while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
             entries.pop()
         entries.append((epoch, start_offset))
+        self.latest = epoch
         return True
 
     def truncate_from_end(self, end_offset: int) -> bool:
@@ -49,6 +51,7 @@ class LeaderEpochs:
         before = len(self._entries)
         while self._entries and self._entries[-1][1] >= end_offset:
             self._entries.pop()
+        self._note_latest()
         return len(self._entries) != before
 
     def truncate_from_start(self, start_offset: int) -> bool:

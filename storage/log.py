@@ -1,9 +1,8 @@
 """One partition: a directory of segments, appended at its end, read anywhere, flushed in groups
 (`UnifiedLog`).
 
-The event loop is the only writer. An append is a header check, a checksum, a kernel over the records and
-one `pwritev`; what waits for the disk is handed out as jobs. Any thread may read `segments` (a tuple that
-is replaced, never changed) and the offsets.
+The event loop is the only writer: a kernel's look at a batch and one `pwritev`; what waits for the disk is
+handed out as jobs. Any thread may read `segments` (a tuple that is replaced, never changed) and the offsets.
 """
 
 from __future__ import annotations
@@ -143,6 +142,7 @@ class Log:
         """From the next append on."""
         self.config = config
         self._rules = AppendRules(config, self.name, self._limits.max_decompressed_bytes)
+        self.usual = self._rules.usual
         self._roll_limits = RollLimits(config)
         self._interval_bytes = config.index_interval_bytes
         self.must_flush = config.flush_messages == 1
@@ -181,25 +181,33 @@ class Log:
 
     # Appending
 
-    def append(self, records: Buffer, *, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
-        """Write one batch at the end of the log. KafkaError (nothing was written) or the offsets it got."""
+    def append(
+        self, records: Buffer, *, now_ms: int, origin: Origin = Origin.CLIENT, seen: BatchHeader | None = None
+    ) -> Appended:
+        """Write one batch at the end of the log. KafkaError (nothing was written) or the offsets it got.
+        `seen` is its header, if it was looked at and is usual by `self.usual`.
+        """
         if self.offline_reason is not None:
             raise self._offline()
-        marker: Marker | None = None
+        marker, section = None, None
         if origin is Origin.CLIENT:
-            records, header, section = check_from_client(records, self._rules, now_ms)
+            header = seen
+            if header is None:
+                records, header, section = check_from_client(records, self._rules, now_ms)
             if header.producer_id >= 0:
                 duplicate = self.producers.check(header, self.name)
                 if duplicate is not None:
                     return self._answer_duplicate(duplicate)
         else:
-            header, section = check_trusted(records, self._rules), None
+            header = check_trusted(records, self._rules)
             if header.is_control and header.producer_id >= 0:
                 marker = self._checked_marker(records, header)
-        base_offset = self.log_end_offset
-        last_offset = base_offset + header.last_offset_delta
-        batch_length, max_timestamp = header.batch_length, header.max_timestamp
-        size = batch_length + LENGTH_PREFIX_BYTES
+        base_offset, batch_length, max_timestamp = (
+            self.log_end_offset,
+            header.batch_length,
+            header.max_timestamp,
+        )
+        last_offset, size = base_offset + header.last_offset_delta, batch_length + LENGTH_PREFIX_BYTES
         active = self._list.active
         if active.must_roll(size, last_offset, max_timestamp, now_ms, self._roll_limits):
             self._roll(now_ms)
@@ -310,17 +318,11 @@ class Log:
     def begin_flush(self) -> FlushJob | None:
         """A job that makes all appended so far durable; None when there is nothing. One at a time."""
         rolled, unsynced, active = self._list.rolled, self._unsynced, self._list.active
-        if self.recovery_point >= self.log_end_offset and not rolled and not unsynced:
-            return None
-        if self.is_closed or self.offline_reason is not None:
+        is_durable = self.recovery_point >= self.log_end_offset and not rolled and not unsynced
+        if is_durable or self.is_closed or self.offline_reason is not None:
             return None
         self._list.rolled, self._unsynced = [], []
-        flushes: list[Callable[[], None]] = [segment.flush_closed for segment in rolled]
-        if active.size_bytes:
-            flushes.append(active.flush_data)
-        flushes += dict.fromkeys(unsynced)
-        only_file = active.file if active.size_bytes and len(flushes) == 1 else None
-        return FlushJob(flushes, self.log_end_offset, active, active.size_bytes, rolled, only_file)
+        return FlushJob(rolled, active, unsynced, self.log_end_offset)
 
     def end_flush(self, job: FlushJob, error: OSError | None) -> None:
         """The job ran: what it covered is safe. A failed one is not repeated: the page cache lies from then

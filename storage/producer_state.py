@@ -211,9 +211,11 @@ class ProducerStateManager:
         state = self.producers.get(header.producer_id)
         if state is None or state.epoch != header.producer_epoch:
             state = self._state(header)
-        delta, timestamp = header.last_offset_delta, header.max_timestamp
+        delta, timestamp, last_sequence = header.last_offset_delta, header.max_timestamp, header.base_sequence
+        if last_sequence != NO_SEQUENCE:  # as `BatchHeader.last_sequence`, without a call
+            last_sequence = (last_sequence + delta) & MAX_SEQUENCE
         state.batches.append(
-            _new_tuple(BatchMetadata, (header.last_sequence, base_offset + delta, delta, timestamp))
+            _new_tuple(BatchMetadata, (last_sequence, base_offset + delta, delta, timestamp))
         )
         state.last_timestamp = timestamp
         if header.attributes & TRANSACTIONAL and state.transaction_start is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from storage.file import POOL, DataFile
+from storage.file import POOL
 from storage.key_hashes import KeyHashes, LogKeyHashes
 from storage.layout import TopicPartition
 
@@ -110,19 +110,21 @@ class FlushJob:
 
     def __init__(
         self,
-        flushes: Sequence[Callable[[], None]],
-        end_offset: int,
-        end_segment: Segment,
-        end_position: int,
         rolled: Sequence[Segment],
-        only_file: DataFile | None,
+        active: Segment,
+        unsynced: Sequence[Callable[[], None]],
+        end_offset: int,
     ) -> None:
-        self._flushes = flushes
-        self.end_offset = end_offset
-        self.end_segment = end_segment
-        self.end_position = end_position
+        """Segments that were `rolled` since the last one, then what `active` holds up to `end_offset`, and
+        whatever else is `unsynced`, each once.
+        """
         self.rolled = rolled
-        self.only_file = only_file
+        self.end_offset, self.end_segment, self.end_position = end_offset, active, active.size_bytes
+        self._flushes: list[Callable[[], None]] = [segment.flush_closed for segment in rolled]
+        if active.size_bytes:
+            self._flushes.append(active.flush_data)
+        self._flushes += dict.fromkeys(unsynced)
+        self.only_file = active.file if active.size_bytes and len(self._flushes) == 1 else None
 
     def run(self) -> None:
         for flush in self._flushes:

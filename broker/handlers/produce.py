@@ -13,15 +13,16 @@ bounds Kafka's wait for replicas; here it has nothing to bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from broker import produce_template
 from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.counters import TopicCounters
 from broker.partition import Partition
-from broker.produce_template import Partitions, ProduceTemplate
-from protocol.batch import CODEC_MASK, MAGIC, MAGIC_POSITION, TRANSACTIONAL
+from broker.produce_template import ProduceTemplate
+from protocol.batch import CODEC_MASK, MAGIC, MAGIC_POSITION, TRANSACTIONAL, BatchHeader
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 RecordError = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
-Asked = Sequence[tuple[int, memoryview | None]]
-"""the number and the records of each partition of a topic"""
+Asked = Sequence[tuple[int, memoryview | None, BatchHeader | None]]
+"""of each partition of a topic: its number, its records, and their header if they were found usual"""
 Placed = list[Appended | PartitionAnswer]
 """where the records of each of them went, or the answer that says why they did not: an error that was raised
 would hold the records, by its traceback"""
@@ -57,12 +58,13 @@ def produce(
     waits: Waits = []
     topics: list[tuple[str, list[int], Placed]] = []
     refused: str | None = None
+    now_ms = broker.clock.now_ms()
     for topic in request.topic_data:
-        asked = [(data.index, data.records) for data in topic.partition_data]
+        asked = [(data.index, data.records, None) for data in topic.partition_data]
         placed, reason = _append_each(
-            broker, topic.name, asked, context.api_version, acks, request.transactional_id, waits
+            broker, topic.name, asked, context.api_version, acks, request.transactional_id, waits, now_ms
         )
-        topics.append((topic.name, [index for index, _ in asked], placed))
+        topics.append((topic.name, [index for index, *_ in asked], placed))
         refused = refused or reason
     if waits:
         return Later([wait for *_, wait in waits], lambda: _after_flush(topics, waits))
@@ -74,19 +76,23 @@ def produce(
 
 
 def produce_alike(
-    broker: Broker, template: ProduceTemplate, correlation_id: int, asked: Partitions
+    broker: Broker,
+    template: ProduceTemplate,
+    correlation_id: int,
+    asked: produce_template.Asked,
+    now_ms: int,
 ) -> bytearray | ProduceResponse | Later:
     """What `produce` answers to a request that `template` knows: a response where it has to tell of an error,
     else the encoded one.
     """
     topic = template.topic  # which is another one when a flush ends, if the client went on to that
     waits: Waits = []
-    placed, refused = _append_each(broker, topic, asked, template.version, template.acks, None, waits)
+    placed, refused = _append_each(broker, topic, asked, template.version, template.acks, None, waits, now_ms)
     if refused is None:
         answer = template.answer(correlation_id, asked, placed)
         if not waits:
             return answer
-    topics = [(topic, [index for index, _ in asked], placed)]
+    topics = [(topic, [index for index, *_ in asked], placed)]
 
     def finish() -> bytearray | ProduceResponse:
         if refused is None and not any(wait.exception() for *_, wait in waits):
@@ -104,19 +110,22 @@ def _append_each(
     acks: int,
     transactional_id: str | None,
     waits: Waits,
+    now_ms: int,
 ) -> tuple[Placed, str | None]:
     """Append the records of each partition of a topic, and count them; the first refusal's reason, if any.
     With acks=all those that are not flushed yet are put to `waits`.
     """
-    now_ms = broker.clock.now_ms()
     placed: Placed = []
     refused: str | None = None
-    for index, records in asked:
-        partition = broker.partition(topic, index)
+    partitions: Mapping[Any, Partition] = broker.partitions
+    for index, records, seen in asked:
+        partition: Partition | None = partitions.get((topic, index))
         try:
-            checked = _checked(partition, version, acks, transactional_id, records)
+            checked = partition
+            if checked is None or checked.is_internal or seen is None:
+                checked = _checked(partition, version, acks, transactional_id, records)
             assert records is not None
-            appended = checked.append(records, now_ms)
+            appended = checked.append(records, now_ms, seen=seen)
         except KafkaError as error:
             if partition is not None:
                 _count_refusal(partition.counters, error, records)

@@ -12,6 +12,7 @@ import random
 import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,13 +20,16 @@ import pytest
 from broker import connection
 from broker.context import RequestContext
 from broker.handlers.produce import produce, produce_alike
-from broker.produce_template import LARGEST_LEARNED_BYTES, MAX_PARTITIONS, ProduceTemplate
-from protocol.batch import CRC_POSITION, HEADER_BYTES, checksum
+from broker.produce_template import LARGEST_LEARNED_BYTES, Asked, ProduceTemplate
+from broker.receiving import Room
+from protocol.batch import CRC_POSITION, HEADER_BYTES, checksum, parse_header
 from protocol.codegen import decode
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.framing import decode_request_header, decode_response, encode_request
+from protocol.kernel import load_numba
 from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.one_look import MAX_PARTITIONS, Usual
 from protocol.records import encode_batch
 from storage.types import Appended
 from tests.broker.client import Client, until
@@ -35,6 +39,12 @@ from tests.broker.test_produce import HeldFlushes, partition_of
 VERSIONS = (3, 4, 5, 6, *[7, 8, 9, 10, 11] * 3)
 CLIENTS = ("test", "", None, "an umlaut: \u00e4")
 NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def with_kernels() -> None:
+    """Nothing is recognised without them."""
+    load_numba()
 
 
 def batch(value: bytes, key: bytes | None = b"k", **fields: Any) -> bytes:
@@ -130,16 +140,16 @@ async def test_recognised_and_decoded_requests_are_answered_alike(
     recognised = 0
     match = ProduceTemplate.match
 
-    def counting(template: ProduceTemplate, frame: bytes) -> Any:
+    def counting(template: ProduceTemplate, *arguments: Any) -> Any:
         nonlocal recognised
-        found = match(template, frame)
+        found = match(template, *arguments)
         recognised += found is not None
         return found
 
     monkeypatch.setattr(ProduceTemplate, "match", counting)
     first = await answers(worlds[0], seed)
     assert recognised >= 10
-    monkeypatch.setattr(ProduceTemplate, "match", lambda template, frame: None)
+    monkeypatch.setattr(ProduceTemplate, "match", lambda template, *arguments: None)
     assert await answers(worlds[1], seed) == first
     assert stored(worlds[1]) == stored(worlds[0])
     assert counted(worlds[1]) == counted(worlds[0])
@@ -163,6 +173,14 @@ async def test_from_the_third_request_on_nothing_is_decoded(
     assert len(decoded) == 2
 
 
+def match(template: ProduceTemplate, frame: bytes | bytearray) -> Asked | None:
+    """What is found in a frame between other bytes, of a topic with all partitions there are."""
+    partition = SimpleNamespace(log=SimpleNamespace(usual=Usual.of(1 << 20, [Codec.NONE, Codec.LZ4], 0)))
+    every = SimpleNamespace(get=lambda key: partition if key[0] == "t" else None)
+    room = Room(b"before" + frame + b"behind")
+    return template.match(room, 6, 6 + len(frame), cast(Any, every), NOW_MS) if template.is_learned else None
+
+
 def learned(version: int, records: bytes = b"r" * 100, count: int = 1) -> tuple[ProduceTemplate, bytes]:
     asked = one_topic("t", [(3, records)] * count, 1)
     frame = b"".join(encode_request(asked, version, 7, "c"))[4:]
@@ -170,7 +188,7 @@ def learned(version: int, records: bytes = b"r" * 100, count: int = 1) -> tuple[
     request = decode(ProduceRequest, version, frame, position, 100)
     template = ProduceTemplate()
     template.learn(header, request, frame)
-    assert template.match(frame) is None  # one is no habit
+    assert match(template, frame) is None  # one is no habit
     template.learn(header, request, frame)
     return template, frame
 
@@ -179,9 +197,8 @@ def matched(
     template: ProduceTemplate, request: ProduceRequest, version: int
 ) -> list[tuple[int, bytes]] | None:
     frame = b"".join(encode_request(request, version, 9, "c"))[4:]
-    found, again = template.match(frame), template.match(bytearray(frame))
-    assert found == again
-    return None if found is None else [(index, bytes(records)) for index, records in found]
+    found = match(template, frame)
+    return None if found is None else [(index, bytes(records)) for index, records, _ in found]
 
 
 @pytest.mark.parametrize("version", range(7, 12))
@@ -193,10 +210,10 @@ def test_only_correlation_id_partition_and_records_may_differ(version: int) -> N
     for place in range(len(frame)):
         other = bytearray(frame)
         other[place] ^= 1
-        assert (template.match(other) is not None) == (place in free), place
+        assert (match(template, other) is not None) == (place in free), place
     for length in range(len(frame)):
-        assert template.match(frame[:length]) is None
-    assert template.match(frame + b"\0") is None
+        assert match(template, frame[:length]) is None
+    assert match(template, frame + b"\0") is None
 
 
 @pytest.mark.parametrize("version", [7, 8, 9, 11])
@@ -229,7 +246,7 @@ def test_records_of_any_length_are_found(version: int) -> None:
 def test_the_answer_is_the_one_that_would_be_encoded(version: int) -> None:
     template, _ = learned(version)
     for count in (1, 2, MAX_PARTITIONS):
-        asked = [(4 + number, memoryview(b"r")) for number in range(count)]
+        asked: Asked = [(4 + number, memoryview(b"r"), None) for number in range(count)]
         placed = [Appended((1 << 40) + number, 0, NOW_MS - number, 17, False) for number in range(count)]
         frame = bytes(template.answer(-8, asked, placed))
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -239,6 +256,40 @@ def test_the_answer_is_the_one_that_would_be_encoded(version: int) -> None:
         for number, answer in enumerate(topic.partition_responses):
             assert (answer.index, answer.error_code, answer.log_start_offset) == (4 + number, 0, 17)
             assert (answer.base_offset, answer.log_append_time_ms) == ((1 << 40) + number, NOW_MS - number)
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_what_is_recognised_is_what_would_be_decoded(version: int) -> None:
+    """Of frames that are whole, cut off, lengthened, damaged in places that tell lengths and numbers."""
+    template, _ = learned(version)
+    dice = random.Random(version)
+    recognised = 0
+    for _ in range(3000):
+        sizes = [
+            dice.choice((1, 2, 60, 126, 127, 128, 300, 16_383)) for _ in range(dice.choice((1, 2, 3, 9)))
+        ]
+        asked = [
+            (dice.randrange(4), batch(bytes(size)) if dice.randrange(2) else bytes(size)) for size in sizes
+        ]
+        frame = bytearray(b"".join(encode_request(one_topic("t", asked, 1), version, 9, "c"))[4:])
+        ends = [position for position in range(30, len(frame)) if position < 60 or not dice.randrange(40)]
+        for _ in range(dice.choice((0, 0, 1, 2))):
+            frame[dice.choice(ends)] = dice.choice((0, 1, 2, 127, 128, 129, 255, dice.randrange(256)))
+        length = len(frame) + dice.choice((0, 0, 0, -1, -dice.randrange(len(frame)), 1))
+        frame = (frame + b"\0")[:length]
+        found = match(template, frame)
+        if found is None:
+            continue
+        recognised += 1
+        _, position = decode_request_header(bytes(frame))
+        request = decode(ProduceRequest, version, bytes(frame), position, 1000)
+        (topic,) = request.topic_data
+        assert (topic.name, request.acks, request.transactional_id) == ("t", 1, None)
+        decoded = [(data.index, bytes(data.records or b"")) for data in topic.partition_data]
+        assert [(index, bytes(records)) for index, records, _ in found] == decoded
+        for _, records, header in found:
+            assert header is None or header == parse_header(records)
+    assert recognised > 1000
 
 
 @pytest.mark.parametrize("version", [7, 8, 9, 11])
@@ -254,9 +305,9 @@ def test_any_number_of_partitions_is_found_up_to_the_largest(version: int) -> No
 
 def test_what_is_not_learned() -> None:
     template, frame = learned(9, b"r" * LARGEST_LEARNED_BYTES)
-    assert template.match(frame) is None
+    assert match(template, frame) is None
     template, frame = learned(6)
-    assert template.match(frame) is None
+    assert match(template, frame) is None
 
 
 class Records(bytearray):
@@ -282,7 +333,7 @@ async def test_refused_records_are_let_go_with_the_answer(
     gc.disable()
     try:
         if is_recognised:
-            answer = produce_alike(world.broker, template, 1, [(0, records)])
+            answer = produce_alike(world.broker, template, 1, [(0, records, None)], NOW_MS)
         else:
             request = produce_request([("t", 0, cast(bytes, records))])
             context = RequestContext(0, 9, 1, "c", world.broker.listeners[0], "", None)

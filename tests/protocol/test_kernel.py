@@ -104,19 +104,19 @@ def test_a_little_work_of_a_start_does_not_load_numba(how: str, size: str) -> No
 BOTH_WAYS = """
 import random, sys, warnings
 import numpy
-from protocol import one_look, record_kernels
+from protocol import record_kernels
 from protocol.batch import HEADER_BYTES
 from protocol.compression import Codec
 from protocol.kernel import Kernel, load_numba
 from protocol.records import as_array, encode_batch
 from storage import batch_table, checksums
-from protocol.native import MISSING, crc32c_address
+from protocol.native import MISSING
 from storage.checksums import crc32c, first_damaged
 
 warnings.simplefilter("error")
 random.seed(7)
 Kernel.python_ns_left = 10**15
-kernels = {name: one for room in (one_look, record_kernels, batch_table, checksums)
+kernels = {name: one for room in (record_kernels, batch_table, checksums)
            for name, one in vars(room).items() if isinstance(one, Kernel)}
 early = {name for name, one in kernels.items() if one.is_early}
 seen = set()
@@ -160,10 +160,6 @@ def results():
         seen.add("first_damaged")
         for way in (crc32c(), crc32c()._replace(address=MISSING)):
             yield first_damaged(chunk, found, found.shape[1], way)
-        if len(data) >= len(batches[0]):
-            behind_header = as_array(data[: len(batches[0])], HEADER_BYTES)
-            crc = int.from_bytes(data[17:21], "big")
-            yield call("validate_batch", one_look, behind_header, 1, True, crc, crc32c_address())
         first, last = data[HEADER_BYTES : len(batches[0])], data[HEADER_BYTES - len(batches[2]) :]
         for section, count in ((as_array(first), 1), (as_array(last), 9)):
             yield call("validate_records", record_kernels, section, count, True)

@@ -14,12 +14,13 @@ import pytest
 
 from config.broker import BrokerConfig, broker_rows
 from config.topic import TopicConfig
-from protocol.batch import CONTROL, DELETE_HORIZON, HEADER_BYTES, parse_header, seal_header
+from protocol.batch import CONTROL, DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME, parse_header, seal_header
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.kernel import load_numba
-from protocol.native import MISSING, lz4_addresses
-from protocol.records import DEFAULT_LIMIT_BYTES, decode_batch, encode_batch, encode_record
+from protocol.native import MISSING
+from protocol.one_look import ROOM, is_usual
+from protocol.records import DEFAULT_LIMIT_BYTES, as_array, decode_batch, encode_batch, encode_record
 from storage.append import AppendRules, check_from_client
 from storage.types import Origin
 from tests.storage.builders import NOW_MS, LogBuilder, batch
@@ -110,19 +111,40 @@ def test_t148_wrong_checksum(log: LogBuilder, position: int) -> None:
     assert refused(log, bytes(data)).code is ErrorCode.CORRUPT_MESSAGE
 
 
+ODD_FIELDS = (
+    {"record_count": 3},
+    {"record_count": 0, "last_offset_delta": -1},
+    {"base_offset": 7},
+    {"leader_epoch": 3},
+    {"magic": 1},
+    {"attributes": CONTROL},
+    {"attributes": LOG_APPEND_TIME},
+    {"attributes": DELETE_HORIZON},
+    {"attributes": 1 << 8},
+    {"attributes": 5},
+    {"producer_id": 4, "producer_epoch": 0, "base_sequence": -1},
+    {"producer_id": 4, "producer_epoch": 0, "base_sequence": 9},
+    {"max_timestamp": 5},
+    {"base_timestamp": 2**63 - 1},
+    {"base_timestamp": -(2**63)},
+)
+
+
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_one_look_at_a_batch_finds_what_two_find(policy: str) -> None:
-    """Checksum and records by one kernel, lz4 unpacked in it, or by libraries' functions and another kernel
-    where these are not to be had: the same batches are taken, the others refused with the same words.
+    """Header, checksum and records by one kernel, lz4 unpacked in it, or step by step where nothing is
+    usual: the same batches are taken, the others refused with the same words.
     """
     load_numba()
     config = TopicConfig.resolve({"cleanup.policy": policy}, BrokerConfig())
     one_look, two_looks = AppendRules(config, "t", 1 << 30), AppendRules(config, "t", 1 << 30)
-    assert one_look.crc32c != MISSING != lz4_addresses().decompress
-    assert one_look.passes_lz4 == (policy == "delete")  # else its keys are remembered
-    two_looks.crc32c = MISSING
+    assert one_look.usual.crc32c != MISSING != one_look.usual.lz4
+    is_lz4_usual = bool(one_look.usual.codecs >> Codec.LZ4 & 1)
+    assert is_lz4_usual == (policy == "delete")  # else its keys are remembered
+    two_looks.usual = two_looks.usual._replace(codecs=0)
     dice = random.Random(policy)
     outcomes = set()
+    usual_count = 0
     for _ in range(1500):
         items = [
             (
@@ -142,10 +164,15 @@ def test_one_look_at_a_batch_finds_what_two_find(policy: str) -> None:
             data[dice.randrange(HEADER_BYTES, len(data))] ^= 1 << dice.randrange(8)
             data = bytearray(changed(bytes(data)))
         elif kind == 2:
-            data = bytearray(changed(bytes(data), **dice.choice(({"record_count": 3}, {"base_offset": 7}))))
+            data = bytearray(changed(bytes(data), **dice.choice(ODD_FIELDS)))
         outcome = [_looked_at(memoryview(data), rules) for rules in (one_look, two_looks)]
         assert outcome[0] == outcome[1]
         outcomes.add(outcome[0][0])
+        arguments = as_array(data), 0, len(data), NOW_MS, *one_look.usual, *ROOM
+        is_taken = is_usual(*arguments)
+        assert outcome[0][0] == "taken" or not is_taken
+        usual_count += is_taken
+    assert usual_count > 100
     errors = {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
     assert outcomes >= {"taken", ErrorCode.MESSAGE_TOO_LARGE} | errors
 
