@@ -28,7 +28,7 @@ from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, RECORD_COUNT
 from storage.cleaned_segment import CleanedSegment, share_out
 from storage.log import Log
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
-from storage.types import AbortedTransaction, LogSnapshot
+from storage.types import AbortedTransaction, LogSnapshot, SwapJob
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
@@ -52,6 +52,14 @@ _REASON_NAMES = {
 
 class CleaningAborted(Exception):
     """Somebody asked for the log; what was not swapped yet is undone."""
+
+
+def check_policy(log: Log) -> None:
+    """`CleaningAborted` when the topic is compacted no more: whoever said so wants to keep what is still
+    there (Kafka's `LogManager.updateTopicConfig` aborts as well).
+    """
+    if not log.config.is_compacted:
+        raise CleaningAborted(f"{log.name} is compacted no more")
 
 
 class FileSink:
@@ -263,8 +271,13 @@ class Cleaner:
         self, log: Log, group: Sequence[Segment], cleaned: Sequence[CleanedSegment], now_ms: int
     ) -> None:
         """Have the owner put the new segments in the old ones' place; then the part of it that waits."""
+
+        def swap() -> SwapJob:
+            check_policy(log)
+            return log.replace_segments(group, cleaned, now_ms)
+
         try:
-            job = self._run_on_owner(lambda: log.replace_segments(group, cleaned, now_ms))
+            job = self._run_on_owner(swap)
         except BaseException:
             in_use = {id(segment.file) for segment in log.segments}
             for one in cleaned:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from cleaner.checkpoints import CleanerCheckpoints, Directories
-from cleaner.cleaner import Cleaner, CleaningAborted, RunOnOwner
+from cleaner.cleaner import Cleaner, CleaningAborted, RunOnOwner, check_policy
 from cleaner.offset_map import OffsetMap
 from cleaner.quarantine import Quarantine, Uncleanable
 from cleaner.results import CleanResult
@@ -133,12 +133,14 @@ class CleanerManager:
         self._tombstones.forget(topic_partition)
         self.checkpoints.forget([topic_partition])
 
-    def check(self, topic_partition: TopicPartition) -> None:
+    def check(self, topic_partition: TopicPartition, log: Log | None = None) -> None:
         """Called by a running cleaning at each chunk: `CleaningAborted` when somebody wants it to stop
-        (T42).
+        (T42). One that changes its `log` also stops when that is compacted no more.
         """
         if self.state_of(topic_partition).phase is Phase.ABORTED:
             raise CleaningAborted(str(topic_partition))
+        if log is not None:
+            check_policy(log)
 
     def remember(self, topic_partition: TopicPartition, run: Remembered) -> None:
         """What the last cleaning before the start left behind."""
@@ -246,7 +248,7 @@ class CleanerManager:
 
         def accounted(size: int) -> None:
             account(size)
-            self.throttle.take(size, lambda: self.check(topic_partition))
+            self.throttle.take(size, lambda: self.check(topic_partition, None if is_dry else log))
 
         try:
             cleaner = self.make_cleaner(accounted)

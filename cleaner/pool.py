@@ -19,7 +19,7 @@ from config.broker import check_threads
 
 if TYPE_CHECKING:
     from config.broker import BrokerConfig
-    from storage.layout import TopicPartition
+    from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Worker:
         self._manager = manager
         self._stopping = threading.Event()
         self._wake = threading.Event()
-        self._current: TopicPartition | None = None
+        self._current: Log | None = None
         self.thread = threading.Thread(target=self._run, name=f"cleaner-{number}", daemon=True)
 
     def request_stop(self) -> None:
@@ -95,7 +95,7 @@ class Worker:
         work = self._manager.grab()
         if work is None:
             return False
-        self._current = work.log.topic_partition
+        self._current = work.log
         return self._manager.clean(cleaner, work) is not None
 
     def _account(self, size: int) -> None:
@@ -106,7 +106,7 @@ class Worker:
         if self._stopping.is_set():
             raise CleaningAborted("the cleaner stops")
         if self._current is not None:
-            self._manager.check(self._current)
+            self._manager.check(self._current.topic_partition, self._current)
 
     def _sleep(self) -> None:
         self._wake.wait(max(SHORTEST_PAUSE_MS, self._manager.config.log_cleaner_backoff_ms) / 1000)

@@ -99,13 +99,13 @@ async def kept(world: World, offset: int) -> Kept:
     return found
 
 
-async def check_for_good(world: World, start: int, records: Kept) -> None:
-    """Now and after a restart; and the log is worked on as ever."""
+async def check_for_good(world: World, start: int, records: Kept, uncleaned: Kept | None = None) -> None:
+    """Now and after a restart; and the log is worked on as ever. Until it is cleaned it holds `uncleaned`."""
     for _ in range(2):
         partition = world.broker.partitions[KEY]
         assert partition.log.offline_reason is None
         assert partition.log.log_start_offset == start
-        assert await kept(world, start) == records
+        assert await kept(world, start) == (records if uncleaned is None else uncleaned)
         assert world.broker.cleaner.uncleanable(KEY) is None
         assert world.broker.cleaner.state_of(KEY).phase is Phase.IDLE
         await world.restart()
@@ -187,7 +187,24 @@ async def cleaning_held(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[
     return held, asyncio.ensure_future(running)  # type: ignore[arg-type]
 
 
-async def test_t29_it_is_no_longer_compacted_while_a_cleaning_runs(
+async def test_t29_who_turns_compaction_off_keeps_what_is_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cleaning that runs swaps nothing any more; it is aborted, as by Kafka."""
+    log = await filled(world, COMPACT)
+    before = await kept(world, 0)
+    held, cleaning = await cleaning_held(world, monkeypatch)
+    world.broker.topics.set_overrides("t", {"cleanup.policy": "delete"})
+    held.go_on.set()
+    await cleaning
+    assert await kept(world, 0) == before
+    assert (world.broker.cleaner.statistics.runs, world.broker.cleaner.statistics.aborted_runs) == (0, 1)
+    assert world.broker.cleaner.uncleanable(KEY) is None
+    assert world.broker.cleaner.checkpoints.offset_of(log.directory.parent, KEY) is None
+    await check_for_good(world, 0, [(3, b"c", b"c1"), *YOUNG], before)
+
+
+async def test_t29_it_is_not_compacted_for_a_while_during_a_cleaning(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Retention leaves the segments to the cleaning until it has ended; and what was deleted stays so if the
@@ -201,8 +218,11 @@ async def test_t29_it_is_no_longer_compacted_while_a_cleaning_runs(
     await world.broker.background.checkpoint()
     assert world.broker.cleaner.state_of(KEY).phase is Phase.IN_PROGRESS
     assert await kept(world, 4) == YOUNG
+    world.broker.topics.set_overrides("t", COMPACT)
     held.go_on.set()
     await cleaning
+    assert world.broker.cleaner.statistics.runs == 1
+    world.broker.topics.set_overrides("t", DELETE)
     shutil.copytree(world.directory, tmp_path / "killed")
     killed = World(tmp_path / "killed", {})
     await killed.start()

@@ -432,8 +432,8 @@ def test_the_figures_of_a_partition(house: House) -> None:
 def test_an_aborted_cleaning_by_hand_says_so(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.put("t", ("a", "1"))
 
-    def abort(topic_partition: TopicPartition) -> None:
-        raise CleaningAborted(str(topic_partition))
+    def abort(*_: object) -> None:
+        raise CleaningAborted(str(T))
 
     monkeypatch.setattr(house.manager, "check", abort)
     with pytest.raises(CleaningAborted):

@@ -275,6 +275,18 @@ def test_t122_a_topic_is_deleted_while_it_is_cleaned(make: Make) -> None:
     assert house.checkpoints() == {}
 
 
+def test_t29_a_cleaning_that_waits_ends_when_the_topic_is_compacted_no_more(make: Make) -> None:
+    house, pool = make(log_cleaner_io_max_bytes_per_second=1.0)
+    house.put("t", ("a", "1"), ("a", "2"))
+    pool.start()
+    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    log = house.log("t")
+    log.update_config(dataclasses.replace(log.config, cleanup_policy=frozenset({"delete"})))
+    wait_for(lambda: house.manager.state_of(T) == IDLE, "the end of the cleaning")
+    assert house.manager.statistics.aborted_runs == 1
+    assert [one.value for one in house.records("t")] == [b"1", b"2"]
+
+
 def test_settings_that_come_during_a_stop_start_no_thread(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
