@@ -25,7 +25,7 @@ class Reason(Enum):
     EMPTY = "the log holds no record"
     ACTIVE_SEGMENT = "all that is dirty is in the active segment"
     LAST_STABLE_OFFSET = "an undecided transaction holds the last stable offset back"
-    COMPACTION_LAG = "all that is dirty is younger than min.compaction.lag.ms"
+    COMPACTION_LAG = "the first dirty segment holds a record younger than min.compaction.lag.ms"
     NOTHING_DIRTY = "nothing was written since the last cleaning"
     RATIO = "the dirty ratio is not above min.cleanable.dirty.ratio"
 

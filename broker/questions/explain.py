@@ -6,6 +6,7 @@ cleaner does; here it gets its words, and what has to happen before the partitio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -115,7 +116,7 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
         case None:
             return _eligible(found, settings)
         case Reason.RATIO:
-            return _ratio(found)
+            return _ratio(facts, found)
         case Reason.NOT_COMPACTED:
             return f"Not compacted: cleanup.policy is {settings.cleanup_policy}."
         case Reason.IN_PROGRESS:
@@ -131,7 +132,7 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
         case Reason.ACTIVE_SEGMENT:
             return f"All that is dirty is in the active segment, which is still written. {_roll(facts)}"
         case Reason.LAST_STABLE_OFFSET:
-            return _unstable(facts)
+            return _unstable(facts, found)
         case Reason.COMPACTION_LAG:
             return _lagging(found, settings)
         case _:
@@ -172,26 +173,43 @@ def _uncleanable(held: Uncleanable | None) -> str:
     )
 
 
-def _ratio(found: Assessment) -> str:
+def _ratio(facts: Facts, found: Assessment) -> str:
     missing = bytes_until_eligible(found)
     words = (
         f"Not dirty enough: {size(found.cleanable_bytes)} of {size(found.total_bytes)} are dirty, a ratio of "
         f"{found.dirty_ratio:.2f}, not above min.cleanable.dirty.ratio {found.threshold:g}"
     )
-    ways = [] if missing is None else [f"after {size(missing)} more in closed segments"]
+    undecided = found.uncleanable_bytes[Reason.LAST_STABLE_OFFSET] if facts.transactions else 0
+    ways = [] if missing is None or undecided else [_more(missing, facts)]
     if found.next_eligible_ms is not None:
         ways.append(f"at {moment(found.next_eligible_ms)} by {_by_time(found)}")
-    return f"{words}; eligible {' or '.join(ways)}." if ways else f"{words}."
+    words = f"{words}; eligible {' or '.join(ways)}." if ways else f"{words}."
+    if not undecided:
+        return words
+    return (
+        f"{words} {size(undecided)} more, and all that is written now, are held back by "
+        f"{_transactions(facts.transactions)}."
+    )
+
+
+def _more(missing: int, facts: Facts) -> str:
+    """What has to be written, closed and old enough; what follows an open transaction waits for its end."""
+    words = f"after {size(missing)} more in closed segments"
+    if facts.settings.min_compaction_lag_ms > 0:
+        words += " that are older than min.compaction.lag.ms"
+    if facts.transactions:
+        words += f", behind the end of {_transactions(facts.transactions)},"
+    return words
 
 
 def _lagging(found: Assessment, settings: Settings) -> str:
     words = (
-        "All that is dirty is younger than min.compaction.lag.ms "
-        f"({duration(settings.min_compaction_lag_ms)})"
+        f"The first dirty segment, from offset {found.end} on, holds a record younger than "
+        f"min.compaction.lag.ms ({duration(settings.min_compaction_lag_ms)})"
     )
     if found.lag_ends_ms is None or found.lag_ends_ms >= MAX_TIME_MS:
         return f"{words}."
-    words += f", the oldest until {moment(found.lag_ends_ms)}"
+    words += f", and is kept whole until {moment(found.lag_ends_ms)}"
     if found.next_eligible_ms is None:
         return f"{words}; that alone will not make it due."
     if found.next_eligible_ms == found.lag_ends_ms:
@@ -226,12 +244,14 @@ def _roll(facts: Facts) -> str:
     return f"{words}."
 
 
-def _unstable(facts: Facts) -> str:
-    found, open_ones = facts.assessment, facts.transactions
-    assert found is not None
+def _unstable(facts: Facts, found: Assessment) -> str:
     where = f"the last stable offset stands at {found.first_uncleanable_offset} of {facts.log_end_offset}"
-    if not open_ones:
+    if not facts.transactions:
         return f"All that is dirty is not flushed to disk yet: {where}."
+    return f"Held back by {_transactions(facts.transactions)}: {where}."
+
+
+def _transactions(open_ones: Sequence[OpenTransaction]) -> str:
     told = [
         f"the open transaction of producer {one.producer_id}"
         + ("" if one.since_ms is None else f" since {moment(one.since_ms)}")
@@ -239,8 +259,7 @@ def _unstable(facts: Facts) -> str:
         for one in open_ones[:SHOWN_TRANSACTIONS]
     ]
     more = len(open_ones) - len(told)
-    others = f" and {more} more" if more else ""
-    return f"Held back by {', '.join(told)}{others}: {where}."
+    return ", ".join(told) + (f" and {more} more" if more else "")
 
 
 def numbers(facts: Facts) -> dict[str, Any]:

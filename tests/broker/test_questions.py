@@ -179,6 +179,19 @@ async def test_too_young(asker: Asker) -> None:
     await asker.why("eligible")
 
 
+async def test_old_records_in_one_segment_with_a_young_one(asker: Asker) -> None:
+    """What is kept is the segment; that all of it was young would be no answer to who sees old records."""
+    compacted(asker.world, min_compaction_lag_ms=str(2 * HOUR_MS))
+    await put(asker.world, ("a", "1"), ("a", "2"))
+    asker.world.clock.advance(20 * HOUR_MS)
+    await put(asker.world, ("a", "3"), roll=True)
+    answer = await asker.why(
+        "compaction_lag", "segment, from offset 0 on, holds a record younger", "kept whole"
+    )
+    assert "All that is dirty" not in answer["sentence"]
+    assert answer["next_eligible_ms"] == asker.world.clock.now_ms() + 2 * HOUR_MS
+
+
 async def test_too_young_and_not_enough_when_it_is_not(asker: Asker) -> None:
     """The end of the lag is a time, but none at which the log is cleaned."""
     lag = str(2 * HOUR_MS)
@@ -188,7 +201,7 @@ async def test_too_young_and_not_enough_when_it_is_not(asker: Asker) -> None:
     world.clock.advance(2 * HOUR_MS)
     await asker.compact()
     await put(world, ("a", "1"), roll=True)
-    answer = await asker.why("compaction_lag", "the oldest until", "that alone will not make it due")
+    answer = await asker.why("compaction_lag", "is kept whole until", "that alone will not make it due")
     assert answer["next_eligible_ms"] is None
     world.clock.advance(HOUR_MS)
     await put(world, *((f"n{index}", "v" * 100) for index in range(30)), roll=True)
@@ -222,6 +235,25 @@ async def test_an_open_transaction(asker: Asker) -> None:
     partition.append(marker, began_ms, Origin.COORDINATOR)
     await put(world, ("b", "1"), roll=True)
     await asker.why("eligible")
+
+
+async def test_an_open_transaction_behind_a_little_that_could_be_cleaned(asker: Asker) -> None:
+    """However much is written behind it, the ratio never rises: that is the reason."""
+    compacted(asker.world)
+    world = asker.world
+    await put(world, *((f"k{index}", "v" * 100) for index in range(20)), roll=True)
+    await asker.compact()
+    await put(world, ("a", "1"), roll=True)
+    partition = world.broker.partitions[TopicPartition("t", 0)]
+    begun = world.batch((b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    partition.append(begun, world.clock.now_ms(), Origin.COORDINATOR)
+    answer = await asker.why(
+        "ratio", "eligible after", "behind the end of the open transaction of producer 7"
+    )
+    await put(world, *((f"n{index}", "v" * 100) for index in range(50)), roll=True)
+    answer = await asker.why("ratio", "more, and all that is written now, are held back by", "producer 7")
+    assert answer["uncleanable_bytes"]["lso"] > answer["bytes_until_eligible"]
+    assert "eligible after" not in answer["sentence"]
 
 
 async def test_what_is_not_flushed_yet(asker: Asker) -> None:
