@@ -47,6 +47,7 @@ def test_t46_records_without_a_key_are_counted_by_the_round_that_removes_them(ma
     for number in range(8):
         world.put((str(number), "v"))
         world.put((None, "x"))
+    world.set_policy("compact")
     end, at, counted = world.roll(), 0, []
     while at < end:
         result = world.clean(at)

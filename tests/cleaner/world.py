@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,10 @@ class World(LogBuilder):
         """Close the active segment; its successor's base offset."""
         self.log.roll(self.now_ms)
         return self.log.segments[-1].base_offset
+
+    def set_policy(self, policy: str) -> None:
+        """From now on."""
+        self.log.update_config(dataclasses.replace(self.log.config, cleanup_policy=frozenset({policy})))
 
     def cleaner(self) -> Cleaner:
         return Cleaner(
