@@ -17,6 +17,7 @@ from broker import reopening
 from broker.idle_segments import IdleSegments
 from broker.questions import keeping
 from protocol.errors import KafkaError
+from storage.retention import MOST_AT_ONCE
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -103,13 +104,18 @@ class Background:
                 logger.error("%s keeps what is past its retention: %s", partition.topic_partition, error)
 
     async def _expire(self, partition: Partition) -> None:
+        while await self._expire_some(partition) >= MOST_AT_ONCE:  # others are served at each await
+            continue
+
+    async def _expire_some(self, partition: Partition) -> int:
+        """How many segments went."""
         broker, log = self._broker, partition.log
         if partition.is_forgotten or log.offline_reason is not None:
-            return
+            return 0
         if log.config.is_compacted and log.config.is_deleted:
-            return
+            return 0
         if broker.cleaner.is_being_cleaned(log.topic_partition):  # its policy has changed
-            return
+            return 0
         expired = log.expire(broker.clock.now_ms())
         if expired.removed_segments:
             logger.info(
@@ -118,6 +124,7 @@ class Background:
             )  # fmt: skip
             partition.wake()
             await broker.run_blocking(expired.run)
+        return expired.removed_segments
 
     async def checkpoint(self) -> None:
         await self._broker.run_blocking(self._broker.logs.checkpoint)

@@ -31,6 +31,7 @@ from cleaner.tombstones import TombstoneCounts
 from cleaner.work import BY_HAND, Work, cause_of, rules_of, view_of, work_on
 from protocol.errors import KafkaError
 from storage.layout import TopicPartition
+from storage.retention import MOST_AT_ONCE
 
 if TYPE_CHECKING:
     from config.broker import BrokerConfig
@@ -357,7 +358,9 @@ class CleanerManager:
         for log in self._logs():
             is_ours = log.config.is_compacted and log.config.is_deleted and log.offline_reason is None
             if is_ours and self.state_of(log.topic_partition).phase is Phase.IDLE:
-                removed += self._expire(log, now_ms)
+                while (some := self._expire(log, now_ms)) >= MOST_AT_ONCE:
+                    removed += some
+                removed += some
         return removed
 
     def _expire(self, log: Log, now_ms: int) -> int:

@@ -139,10 +139,11 @@ class SegmentList:
         return work
 
     def _remove(self, gone: Sequence[Segment], due_ms: int) -> Callable[[], None]:
+        leaving = set(gone)
         for segment in self.rolled:
-            if segment in gone:
+            if segment in leaving:
                 segment.file.unpin()
-        self.rolled = [segment for segment in self.rolled if segment not in gone]
+        self.rolled = [segment for segment in self.rolled if segment not in leaving]
         kept = {segment.base_offset for segment in self.all}
         for segment in gone:
             segment.rename(layout.DELETED_SUFFIX)

@@ -29,6 +29,8 @@ from protocol.messages.transactions import InitProducerIdRequest
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
+from storage.retention import MOST_AT_ONCE
+from storage.types import Expired
 from tests.broker.client import passes_in, until
 from tests.broker.conftest import World, fetch_request
 
@@ -145,6 +147,33 @@ async def test_retention_runs_by_the_clock(
             await until(lambda: True)
     await until(lambda: log.log_start_offset == 1)
     assert (await world.produce(client, world.batch(ONE))).base_offset == 1
+
+
+async def test_retention_of_many_segments_is_one_turn_in_small_steps(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop serves others in between, while all that is old goes."""
+    world.topic(retention_ms="5000")
+    partition = world.broker.partitions[TopicPartition("t", 0)]
+    log, expire = partition.log, partition.log.expire
+    for _ in range(MOST_AT_ONCE + 3):
+        partition.append(world.batch(ONE), world.clock.now_ms())
+        log.roll(world.clock.now_ms())
+    flushed = partition.when_flushed(log.log_end_offset)
+    assert flushed is not None
+    await flushed
+    steps: list[int] = []
+
+    def watched(now_ms: int) -> Expired:
+        expired = expire(now_ms)
+        steps.append(expired.removed_segments)
+        return expired
+
+    monkeypatch.setattr(log, "expire", watched)
+    world.clock.advance(6_000)
+    await world.broker.background.expire_segments()
+    assert steps == [MOST_AT_ONCE, 3]
+    assert log.log_start_offset == log.log_end_offset == MOST_AT_ONCE + 3
 
 
 async def test_flushes_checkpoints_and_expiries_run_by_the_clock(world: World) -> None:

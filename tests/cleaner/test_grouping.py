@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.grouping import MAX_RELATIVE_OFFSET, SegmentSize, group_segments
+from cleaner.grouping import MAX_RELATIVE_OFFSET, MOST_SEGMENTS, SegmentSize, group_segments
 
 MANY = 10**12
 
@@ -42,7 +42,13 @@ def test_t105_time_index_bytes_limit_a_group() -> None:
 
 
 def test_t105_everything_fits_into_one() -> None:
-    assert group(segments(*[1] * 50)) == [list(range(50))]
+    assert group(segments(*[1] * 30)) == [list(range(30))]
+
+
+def test_a_group_has_an_end_for_its_files_are_renamed_while_nobody_is_served() -> None:
+    found = group(segments(*[1] * (2 * MOST_SEGMENTS + 1)))
+    assert [len(one) for one in found] == [MOST_SEGMENTS, MOST_SEGMENTS, 1]
+    assert [index for one in found for index in one] == list(range(2 * MOST_SEGMENTS + 1))
 
 
 def test_t106_a_span_of_more_than_31_bits_is_split() -> None:

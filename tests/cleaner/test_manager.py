@@ -20,6 +20,8 @@ from cleaner.quarantine import FIRST_RETRY_MS, FULL_DISK_RETRY_MS, LONGEST_RETRY
 from cleaner.reading import CorruptSegment
 from cleaner.states import IDLE, IllegalMove, Phase
 from storage.layout import TopicPartition
+from storage.retention import MOST_AT_ONCE
+from storage.types import Expired
 from tests.cleaner.house import House
 from tests.storage.builders import HOUR_MS
 from tests.waiting import wait_for
@@ -340,6 +342,28 @@ def test_t133_retention_of_compact_delete_is_done_here(house: House) -> None:
     assert house.table("t") == {"b": "1"}
     assert house.table("bad") == {"b": "1"}
     assert house.table("kept") == {"a": "1"}
+
+
+def test_t133_retention_takes_its_owner_a_few_segments_at_a_time(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner serves nobody while files are renamed; all that is old goes nevertheless."""
+    log = house.log("t", cleanup_policy="compact,delete", retention_ms=1000)
+    for number in range(MOST_AT_ONCE + 3):
+        house.put("t", (str(number), "1"))
+    house.now_ms += 1001
+    steps: list[int] = []
+    expire = log.expire
+
+    def watched(now_ms: int) -> Expired:
+        expired = expire(now_ms)
+        steps.append(expired.removed_segments)
+        return expired
+
+    monkeypatch.setattr(log, "expire", watched)
+    assert house.manager.expire() == MOST_AT_ONCE + 3
+    assert steps == [MOST_AT_ONCE, 3]
+    assert log.log_start_offset == log.log_end_offset == MOST_AT_ONCE + 3
 
 
 def test_t29_retention_leaves_alone_what_another_thread_begins_to_clean(
