@@ -38,12 +38,13 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records import encode_batch
 from storage import statistics
 from storage.checkpoint import OffsetCheckpoint
-from storage.types import Origin
+from storage.types import LogLimits, Origin
 from tests.cleaner.survival import Crash, FragileDisk, Ledger, Written, assert_sound, read_log
 from tests.storage.builders import HOUR_MS, LogBuilder
 
 DAY_MS = 24 * HOUR_MS
 RETENTION_MS = 72 * HOUR_MS
+FORGOTTEN_AFTER_MS = LogLimits().producer_expiration_ms
 TRANSACTIONAL = (8, 9)
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"", b"a key of more than sixteen bytes"])
 VALUES = st.none() | st.sampled_from([b"", b"1", b"2", b"v" * 150])
@@ -293,10 +294,16 @@ class CleanedLog(RuleBasedStateMachine):
         is_anew: bool = False,
         age_ms: int = 0,
     ) -> None:
-        """`is_anew`: the producer goes on under the next epoch, as after InitProducerId."""
+        """`is_anew`: the producer goes on under the next epoch, as after InitProducerId. It has to where it
+        was forgotten and only a marker came since: Kafka's `ProducerAppendInfo.checkSequence` refuses all but
+        sequence 0 then.
+        """
         # The broker looks for silent producers every ten minutes. Until then, like Kafka's, it refuses one
         # of which a cleaning has left nothing but a marker, if it had to recover in between.
         self.log.producers.expire(self.now_ms)
+        last, state = self.ledger.last_of(producer_id), self.log.producers.producers.get(producer_id)
+        if last is not None and self.now_ms - last.timestamp >= FORGOTTEN_AFTER_MS:
+            is_anew = is_anew or (state is not None and not state.batches)
         is_known = producer_id >= 0
         epoch = self.ledger.epoch_of(producer_id) + is_anew if is_known else -1
         entry = Written(
