@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.api import Answer, handles
 from broker.context import RequestContext
@@ -58,6 +58,8 @@ Change = IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig
 THREADS = "log.cleaner.threads"
 DESCRIBED_AT_ONCE = 8
 """resources in one turn of the loop: each takes half a millisecond, and consoles ask of all topics at once"""
+CHANGED_AT_ONCE = 8
+"""as for what is described: a retention for all topics may come in one request"""
 
 
 class Resource(IntEnum):
@@ -182,8 +184,8 @@ def alter_configs(broker: Broker, context: RequestContext, request: AlterConfigs
 
 def _alter(broker: Broker, request: AlterConfigsRequest) -> Answer:
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    responses = []
-    for resource in request.resources:
+
+    def change(resource: AlterConfigsRequest.AlterConfigsResource) -> Altered:
         answer = Altered(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
@@ -197,9 +199,9 @@ def _alter(broker: Broker, request: AlterConfigsRequest) -> Answer:
             target.change(changed, validate_only=request.validate_only)
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message or None
-        responses.append(answer)
-    response = AlterConfigsResponse(responses=responses)
-    return response if request.validate_only else _when_durable(broker, response, responses)
+        return answer
+
+    return _change_all(broker, request, AlterConfigsResponse(), change)
 
 
 @handles(IncrementalAlterConfigsRequest)
@@ -211,8 +213,8 @@ def incremental_alter_configs(
 
 def _alter_incrementally(broker: Broker, request: IncrementalAlterConfigsRequest) -> Answer:
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    responses = []
-    for resource in request.resources:
+
+    def change(resource: IncrementalAlterConfigsRequest.AlterConfigsResource) -> IncrementallyAltered:
         answer = IncrementallyAltered(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
@@ -226,9 +228,40 @@ def _alter_incrementally(broker: Broker, request: IncrementalAlterConfigsRequest
             target.change(changed, validate_only=request.validate_only)
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message or None
-        responses.append(answer)
-    response = IncrementalAlterConfigsResponse(responses=responses)
-    return response if request.validate_only else _when_durable(broker, response, responses)
+        return answer
+
+    return _change_all(broker, request, IncrementalAlterConfigsResponse(), change)
+
+
+def _change_all(
+    broker: Broker,
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    response: AlterConfigsResponse | IncrementalAlterConfigsResponse,
+    change: Callable[[Any], Any],
+) -> Answer:
+    """Change a few resources at once, many in turns."""
+    if len(request.resources) > CHANGED_AT_ONCE:
+        return _change_many(broker, request, response, change)
+    response.responses = [change(resource) for resource in request.resources]
+    return response if request.validate_only else _when_durable(broker, response, response.responses)
+
+
+async def _change_many(
+    broker: Broker,
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    response: AlterConfigsResponse | IncrementalAlterConfigsResponse,
+    change: Callable[[Any], Any],
+) -> Answer:
+    """Other clients have their turn between. A client that hangs up stops none of it."""
+
+    async def work() -> None:
+        for number, resource in enumerate(request.resources, 1):
+            response.responses.append(change(resource))
+            if number % CHANGED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    await broker.topics.to_the_end("a request about settings", work())
+    return response if request.validate_only else await _when_durable(broker, response, response.responses)
 
 
 def _when_settled(

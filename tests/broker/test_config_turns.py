@@ -1,0 +1,75 @@
+"""Goal: who changes the settings of all topics in one request does not make every other client wait.
+
+Method: a broker in the loop; one client changes a hundred topics, another asks meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from tests.broker.client import until
+from tests.broker.conftest import World
+
+TOPIC, SET = 2, 0
+COUNT = 100
+NAMES = [f"t{number}" for number in range(COUNT)]
+
+
+def replacing() -> AlterConfigsRequest:
+    resource = AlterConfigsRequest.AlterConfigsResource
+    entry = resource.AlterableConfig(name="retention.ms", value="5000")
+    return AlterConfigsRequest(
+        resources=[resource(resource_type=TOPIC, resource_name=name, configs=[entry]) for name in NAMES]
+    )
+
+
+def incremental() -> IncrementalAlterConfigsRequest:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    entry = resource.AlterableConfig(name="retention.ms", config_operation=SET, value="5000")
+    return IncrementalAlterConfigsRequest(
+        resources=[resource(resource_type=TOPIC, resource_name=name, configs=[entry]) for name in NAMES]
+    )
+
+
+def changed(world: World) -> int:
+    return sum(topic.config.retention_ms == 5000 for topic in world.broker.topics.all())
+
+
+@pytest.mark.parametrize(
+    ("request_", "response", "version"),
+    [(replacing(), AlterConfigsResponse, 2), (incremental(), IncrementalAlterConfigsResponse, 1)],
+    ids=["AlterConfigs", "IncrementalAlterConfigs"],
+)
+async def test_changes_of_all_topics_hold_nobody_up(
+    world: World, request_: Any, response: Any, version: int
+) -> None:
+    for name in NAMES:
+        world.topic(name)
+    admin, other = await world.connect(), await world.connect()
+    admin.send(request_, version)
+    await until(lambda: changed(world))
+    await other.ask(DescribeConfigsRequest(resources=[]), 4)
+    assert changed(world) < COUNT
+    _, answer = await admin.receive(response, version)
+    assert [(one.resource_name, one.error_code) for one in answer.responses] == [(name, 0) for name in NAMES]
+    assert changed(world) == COUNT
+
+
+async def test_who_hangs_up_has_changed_all_of_them(world: World) -> None:
+    for name in NAMES:
+        world.topic(name)
+    admin = await world.connect()
+    admin.send(incremental(), 1)
+    await until(lambda: changed(world))
+    assert changed(world) < COUNT
+    await admin.close()
+    await until(lambda: changed(world) == COUNT)
