@@ -36,6 +36,7 @@ from config.definition import (
 )
 from config.topic import check_client_overrides, topic_name_problem, topic_rows
 from protocol.errors import ErrorCode, KafkaError
+from protocol.framing import encode_response
 from protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -87,21 +88,27 @@ def describe_configs(broker: Broker, context: RequestContext, request: DescribeC
     if len(distinct) <= DESCRIBED_AT_ONCE:
         results = [_describe(broker, request, resource) for resource in distinct.values()]
         return DescribeConfigsResponse(results=results)
-    return _describe_many(broker, request, distinct.values())
+    return _describe_many(broker, context, request, distinct.values())
 
 
 async def _describe_many(
     broker: Broker,
+    context: RequestContext,
     request: DescribeConfigsRequest,
     resources: Iterable[DescribeConfigsRequest.DescribeConfigsResource],
-) -> DescribeConfigsResponse:
-    """As `_describe`; other clients have their turn between."""
+) -> bytearray:
+    """As `_describe`; other clients have their turn between, and while a thread encodes the answer."""
     response = DescribeConfigsResponse()
     for number, resource in enumerate(resources, 1):
         response.results.append(_describe(broker, request, resource))
         if number % DESCRIBED_AT_ONCE == 0:
             await asyncio.sleep(0)
-    return response
+    return await broker.run_blocking(_encoded, response, context)
+
+
+def _encoded(response: DescribeConfigsResponse, context: RequestContext) -> bytearray:
+    """The whole answer; on any thread."""
+    return bytearray().join(encode_response(response, context.api_version, context.correlation_id))
 
 
 def _describe(

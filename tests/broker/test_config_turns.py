@@ -1,21 +1,28 @@
 """Goal: who changes the settings of all topics in one request does not make every other client wait.
 
-Method: a broker in the loop; one client changes a hundred topics, another asks meanwhile.
+Nor does who reads them.
+
+Method: a broker in the loop; one client changes a hundred topics, another asks meanwhile. The bytes of an
+answer about many are looked for on the thread that makes them.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
+from broker.handlers import configs
 from protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
     DescribeConfigsRequest,
+    DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.framing import encode_response
 from tests.broker.client import until
 from tests.broker.conftest import World
 
@@ -73,3 +80,25 @@ async def test_who_hangs_up_has_changed_all_of_them(world: World) -> None:
     assert changed(world) < COUNT
     await admin.close()
     await until(lambda: changed(world) == COUNT)
+
+
+async def test_the_answer_about_many_is_made_on_a_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numbers and texts are megabytes where topics are a thousand."""
+    makers: list[threading.Thread] = []
+
+    def encode(response: DescribeConfigsResponse, version: int, correlation_id: int) -> Any:
+        makers.append(threading.current_thread())
+        return encode_response(response, version, correlation_id)
+
+    monkeypatch.setattr(configs, "encode_response", encode, raising=False)
+    for name in NAMES:
+        world.topic(name)
+    client = await world.connect()
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    wanted = [resource(resource_type=TOPIC, resource_name=name, configuration_keys=None) for name in NAMES]
+    answer = await client.ask(DescribeConfigsRequest(resources=wanted), 4)
+    assert [one.resource_name for one in answer.results] == NAMES
+    (maker,) = makers
+    assert maker is not threading.main_thread()
