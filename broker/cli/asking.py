@@ -71,7 +71,7 @@ def ask(
     import urllib.request
 
     where = where.removeprefix("http://").rstrip("/")
-    if "/" in where:
+    if "/" in where or re.search(r":[^:\]]+$", where) is None:
         raise fail(f"--http takes HOST:PORT, not {where}", BAD_USAGE)
     headers = {"Accept": LINES if on_progress is not None else "application/json"}
     data = None

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import configs
+from protocol.framing import encode_response
 from protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -22,7 +23,6 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.framing import encode_response
 from tests.broker.client import until
 from tests.broker.conftest import World
 

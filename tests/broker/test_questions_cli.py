@@ -164,7 +164,7 @@ def test_what_cannot_be_asked_is_one_line_and_status_2(
 
 
 def test_no_broker_is_status_2() -> None:
-    for where in (f"127.0.0.1:{free_port()}", "not a place"):
+    for where in (f"127.0.0.1:{free_port()}", "not a place:1"):
         result = runner.invoke(app, ["topics", "explain", "t", "--http", where])
         assert result.exit_code == 2
         assert result.stderr.startswith("kompakt: no broker answers at ")
@@ -173,7 +173,8 @@ def test_no_broker_is_status_2() -> None:
 def test_the_place_of_the_broker_may_be_written_as_a_url(served: BrokerProcess) -> None:
     for where in (f"http://127.0.0.1:{served.http_port}/", f"http://127.0.0.1:{served.http_port}"):
         assert runner.invoke(app, ["topics", "explain", "t", "--http", where]).exit_code == 0
-    for where in ("https://127.0.0.1:1", "http://127.0.0.1:1/api"):
+    bad = ("https://127.0.0.1:1", "http://127.0.0.1:1/api", "localhost", "http://localhost", "[::1]", "a:")
+    for where in bad:
         result = runner.invoke(app, ["topics", "explain", "t", "--http", where])
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.startswith("kompakt: --http takes HOST:PORT, not ")
