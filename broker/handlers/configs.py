@@ -296,13 +296,19 @@ async def _change_later(broker: Broker, growing: Sequence[str], change: Callable
 async def _when_durable(
     broker: Broker, response: Answer, responses: Sequence[Altered | IncrementallyAltered]
 ) -> Answer:
-    """What was changed is told when it is on disk and the cleaner works by it."""
+    """What was changed is told when it is on disk and the cleaner works by it, which a client that hangs up
+    does not stop.
+    """
     done = [answer for answer in responses if not answer.error_code]
-    try:
-        if done:
-            await broker.topics.flushed()
+
+    async def work() -> None:
+        await broker.topics.flushed()
         if any(answer.resource_type == Resource.BROKER for answer in done):
             await broker.settings.cleaner_reconfigured()
+
+    try:
+        if done:
+            await broker.topics.to_the_end("new settings", work())
     except KafkaError as error:
         for answer in done:
             answer.error_code, answer.error_message = error.code, error.message or None

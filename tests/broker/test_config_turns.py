@@ -8,6 +8,7 @@ answer about many are looked for on the thread that makes them.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -26,7 +27,7 @@ from protocol.messages.configs import (
 from tests.broker.client import until
 from tests.broker.conftest import World
 
-TOPIC, SET = 2, 0
+TOPIC, BROKER, SET = 2, 4, 0
 COUNT = 100
 NAMES = [f"t{number}" for number in range(COUNT)]
 
@@ -102,3 +103,28 @@ async def test_the_answer_about_many_is_made_on_a_thread(
     assert [one.resource_name for one in answer.results] == NAMES
     (maker,) = makers
     assert maker is not threading.main_thread()
+
+
+async def test_who_hangs_up_has_changed_the_cleaner(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings hold, and the cleaner works by them, whether or not somebody waits for the answer."""
+    followed: list[int] = []
+
+    def reconfigure(config: Any) -> None:
+        followed.append(config.log_cleaner_backoff_ms)
+
+    monkeypatch.setattr(world.broker.cleaner_pool, "reconfigure", reconfigure)
+    is_flushed = asyncio.Event()
+    monkeypatch.setattr(world.broker.topics, "flushed", is_flushed.wait)
+    admin = await world.connect()
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    entry = resource.AlterableConfig(name="log.cleaner.backoff.ms", config_operation=SET, value="77")
+    request = IncrementalAlterConfigsRequest(
+        resources=[resource(resource_type=BROKER, resource_name="1", configs=[entry])]
+    )
+    admin.send(request, 1)
+    await until(lambda: world.broker.config.log_cleaner_backoff_ms == 77)
+    await admin.close()
+    await until(lambda: not world.broker.servers[0].connections)
+    is_flushed.set()
+    await until(lambda: followed)
+    assert followed == [77]
