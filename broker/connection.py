@@ -189,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
                 if not MIN_FRAME_BYTES <= size <= allowed:
                     reason = f"a frame of {size} bytes; {MIN_FRAME_BYTES} to {allowed} are allowed"
                     return self.refuse(reason)
-            if self._is_full():
+            if (self._slots or self._sender.is_busy or self._server.is_draining) and self._is_full():
                 break
             frame_end = position + 4 + size
             if frame_end > end:

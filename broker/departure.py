@@ -37,7 +37,10 @@ class Departure:
         """Something is ready to leave; not `is_last` where more of it will be in this turn."""
         if is_last and connection is self._alone:
             self._has_left_alone = True
-            _leave(connection)
+            try:
+                connection.leave()
+            except Exception as error:
+                connection.cannot_leave(error)
             return
         if not self._due:
             self._loop.call_soon(self._leave_together)
@@ -49,11 +52,7 @@ class Departure:
         self._alone = next(iter(due)) if is_alone else None
         self._has_left_alone = False
         for connection in reversed(due):
-            _leave(connection)
-
-
-def _leave(connection: Leaving) -> None:
-    try:
-        connection.leave()
-    except Exception as error:  # whatever it is, the others' answers leave
-        connection.cannot_leave(error)
+            try:
+                connection.leave()
+            except Exception as error:  # whatever it is, the others' answers leave
+                connection.cannot_leave(error)

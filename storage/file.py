@@ -56,8 +56,8 @@ class Disk:
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
 
-    def pwritev(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-        return os.pwritev(descriptor, buffers, position)
+    pwritev = staticmethod(os.pwritev)
+    """(descriptor, buffers, position): how many bytes were written"""
 
     def pread(self, descriptor: int, size: int, position: int) -> bytes:
         return os.pread(descriptor, size, position)

@@ -305,7 +305,7 @@ async def test_what_was_not_flushed_is_written_once_more(
 
     def note_write(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
         written.append((position, sum(map(len, buffers))))
-        return pwritev(disk, descriptor, buffers, position)
+        return pwritev(descriptor, buffers, position)
 
     def note_sync(disk: Disk, descriptor: int) -> None:
         synced.append(len(written))
