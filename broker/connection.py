@@ -218,6 +218,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._limits.frame_bytes if key == PRODUCE else self._limits.frame_bytes_without_records
 
     def _is_full(self) -> bool:
+        """Never while no answer waits, none is on its way and nobody drains."""
         return (
             self._sender.is_busy
             or len(self._slots) >= self._limits.in_flight_requests

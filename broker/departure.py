@@ -39,7 +39,7 @@ class Departure:
             self._has_left_alone = True
             try:
                 connection.leave()
-            except Exception as error:
+            except Exception as error:  # whatever it is, the requests behind it are handled
                 connection.cannot_leave(error)
             return
         if not self._due:

@@ -18,7 +18,7 @@ from broker.receiving import Room
 from protocol.batch import BatchHeader, unpack_header
 from protocol.framing import RequestHeader, encode_request, encode_response
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.one_look import MAX_PARTITIONS, ROOM, found, is_ready, look_at_request
+from protocol.one_look import MAX_PARTITIONS, WORKSPACE, found, is_ready, look_at_request
 from protocol.records import as_array
 from protocol.schema import schema_of
 from protocol.varint import write_unsigned
@@ -94,7 +94,7 @@ class ProduceTemplate:
         if first is None:
             return None
         usual, head, is_flexible = first.log.usual, self._head, self._is_flexible
-        count = look_at_request(room.array, start, end, head, is_flexible, now_ms, *usual, *ROOM, found)
+        count = look_at_request(room.array, start, end, head, is_flexible, now_ms, *usual, *WORKSPACE, found)
         asked: Asked = []
         for number in range(count):
             index, begin, behind, is_usual = _row(_rows, ROW_BYTES * number)

@@ -50,7 +50,7 @@ _LZ4 = int(Codec.LZ4)
 found: Longs = numpy.zeros((MAX_PARTITIONS, 4), numpy.int64)
 """what `look_at_request` saw last: a row for each partition. Owned by: event loop"""
 _unpacked = numpy.empty(UNPACKED_BYTES, numpy.uint8)
-ROOM = (_unpacked, as_array(_unpacked.data))
+WORKSPACE = (_unpacked, as_array(_unpacked.data))
 """for what is unpacked, as kernels write to it and as they read it. Owned by: event loop"""
 
 
@@ -113,7 +113,7 @@ def is_usual(
 ) -> bool:
     """Whether data[start:end] is one batch that a client may append as it is, whatever the log holds.
 
-    Called with the fields of a `Usual` and with `ROOM`: on the event loop only, when `is_ready`.
+    Called with the fields of a `Usual` and with `WORKSPACE`: on the event loop only, when `is_ready`.
     """
     size = end - start
     if size < HEADER_BYTES or size > max_bytes or end > data.size or data[start + MAGIC_POSITION] != MAGIC:
@@ -196,7 +196,7 @@ def look_at_request(
     correlation id) and has nothing behind the partitions of its one topic; `rows` tells of each.
 
     UNUSUAL for all others: more partitions than rows, no records or tags in one of them, bytes missing or
-    left over. Called with the fields of a `Usual`, with `ROOM` and `found`: on the event loop only, when
+    left over. Called with the fields of a `Usual`, with `WORKSPACE` and `found`: on the event loop only, when
     `is_ready`.
     """
     position = start + head.size
@@ -245,5 +245,5 @@ def compile_kernels() -> None:
     """
     usual = Usual.of(1 << 20, [Codec.NONE], 0)
     batch = as_array(encode_batch([(0, b"key", b"value", ())]))
-    is_usual(batch, 0, batch.size, 0, *usual, *ROOM)
-    look_at_request(batch, 0, batch.size, batch, True, 0, *usual, *ROOM, found)
+    is_usual(batch, 0, batch.size, 0, *usual, *WORKSPACE)
+    look_at_request(batch, 0, batch.size, batch, True, 0, *usual, *WORKSPACE, found)
