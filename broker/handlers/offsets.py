@@ -17,7 +17,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.api import handles
 from broker.context import RequestContext
@@ -51,7 +51,16 @@ EpochTopic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 EpochEndOffset = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
 DeletedTopic = DeleteRecordsResponse.DeleteRecordsTopicResult
 DeletedPartition = DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult
-Search = Callable[[], "TimestampOffset | None"]
+SEARCHES_TOGETHER = 32
+"""by one I/O thread: to hand over each of a topic's partitions by itself takes longer than to search it"""
+
+
+class Search(NamedTuple):
+    """What is to be found on an I/O thread, in which partition, and the answer that it is for."""
+
+    partition: Partition
+    find: Callable[[], TimestampOffset | None]
+    answer: ListedPartition
 
 
 def find_partition(broker: Broker, topic: str, index: int) -> Partition:
@@ -70,6 +79,7 @@ def list_offsets(
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     response = ListOffsetsResponse()
     waiting: list[Awaitable[None]] = []
+    searches: list[Search] = []
     times = Counter(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
     )
@@ -83,12 +93,19 @@ def list_offsets(
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = find_partition(broker, topic.name, asked.partition_index)
                 check_leader_epoch(asked.current_leader_epoch, partition.log.leader_epoch)
-                later = _list_one(broker, context, request, partition, asked.timestamp, answer)
-                if later is not None:
+                later = _list_one(context, request, partition, asked.timestamp, answer)
+                if isinstance(later, Search):
+                    searches.append(later)
+                elif later is not None:
                     waiting.append(later)
             except KafkaError as error:
                 answer.error_code = error.code
         response.topics.append(ListedTopic(name=topic.name, partitions=answers))
+    is_committed_only = request.isolation_level == READ_COMMITTED
+    waiting += [
+        _search(broker, searches[start : start + SEARCHES_TOGETHER], is_committed_only)
+        for start in range(0, len(searches), SEARCHES_TOGETHER)
+    ]
     return _when_all(waiting, response) if waiting else response
 
 
@@ -98,14 +115,13 @@ async def _when_all(waiting: list[Awaitable[None]], response: ListOffsetsRespons
 
 
 def _list_one(
-    broker: Broker,
     context: RequestContext,
     request: ListOffsetsRequest,
     partition: Partition,
     timestamp: int,
     answer: ListedPartition,
-) -> Awaitable[None] | None:
-    """Fill `answer`, now or later."""
+) -> Awaitable[None] | Search | None:
+    """Fill `answer`, now or by what is returned."""
     log = partition.log
     if context.api_version < LOWEST_VERSION.get(timestamp, 0) or timestamp < LATEST_TIERED:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -121,11 +137,9 @@ def _list_one(
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset, answer.leader_epoch = log.log_start_offset, _epoch_of_start(log)
     elif timestamp == MAX_TIMESTAMP:
-        return _search(broker, partition, log.max_timestamp_offset, is_committed_only, answer)
+        return Search(partition, log.max_timestamp_offset, answer)
     elif timestamp != LATEST_TIERED:
-        return _search(
-            broker, partition, lambda: log.offset_for_timestamp(timestamp), is_committed_only, answer
-        )
+        return Search(partition, lambda: log.offset_for_timestamp(timestamp), answer)
     return None
 
 
@@ -149,25 +163,36 @@ async def _latest_after_flush(
     _latest(partition.log, is_committed_only, answer)
 
 
-async def _search(
-    broker: Broker, partition: Partition, search: Search, is_committed_only: bool, answer: ListedPartition
-) -> None:
-    """A search by time; a found record's flush is waited for, one of an open transaction is not found."""
-    log = partition.log
-    try:
-        found = await broker.run_blocking(search)
-        flushed = partition.when_flushed(found.offset + 1) if found is not None else None
-        if flushed is not None:
-            await flushed
-    except KafkaError as error:
-        answer.error_code = error.code
-        return
-    except OSError:
-        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        return
-    upper_offset = log.last_stable_offset if is_committed_only else log.high_watermark
-    if found is not None and found.offset < upper_offset:
-        answer.timestamp, answer.offset, answer.leader_epoch = found
+async def _search(broker: Broker, searches: Sequence[Search], is_committed_only: bool) -> None:
+    """Searches by time; a found record's flush is waited for, one of an open transaction is not found."""
+    for search, found in zip(searches, await broker.run_blocking(_find_each, searches), strict=True):
+        log, answer = search.partition.log, search.answer
+        try:
+            if isinstance(found, Exception):
+                raise found
+            flushed = search.partition.when_flushed(found.offset + 1) if found is not None else None
+            if flushed is not None:
+                await flushed
+        except KafkaError as error:
+            answer.error_code = error.code
+            continue
+        except OSError:
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            continue
+        upper_offset = log.last_stable_offset if is_committed_only else log.high_watermark
+        if found is not None and found.offset < upper_offset:
+            answer.timestamp, answer.offset, answer.leader_epoch = found
+
+
+def _find_each(searches: Sequence[Search]) -> list[TimestampOffset | KafkaError | OSError | None]:
+    """What each found, or why it could not. May wait for the disk."""
+    found: list[TimestampOffset | KafkaError | OSError | None] = []
+    for search in searches:
+        try:
+            found.append(search.find())
+        except (KafkaError, OSError) as error:
+            found.append(error)
+    return found
 
 
 @handles(OffsetForLeaderEpochRequest)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from broker.handlers.offsets import SEARCHES_TOGETHER
 from protocol.errors import ErrorCode
 from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from storage.data_directory import DataDirectory
@@ -77,6 +78,39 @@ async def test_offsets_by_time(world: World) -> None:
     assert await listed(client, start + 1) == (0, start + MINUTE_MS, 2)
     assert await listed(client, start + 2 * MINUTE_MS) == (0, start + 2 * MINUTE_MS, 4)
     assert await listed(client, start + 2 * MINUTE_MS + 1) == (0, -1, -1)
+
+
+async def test_many_partitions_are_searched_by_time_each_for_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread searches many of them: one that cannot be read leaves the others alone."""
+    count = SEARCHES_TOGETHER + 2
+    world.topic(partitions=count)
+    client = await world.connect()
+    now_ms = world.clock.now_ms()
+    for index in range(count):
+        records = [(b"k", b"%d" % number) for number in range(index % 3)]
+        if records:
+            await world.produce(client, world.batch(*records, now_ms=now_ms + index), partition=index)
+
+    def unreadable(_: int) -> None:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    monkeypatch.setattr(
+        world.broker.partitions[TopicPartition("t", 4)].log, "offset_for_timestamp", unreadable
+    )
+    asked = ListOffsetsRequest.ListOffsetsTopic
+    partitions = [
+        asked.ListOffsetsPartition(partition_index=index, timestamp=now_ms) for index in range(count)
+    ]
+    request = ListOffsetsRequest(replica_id=-1, topics=[asked(name="t", partitions=partitions)])
+    answers = (await client.ask(request, 9)).topics[0].partitions
+    assert [one.partition_index for one in answers] == list(range(count))
+    for index, one in enumerate(answers):
+        expected = (0, now_ms + index, 0) if index % 3 else (0, -1, -1)
+        if index == 4:
+            expected = (ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)
+        assert (one.error_code, one.timestamp, one.offset) == expected
 
 
 async def test_empty_and_unknown_partitions(world: World) -> None:
