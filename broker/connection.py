@@ -182,8 +182,7 @@ class Connection(asyncio.BufferedProtocol):
         while end - position >= 4:
             size = _integer(data, position)[0]
             if not MIN_FRAME_BYTES <= size <= self._limits.frame_bytes_without_records:
-                may_be_long = MIN_FRAME_BYTES <= size <= self._limits.frame_bytes
-                if may_be_long and end - position < 4 + _key.size:
+                if MIN_FRAME_BYTES <= size <= self._limits.frame_bytes and end - position < 4 + _key.size:
                     break  # its API tells how long it may be
                 allowed = self._allowed_bytes(data, position + 4, end)
                 if not MIN_FRAME_BYTES <= size <= allowed:
@@ -263,11 +262,23 @@ class Connection(asyncio.BufferedProtocol):
     def _request(self, room: Room, start: int, end: int) -> None:
         self.activity = self._server.sweep
         started = perf_counter_ns()
-        if self._template.is_learned:
-            now_ms = self._broker.clock.now_ms()
-            asked = self._template.match(room, start, end, self._broker.partitions, now_ms)
+        template, broker = self._template, self._broker
+        if template.is_learned:
+            now_ms = broker.clock.now_ms()
+            asked = template.match(room, start, end, broker.partitions, now_ms)
             if asked is not None:
-                return self._produce_alike(_integer(room.view, start + 4)[0], asked, now_ms, started)
+                self._api = apis[PRODUCE]
+                self._counters.requests[PRODUCE] += 1
+                correlation_id = _integer(room.view, start + 4)[0]
+                try:
+                    alike = produce_alike(broker, template, correlation_id, asked, now_ms)
+                except Exception as error:
+                    return self._answer_alike(correlation_id, asked, error, started)
+                if isinstance(alike, bytes) and not self._slots:
+                    self._counters.latencies[PRODUCE].record(perf_counter_ns() - started)
+                    self._out.append(alike)
+                    return None
+                return self._answer_alike(correlation_id, asked, alike, started)
         frame = room.frame(start, end)
         key, version = _key_and_version(frame)
         api = self._api = apis.get(key)
@@ -293,23 +304,13 @@ class Connection(asyncio.BufferedProtocol):
             answer = self.failed(api, context, request, error)
         return self._answer(api, context, request, answer, started)
 
-    def _produce_alike(self, correlation_id: int, asked: Asked, now_ms: int, started: int) -> None:
-        """A Produce like the one before: it is not decoded."""
-        template = self._template
-        api = self._api = apis[PRODUCE]
-        self._counters.requests[PRODUCE] += 1
-        answer: Any
-        try:
-            answer = produce_alike(self._broker, template, correlation_id, asked, now_ms)
-        except Exception as error:
-            context = self._context(PRODUCE, template.version, correlation_id)
-            answer = self.failed(api, context, template.request(asked), error)
-        if answer.__class__ is bytearray and not self._slots:
-            self._counters.latencies[PRODUCE].record(perf_counter_ns() - started)
-            self._out.append(answer)
-            return None
-        context = self._context(PRODUCE, template.version, correlation_id)
-        return self._answer(api, context, template.request(asked), answer, started)
+    def _answer_alike(self, correlation_id: int, asked: Asked, answer: Any, started: int) -> None:
+        """What came of a Produce like the one before, where that is more than bytes to be sent now."""
+        api, request = apis[PRODUCE], self._template.request(asked)
+        context = self._context(PRODUCE, self._template.version, correlation_id)
+        if isinstance(answer, Exception):
+            answer = self.failed(api, context, request, answer)
+        return self._answer(api, context, request, answer, started)
 
     def _context(self, key: int, version: int, correlation_id: int) -> RequestContext:
         return RequestContext(
@@ -319,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, api: Api, context: RequestContext, request: Any, answer: Any, started: int) -> None:
         if answer is None:
             return None
-        if answer.__class__ is api.response or answer.__class__ is bytearray:
+        if answer.__class__ is api.response or answer.__class__ is bytes:
             parts = self.encoded(api, context, request, answer)
             self._counters.latencies[api.key].record(perf_counter_ns() - started)
             return self._enqueue(api, context, request, parts)
@@ -348,17 +349,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def encoded(self, api: Api, context: RequestContext, request: Any, response: Any) -> Parts:
         """The parts of `response`, which may be encoded already; of one that says so when it cannot be."""
-        if response.__class__ is bytearray:
+        if response.__class__ is bytes:
             return [response]
         try:
             return encode_response(response, context.api_version, context.correlation_id)
         except Exception as error:
             response = self.failed(api, context, request, error)
-            return (
-                []
-                if response is None
-                else encode_response(response, context.api_version, context.correlation_id)
-            )
+            if response is None:
+                return []
+            return encode_response(response, context.api_version, context.correlation_id)
 
     # answers
 

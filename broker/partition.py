@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from config.topic import TopicConfig
-    from protocol.batch import BatchHeader
+    from protocol.one_look import Seen
     from storage.layout import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -86,15 +86,17 @@ class Partition:
         records: bytes | memoryview,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
-        seen: BatchHeader | None = None,
+        seen: Seen | None = None,
     ) -> Appended:
-        """`Log.append`; wake who waits for the high watermark, and see to it that a flush follows when
-        due.
+        """`Log.append`, or `Log.append_usual` of what was `seen`; wake who waits for the high watermark, and
+        see to it that a flush follows when due.
         """
         log = self.log
         before = log.high_watermark
         try:
-            appended = log.append(records, now_ms=now_ms, origin=origin, seen=seen)
+            appended = None if seen is None else log.append_usual(records, seen)
+            if appended is None:
+                appended = log.append(records, now_ms=now_ms, origin=origin)
         except KafkaError:
             if log.offline_reason is not None:
                 self.wake()  # nothing will come that they wait for

@@ -10,15 +10,15 @@ requests (several topics, acks=0, tagged fields, old versions) go the usual way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from broker.receiving import Room
-from protocol.batch import BatchHeader, unpack_header
 from protocol.framing import RequestHeader, encode_request, encode_response
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.one_look import MAX_PARTITIONS, WORKSPACE, found, is_ready, look_at_request
+from protocol.one_look import MAX_PARTITIONS, WORKSPACE, Seen, found, is_ready, look_at_request
 from protocol.records import as_array
 from protocol.schema import schema_of
 from protocol.varint import write_unsigned
@@ -26,8 +26,11 @@ from protocol.varint import write_unsigned
 if TYPE_CHECKING:
     from broker.partition import Partition
 
-Asked = list[tuple[int, memoryview, BatchHeader | None]]
-"""of each partition of a request: its number, its records, and their header if they are usual"""
+Asked = list[tuple[int, memoryview, Seen | None]]
+"""of each partition of a request: its number, its records, and what was seen of them if they are usual"""
+AnswerForm = tuple[Callable[..., bytes], bytes, bytes, list[bytes]]
+"""of answers for some number of partitions: what makes one of its length, its correlation id, the bytes up to
+the first partition, and for each of these what became of it and the bytes behind that"""
 TopicData = ProduceRequest.TopicProduceData
 PartitionData = TopicData.PartitionProduceData
 TopicAnswer = ProduceResponse.TopicProduceResponse
@@ -45,7 +48,7 @@ COUNT_BYTES = 4
 """of the number of partitions, before flexible versions"""
 LARGEST_LEARNED_BYTES = 64 * 1024
 """to learn costs a copy, and to decode a request of many records is a small part of it"""
-_row = Struct("4q").unpack_from
+_row = Struct(f"{len(Seen._fields)}q").unpack_from
 _rows = found.data
 ROW_BYTES = found.strides[0]
 _new_tuple = tuple.__new__  # of a named one, without its Python
@@ -58,14 +61,11 @@ class ProduceTemplate:
     """The bytes of one connection's Produce requests and answers. Owned by: event loop."""
 
     __slots__ = (
-        "_answer",
-        "_answer_count",
-        "_answer_place",
+        "_answers",
         "_head",
         "_index_at",
         "_is_flexible",
         "_lately",
-        "_partition_bytes",
         "acks",
         "is_learned",
         "topic",
@@ -74,7 +74,7 @@ class ProduceTemplate:
 
     def __init__(self) -> None:
         self._lately: tuple[int, str] | None = None
-        self._answer_count = 0
+        self._answers: dict[int, AnswerForm] = {}
         self.is_learned = False
         self.topic = ""
         self.version = 0
@@ -97,25 +97,29 @@ class ProduceTemplate:
         count = look_at_request(room.array, start, end, head, is_flexible, now_ms, *usual, *WORKSPACE, found)
         asked: Asked = []
         for number in range(count):
-            index, begin, behind, is_usual = _row(_rows, ROW_BYTES * number)
-            header = _new_tuple(BatchHeader, unpack_header(view, begin)) if is_usual else None
-            asked.append((index, view[begin:behind], header))
+            seen = _new_tuple(Seen, _row(_rows, ROW_BYTES * number))
+            index, begin, behind, is_usual, _, _, _, _, _ = seen
+            asked.append((index, view[begin:behind], seen if is_usual else None))
         return asked or None
 
-    def answer(self, correlation_id: int, asked: Asked, placed: Sequence[Any]) -> bytearray:
+    def answer(self, correlation_id: int, asked: Asked, placed: Sequence[Any]) -> bytes:
         """The frame that says where the records of each partition went; `placed` are as `Appended`."""
         count = len(asked)
-        if count != self._answer_count:
-            self._measure_answer(count)
-        answer = bytearray(self._answer)
-        _integer.pack_into(answer, LENGTH_BYTES, correlation_id)
-        place = self._answer_place
-        for (index, _, _), (base_offset, _, log_append_time_ms, log_start_offset, _) in zip(
-            asked, placed, strict=True
+        form = self._answers.get(count)
+        if form is None:
+            form = self._answers[count] = self._form_of_answer(count)
+        pack, length, between, behind = form
+        if count == 1:  # as most have: without a list
+            base_offset, _, time_ms, start_offset, _ = placed[0]
+            return pack(
+                length, correlation_id, between, asked[0][0], 0, base_offset, time_ms, start_offset, *behind
+            )
+        values = [length, correlation_id, between]
+        for (index, _, _), (base_offset, _, time_ms, start_offset, _), rest in zip(
+            asked, placed, behind, strict=True
         ):
-            _partition.pack_into(answer, place, index, 0, base_offset, log_append_time_ms, log_start_offset)
-            place += self._partition_bytes
-        return answer
+            values += (index, 0, base_offset, time_ms, start_offset, rest)
+        return pack(*values)
 
     def request(self, asked: Asked) -> ProduceRequest:
         """What a failure of a request to these partitions is told with."""
@@ -143,7 +147,7 @@ class ProduceTemplate:
         self._index_at = partitions_at + (1 if self._is_flexible else COUNT_BYTES)
         self._head = as_array(bytes(frame[:partitions_at]))
         self.is_learned = True
-        self._answer_count = 0  # of the topic before
+        self._answers = {}  # what there is is of the topic before
 
     def _bytes_from_partitions_on(self, records: list[int]) -> int:
         """Of a request with partitions of so many bytes of records each."""
@@ -153,8 +157,8 @@ class ProduceTemplate:
         tags = len(records) + len(NO_TAGS)
         return 1 + len(records) * INDEX_BYTES + lengths + sum(records) + tags
 
-    def _measure_answer(self, count: int) -> None:
-        """The bytes of an answer for so many partitions, and where it says what became of each of them."""
+    def _form_of_answer(self, count: int) -> AnswerForm:
+        """Of one for so many partitions."""
         sought = [(-2 - number, 0, -3, -4, -5) for number in range(count)]  # no topic's name has such bytes
         partitions = [
             PartitionAnswer(
@@ -166,9 +170,13 @@ class ProduceTemplate:
             for index, _, base_offset, log_append_time_ms, log_start_offset in sought
         ]
         response = ProduceResponse(responses=[TopicAnswer(name=self.topic, partition_responses=partitions)])
-        self._answer = answer = b"".join(encode_response(response, self.version, 0))
-        self._answer_count = count
-        self._answer_place = answer.index(_partition.pack(*sought[0]))
-        self._partition_bytes = (
-            answer.find(_partition.pack(*sought[1])) - self._answer_place if count > 1 else 0
-        )
+        answer = b"".join(encode_response(response, self.version, 0))
+        places = [answer.index(_partition.pack(*one)) for one in sought]
+        between = answer[LENGTH_BYTES + _integer.size : places[0]]
+        behind = [
+            answer[place + _partition.size : next_place]
+            for place, next_place in pairwise((*places, len(answer)))
+        ]
+        pieces = "".join(f"{_partition.format[1:]}{len(rest)}s" for rest in behind)
+        pack = Struct(f">{LENGTH_BYTES}si{len(between)}s{pieces}").pack
+        return pack, answer[:LENGTH_BYTES], between, behind

@@ -52,7 +52,7 @@ class Slot:
 
     def take(self, answer: Answer) -> None:
         """The answer, which may be encoded already, or one more thing that it waits for."""
-        if answer is None or answer.__class__ is self.api.response or answer.__class__ is bytearray:
+        if answer is None or answer.__class__ is self.api.response or answer.__class__ is bytes:
             self.connection.complete(self, answer)
         elif answer.__class__ is Later:
             self.later = answer

@@ -36,19 +36,41 @@ MAX_PARTITIONS = 126
 """of a request that is looked at, whose number flexible versions write in one byte"""
 UNPACKED_BYTES = 1 << 20
 """larger ones are unusual"""
-INDEX, START, END, IS_USUAL = range(4)
-"""columns of `found`: a partition's number, its records in the data, whether `is_usual` says so of them"""
 BEHIND_CORRELATION = 8
 _API_AND_VERSION_BYTES = 4
 _NO_TAGS_BYTES = 2  # behind the partitions, of the topic and the request
 _LONG_VARINT_BYTES = 5
-_LAST_DELTA, _BASE_TIMESTAMP, _MAX_TIMESTAMP, _PRODUCER_ID, _SEQUENCE, _COUNT = 23, 27, 35, 43, 53, 57
+_LAST_DELTA, _BASE_TIMESTAMP, _MAX_TIMESTAMP, _PRODUCER_ID, _EPOCH, _SEQUENCE, _COUNT = (
+    23, 27, 35, 43, 51, 53, 57,
+)  # fmt: skip
 """positions in a batch's header"""
 _SURE_MS = 1 << 62  # sums of two such numbers fit 64 bits
 _LZ4 = int(Codec.LZ4)
 
-found: Longs = numpy.zeros((MAX_PARTITIONS, 4), numpy.int64)
-"""what `look_at_request` saw last: a row for each partition. Owned by: event loop"""
+
+class Seen(NamedTuple):
+    """A partition of a request, and what a log has to know of its batch to append it."""
+
+    partition: int
+    start: int
+    end: int
+    """of its records, in the data"""
+    is_usual: int
+    """whether the function of this name says so; all that follows means nothing if not"""
+    last_offset_delta: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+(
+    PARTITION, START, END, IS_USUAL, LAST_OFFSET_DELTA, MAX_TIMESTAMP,
+    PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE,
+) = range(len(Seen._fields))  # fmt: skip
+"""columns of `found`"""
+found: Longs = numpy.zeros((MAX_PARTITIONS, len(Seen._fields)), numpy.int64)
+"""what `look_at_request` saw last: a row for each partition, as `Seen`. Owned by: event loop"""
 _unpacked = numpy.empty(UNPACKED_BYTES, numpy.uint8)
 WORKSPACE = (_unpacked, as_array(_unpacked.data))
 """for what is unpacked, as kernels write to it and as they read it. Owned by: event loop"""
@@ -211,7 +233,7 @@ def look_at_request(
     for number in range(count):
         if last - position < (5 if is_flexible else 8):  # of a number and a length
             return UNUSUAL
-        rows[number, INDEX] = _number(data, position, 4)
+        rows[number, PARTITION] = _number(data, position, 4)
         if is_flexible:
             size, position = _compact_length(data, position + 4, last)
         else:
@@ -227,10 +249,18 @@ def look_at_request(
     if position != last or (is_flexible and (data[last] or data[last + 1])):
         return UNUSUAL
     for number in range(count):
+        begin = rows[number, START]
         rows[number, IS_USUAL] = is_usual(
-            data, rows[number, START], rows[number, END], now_ms, max_bytes, codecs, requires_keys,
+            data, begin, rows[number, END], now_ms, max_bytes, codecs, requires_keys,
             after_max_ms, crc32c, lz4, unpacked, unpacked_view,
         )  # fmt: skip
+        if not rows[number, IS_USUAL]:
+            continue
+        rows[number, LAST_OFFSET_DELTA] = _number(data, begin + _LAST_DELTA, 4)
+        rows[number, MAX_TIMESTAMP] = _number(data, begin + _MAX_TIMESTAMP, 8)
+        rows[number, PRODUCER_ID] = _number(data, begin + _PRODUCER_ID, 8)
+        rows[number, PRODUCER_EPOCH] = _number(data, begin + _EPOCH, 2)
+        rows[number, BASE_SEQUENCE] = _number(data, begin + _SEQUENCE, 4)
     return count
 
 

@@ -29,6 +29,7 @@ from protocol.batch import (
     unpack_header,
 )
 from protocol.compression import CODEC_NAMES, Codec, codec_of, compress
+from protocol.control import Marker, decode_marker
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.one_look import UNPACKED_BYTES, WORKSPACE, Usual, is_ready, is_usual
 
@@ -139,6 +140,14 @@ def check_trusted(records: Buffer, rules: AppendRules) -> BatchHeader:
             f"{header.size_bytes} bytes for {rules.name} do not fit into a segment of {rules.segment_bytes}",
         )
     return header
+
+
+def marker_of(records: Buffer, header: BatchHeader) -> Marker | None:
+    """The end of a transaction that a batch of a coordinator is, if it is one."""
+    if not header.is_control or header.producer_id < 0 or not header.record_count:
+        return None
+    record = record_room.decode_batch(records)[0]
+    return decode_marker(record.key, record.value)
 
 
 class Checked(NamedTuple):

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from protocol.batch import LENGTH_PREFIX_BYTES, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, encode_prefix
-from protocol.control import Marker, decode_marker
+from protocol.control import Marker
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import decode_batch
+from protocol.one_look import Seen
 from storage import layout, recovery, search
-from storage.append import AppendRules, check_from_client, check_trusted
+from storage.append import AppendRules, check_from_client, check_trusted, marker_of
 from storage.checkpoint import read_topic_id, write_leader_epochs, write_topic_id
 from storage.file import SYSTEM_DISK, Buffer, Disk
 from storage.key_hashes import LogKeyHashes
@@ -28,8 +28,8 @@ from storage.removal import Removals
 from storage.replay import take_snapshot
 from storage.retention import RetentionRules, expired_segments, facts_of
 from storage.roll import RollLimits
-from storage.segment import Segment
-from storage.segments import SegmentList, SegmentTuple, floor_segment
+from storage.segment import NO_ROOM_KNOWN, Segment
+from storage.segments import SegmentList, SegmentTuple
 from storage.slice import Slice
 from storage.small_files import NO_ROOM, sync_file
 from storage.types import (
@@ -144,6 +144,7 @@ class Log:
         self._rules = AppendRules(config, self.name, self._limits.max_decompressed_bytes)
         self.usual = self._rules.usual
         self._roll_limits = RollLimits(config)
+        self._room = NO_ROOM_KNOWN
         self._interval_bytes = config.index_interval_bytes
         self.must_flush = config.flush_messages == 1
         if not config.is_compacted:
@@ -181,47 +182,32 @@ class Log:
 
     # Appending
 
-    def append(
-        self, records: Buffer, *, now_ms: int, origin: Origin = Origin.CLIENT, seen: BatchHeader | None = None
-    ) -> Appended:
-        """Write one batch at the end of the log. KafkaError (nothing was written) or the offsets it got.
-        `seen` is its header, if it was looked at and is usual by `self.usual`.
-        """
+    def append(self, records: Buffer, *, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
+        """Write one batch at the end of the log. KafkaError (nothing was written) or the offsets it got."""
         if self.offline_reason is not None:
             raise self._offline()
         marker, section = None, None
         if origin is Origin.CLIENT:
-            header = seen
-            if header is None:
-                records, header, section = check_from_client(records, self._rules, now_ms)
+            records, header, section = check_from_client(records, self._rules, now_ms)
             if header.producer_id >= 0:
                 duplicate = self.producers.check(header, self.name)
                 if duplicate is not None:
                     return self._answer_duplicate(duplicate)
         else:
             header = check_trusted(records, self._rules)
-            if header.is_control and header.producer_id >= 0:
-                marker = self._checked_marker(records, header)
-        base_offset, batch_length, max_timestamp = (
-            self.log_end_offset,
-            header.batch_length,
-            header.max_timestamp,
-        )
-        last_offset, size = base_offset + header.last_offset_delta, batch_length + LENGTH_PREFIX_BYTES
-        active = self._list.active
-        if active.must_roll(size, last_offset, max_timestamp, now_ms, self._roll_limits):
+            marker = marker_of(records, header)
+            if marker is not None:  # what a coordinator writes besides has no sequence (as in Kafka)
+                self.producers.check_marker(header, marker, self.name)
+        base_offset, max_timestamp = self.log_end_offset, header.max_timestamp
+        last_offset, active = base_offset + header.last_offset_delta, self._list.active
+        if active.must_roll(len(records), last_offset, max_timestamp, now_ms, self._roll_limits):
             self._roll(now_ms)
             active = self._list.active
         if self.leader_epoch != self.leader_epochs.latest:
             self._begin_epoch(base_offset)
         position = active.size_bytes
-        prefix = encode_prefix(base_offset, batch_length, self.leader_epoch)
-        try:
-            active.file.write((prefix, memoryview(records)[PREFIX_BYTES:]), position, size)
-        except OSError as error:
-            raise self._not_written(active, position, error) from error
-        active.appended(last_offset, max_timestamp, size, self._interval_bytes)
-        self.log_end_offset = last_offset + 1
+        self._put(records, active, last_offset, max_timestamp)
+        self._room = active.room(self._roll_limits, self._interval_bytes)
         if section is not None:
             self.key_hashes.add(base_offset, header.crc, section, header.record_count)
         if marker is not None:
@@ -233,18 +219,48 @@ class Log:
         stamp = max_timestamp if header.attributes & LOG_APPEND_TIME else NO_TIMESTAMP
         return _new_tuple(Appended, (base_offset, last_offset, stamp, self.log_start_offset, False))
 
+    def append_usual(self, records: Buffer, seen: Seen) -> Appended | None:
+        """As `append`, of a batch that is usual by `self.usual`. None, and nothing was done, where that must
+        think of more: a producer that is new or does not go on where it was, a segment that may be full.
+        """
+        _, _, _, _, delta, max_timestamp, producer_id, producer_epoch, base_sequence = seen
+        base_offset, active = self.log_end_offset, self._list.active
+        last_offset = base_offset + delta
+        room_bytes, room_offset, room_timestamp = self._room
+        if (
+            self.offline_reason is not None
+            or active.size_bytes + len(records) > room_bytes
+            or last_offset > room_offset
+            or not 0 <= max_timestamp <= room_timestamp
+        ):
+            return None
+        producer = None
+        if producer_id >= 0:
+            producer = self.producers.next_in_line(producer_id, producer_epoch, base_sequence)
+            if producer is None:
+                return None
+        self._put(records, active, last_offset, max_timestamp)
+        if producer is not None:
+            producer.add(base_sequence, last_offset, delta, max_timestamp)
+        if not self.must_flush:
+            self._advance_high_watermark(last_offset + 1)
+        return _new_tuple(Appended, (base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset, False))
+
+    def _put(self, records: Buffer, active: Segment, last_offset: int, max_timestamp: int) -> None:
+        """Write a batch behind the last one, with what the broker assigns."""
+        position, size = active.size_bytes, len(records)
+        prefix = encode_prefix(self.log_end_offset, size - LENGTH_PREFIX_BYTES, self.leader_epoch)
+        try:
+            active.file.write((prefix, memoryview(records)[PREFIX_BYTES:]), position, size)
+        except OSError as error:
+            raise self._not_written(active, position, error) from error
+        active.appended(last_offset, max_timestamp, size, self._interval_bytes)
+        self.log_end_offset = last_offset + 1
+
     def _answer_duplicate(self, batch: BatchMetadata) -> Appended:
         """The batch is in the log already: the offsets it got then."""
         stamp = batch.timestamp if self._rules.stamps_append_time else NO_TIMESTAMP
         return Appended(batch.first_offset, batch.last_offset, stamp, self.log_start_offset, True)
-
-    def _checked_marker(self, records: Buffer, header: BatchHeader) -> Marker | None:
-        """What a coordinator writes besides has no sequence to be held against (as in Kafka)."""
-        record = decode_batch(records)[0] if header.record_count else None
-        marker = decode_marker(record.key, record.value) if record is not None else None
-        if marker is not None:
-            self.producers.check_marker(header, marker, self.name)
-        return marker
 
     def _note_marker(self, header: BatchHeader, marker: Marker, base_offset: int) -> None:
         aborted = self.producers.update_marker(header, marker, base_offset)
@@ -311,6 +327,7 @@ class Log:
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot roll: {error}") from error
         self.roll_count += 1
+        self._room = NO_ROOM_KNOWN
         self._unsynced += [lambda: sync_file(self.disk, snapshot), self._sync_directory]
 
     # Flushing
@@ -361,24 +378,7 @@ class Log:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} of {self.name} is outside of {self.log_start_offset} to {end}",
             )
-        if upper_offset > end:
-            upper_offset = end
-        segments, active = self._list.all, self._list.active
-        number = floor_segment(segments, offset)
-        found = Slice(segments, number, offset, max_bytes, upper_offset, at_least_one)
-        if offset >= upper_offset:
-            active.expect(offset)
-            found.is_located = True
-            return found
-        if offset >= active.base_offset:
-            position = active.hints.get(offset)
-            if position is not None:
-                limit = active.size_bytes if upper_offset == end else active.hints.get(upper_offset)
-                if limit is not None:
-                    found.place(active, position, limit)
-                    return found
-        found.locate(False)
-        return found
+        return Slice.of(self._list.all, end, offset, max_bytes, upper_offset, at_least_one)
 
     def scan(self, start: int, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Every batch that reaches into [start, end), in order. May wait for the disk."""

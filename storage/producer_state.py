@@ -86,6 +86,16 @@ class ProducerState:
         made.batches.extend(self.batches)
         return made
 
+    def add(self, base_sequence: int, last_offset: int, last_offset_delta: int, timestamp: int) -> None:
+        """A batch of this producer and its epoch is in the log."""
+        last_sequence = base_sequence
+        if last_sequence != NO_SEQUENCE:  # as `BatchHeader.last_sequence`, without a call
+            last_sequence = (last_sequence + last_offset_delta) & MAX_SEQUENCE
+        self.batches.append(
+            _new_tuple(BatchMetadata, (last_sequence, last_offset, last_offset_delta, timestamp))
+        )
+        self.last_timestamp = timestamp
+
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
@@ -157,6 +167,15 @@ class ProducerStateManager:
             )
         return None
 
+    def next_in_line(self, producer_id: int, epoch: int, base_sequence: int) -> ProducerState | None:
+        """The producer, if it is known and goes on where its last batch ended, outside of a transaction: what
+        `check` takes. None tells nothing.
+        """
+        state = self.producers.get(producer_id)
+        if state is None or state.epoch != epoch or state.transaction_start is not None or not state.batches:
+            return None
+        return state if base_sequence == state.batches[-1].last_sequence + 1 else None
+
     def check_marker(self, header: BatchHeader, marker: Marker, name: str) -> None:
         """Whether a coordinator may end the transaction of this producer."""
         state = self.producers.get(header.producer_id)
@@ -211,13 +230,8 @@ class ProducerStateManager:
         state = self.producers.get(header.producer_id)
         if state is None or state.epoch != header.producer_epoch:
             state = self._state(header)
-        delta, timestamp, last_sequence = header.last_offset_delta, header.max_timestamp, header.base_sequence
-        if last_sequence != NO_SEQUENCE:  # as `BatchHeader.last_sequence`, without a call
-            last_sequence = (last_sequence + delta) & MAX_SEQUENCE
-        state.batches.append(
-            _new_tuple(BatchMetadata, (last_sequence, base_offset + delta, delta, timestamp))
-        )
-        state.last_timestamp = timestamp
+        delta = header.last_offset_delta
+        state.add(header.base_sequence, base_offset + delta, delta, header.max_timestamp)
         if header.attributes & TRANSACTIONAL and state.transaction_start is None:
             state.transaction_start = base_offset
             self._open[header.producer_id] = base_offset

@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.batch import HEADER_BYTES, NO_TIMESTAMP, parse_header
 from storage import layout
@@ -26,6 +26,18 @@ if TYPE_CHECKING:
     from config.topic import TopicConfig
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class Room(NamedTuple):
+    """A batch that keeps to these and tells its time need not go to a new segment."""
+
+    size_bytes: int
+    """of the segment behind it"""
+    last_offset: int
+    max_timestamp: int
+
+
+NO_ROOM_KNOWN = Room(0, -1, NO_TIMESTAMP)
 
 
 def _remove_at_once(disk: Disk, path: Path) -> None:
@@ -201,6 +213,20 @@ class Segment(StoredBatches):
         if waited > limits.segment_ms - self.roll_jitter_ms:
             return True
         return self.index_entries >= limits.index_entries
+
+    def room(self, limits: RollLimits, interval_bytes: int) -> Room:
+        """How far it is filled without asking `must_roll` for each batch; none as long as only the clock
+        tells how old it is. `interval_bytes` lie between two index entries.
+        """
+        first = self._first_batch_timestamp
+        if not self.size_bytes or first is None or first < 0:
+            return NO_ROOM_KNOWN
+        entries = max(0, limits.index_entries - self.index_entries - 1)
+        return Room(
+            min(limits.segment_bytes, self.size_bytes + entries * max(HEADER_BYTES, interval_bytes)),
+            self.base_offset + MAX_RELATIVE_OFFSET,
+            first + limits.segment_ms - self.roll_jitter_ms,
+        )
 
     def appended(self, last_offset: int, max_timestamp: int, size: int, interval_bytes: int) -> None:
         """Account for one batch that was written at the end of the file."""

@@ -18,7 +18,7 @@ from storage.file import CAN_TELL_CACHED, Buffer, DataFile
 from storage.index import BrokenIndex, WouldBlock
 from storage.region import Region
 from storage.segment import Segment
-from storage.segments import SegmentTuple
+from storage.segments import SegmentTuple, floor_segment
 from storage.stored_batches import LARGE_BYTES
 
 # So far behind a read that went to the disk only threads read much at once: asking for cached bytes alone
@@ -82,6 +82,34 @@ class Slice:
         self.size_bytes = 0
         self.is_located = False
         self.is_warm = False  # `warm` has just been here
+
+    @classmethod
+    def of(
+        cls,
+        segments: SegmentTuple,
+        end: int,
+        offset: int,
+        max_bytes: int,
+        upper_offset: int,
+        at_least_one: bool,
+    ) -> Slice:
+        """Of a log that ends at `end`, in its owner's turn; located if that can be done without waiting."""
+        upper_offset = min(upper_offset, end)
+        active = segments[-1]
+        found = cls(segments, floor_segment(segments, offset), offset, max_bytes, upper_offset, at_least_one)
+        if offset >= upper_offset:
+            active.expect(offset)
+            found.is_located = True
+            return found
+        if offset >= active.base_offset:
+            position = active.hints.get(offset)
+            if position is not None:
+                limit = active.size_bytes if upper_offset == end else active.hints.get(upper_offset)
+                if limit is not None:
+                    found.place(active, position, limit)
+                    return found
+        found.locate(False)
+        return found
 
     @property
     def file(self) -> DataFile:

@@ -96,7 +96,7 @@ async def _describe_many(
     context: RequestContext,
     request: DescribeConfigsRequest,
     resources: Iterable[DescribeConfigsRequest.DescribeConfigsResource],
-) -> bytearray:
+) -> bytes:
     """As `_describe`; other clients have their turn between, and while a thread encodes the answer."""
     response = DescribeConfigsResponse()
     for number, resource in enumerate(resources, 1):
@@ -106,9 +106,9 @@ async def _describe_many(
     return await broker.run_blocking(_encoded, response, context)
 
 
-def _encoded(response: DescribeConfigsResponse, context: RequestContext) -> bytearray:
+def _encoded(response: DescribeConfigsResponse, context: RequestContext) -> bytes:
     """The whole answer; on any thread."""
-    return bytearray().join(encode_response(response, context.api_version, context.correlation_id))
+    return b"".join(encode_response(response, context.api_version, context.correlation_id))
 
 
 def _describe(

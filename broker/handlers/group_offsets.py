@@ -103,7 +103,7 @@ def _commit_response(request: OffsetCommitRequest, outcome: Outcome) -> OffsetCo
 @handles(OffsetFetchRequest)
 def fetch_offsets(
     broker: Broker, context: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | Awaitable[bytearray]:
+) -> OffsetFetchResponse | Awaitable[bytes]:
     if context.api_version < 8:
         return _fetch_one(broker, context.api_version, request)
     distinct = {group.group_id: group for group in request.groups}
@@ -138,10 +138,10 @@ def _look_up(broker: Broker, group: OffsetFetchRequest.OffsetFetchRequestGroup) 
     return _Found(group.group_id, ErrorCode.NONE, committed, wanted)
 
 
-def _encoded(found: Sequence[_Found], context: RequestContext) -> bytearray:
+def _encoded(found: Sequence[_Found], context: RequestContext) -> bytes:
     """The whole answer; on any thread."""
     parts = encode_response(_fetched(found), context.api_version, context.correlation_id)
-    return bytearray().join(parts)
+    return b"".join(parts)
 
 
 def _fetched(found: Sequence[_Found]) -> OffsetFetchResponse:

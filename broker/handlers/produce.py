@@ -22,10 +22,11 @@ from broker.context import RequestContext
 from broker.counters import TopicCounters
 from broker.partition import Partition
 from broker.produce_template import ProduceTemplate
-from protocol.batch import CODEC_MASK, MAGIC, MAGIC_POSITION, TRANSACTIONAL, BatchHeader
+from protocol.batch import CODEC_MASK, MAGIC, MAGIC_POSITION, TRANSACTIONAL
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.one_look import Seen
 from storage.types import Appended
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 RecordError = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
-Asked = Sequence[tuple[int, memoryview | None, BatchHeader | None]]
-"""of each partition of a topic: its number, its records, and their header if they were found usual"""
+Asked = Sequence[tuple[int, memoryview | None, Seen | None]]
+"""of each partition of a topic: its number, its records, and what was seen of them if they are usual"""
 Placed = list[Appended | PartitionAnswer]
 """where the records of each of them went, or the answer that says why they did not: an error that was raised
 would hold the records, by its traceback"""
@@ -67,7 +68,7 @@ def produce(
         topics.append((topic.name, [index for index, *_ in asked], placed))
         refused = refused or reason
     if waits:
-        return Later([wait for *_, wait in waits], lambda: _after_flush(topics, waits))
+        return _when_flushed(topics, waits, None)
     if acks:
         return _response(topics)
     if refused is not None and context.connection is not None:
@@ -81,25 +82,29 @@ def produce_alike(
     correlation_id: int,
     asked: produce_template.Asked,
     now_ms: int,
-) -> bytearray | ProduceResponse | Later:
+) -> bytes | ProduceResponse | Later:
     """What `produce` answers to a request that `template` knows: a response where it has to tell of an error,
     else the encoded one.
     """
     topic = template.topic  # which is another one when a flush ends, if the client went on to that
     waits: Waits = []
     placed, refused = _append_each(broker, topic, asked, template.version, template.acks, None, waits, now_ms)
-    if refused is None:
-        answer = template.answer(correlation_id, asked, placed)
-        if not waits:
-            return answer
+    answer = template.answer(correlation_id, asked, placed) if refused is None else None
+    if answer is not None and not waits:
+        return answer
     topics = [(topic, [index for index, *_ in asked], placed)]
+    return _when_flushed(topics, waits, answer) if waits else _response(topics)
 
-    def finish() -> bytearray | ProduceResponse:
-        if refused is None and not any(wait.exception() for *_, wait in waits):
-            return answer
-        return _after_flush(topics, waits)
 
-    return Later([wait for *_, wait in waits], finish) if waits else finish()
+def _when_flushed(topics: Topics, waits: Waits, encoded: bytes | None) -> Later:
+    """The answer when the flushes are over, which is `encoded` if there is one and none of them failed."""
+
+    def finish() -> bytes | ProduceResponse:
+        if encoded is None or any(wait.exception() for *_, wait in waits):
+            return _after_flush(topics, waits)
+        return encoded
+
+    return Later([wait for *_, wait in waits], finish)
 
 
 def _append_each(

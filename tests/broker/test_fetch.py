@@ -447,6 +447,7 @@ async def test_leader_epochs(world: World) -> None:
     await fill(world, client, 2)
     log = world.broker.partitions[TopicPartition("t", 0)].log
     log.leader_epoch = epoch = 3
+    log.update_config(log.config)  # nothing is taken for usual that was before
     await fill(world, client, 1)
     assert (await fetch(client, current_leader_epoch=epoch)).error_code == 0
     assert (await fetch(client, current_leader_epoch=epoch + 1)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH

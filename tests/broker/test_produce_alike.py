@@ -29,7 +29,7 @@ from protocol.errors import ErrorCode
 from protocol.framing import decode_request_header, decode_response, encode_request
 from protocol.kernel import load_numba
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.one_look import MAX_PARTITIONS, Usual
+from protocol.one_look import MAX_PARTITIONS, Seen, Usual
 from protocol.records import encode_batch
 from storage.types import Appended
 from tests.broker.client import Client, until
@@ -245,7 +245,7 @@ def test_records_of_any_length_are_found(version: int) -> None:
 @pytest.mark.parametrize("version", range(7, 12))
 def test_the_answer_is_the_one_that_would_be_encoded(version: int) -> None:
     template, _ = learned(version)
-    for count in (1, 2, MAX_PARTITIONS):
+    for count in (1, 2, MAX_PARTITIONS, 1):
         asked: Asked = [(4 + number, memoryview(b"r"), None) for number in range(count)]
         placed = [Appended((1 << 40) + number, 0, NOW_MS - number, 17, False) for number in range(count)]
         frame = bytes(template.answer(-8, asked, placed))
@@ -287,8 +287,10 @@ def test_what_is_recognised_is_what_would_be_decoded(version: int) -> None:
         assert (topic.name, request.acks, request.transactional_id) == ("t", 1, None)
         decoded = [(data.index, bytes(data.records or b"")) for data in topic.partition_data]
         assert [(index, bytes(records)) for index, records, _ in found] == decoded
-        for _, records, header in found:
-            assert header is None or header == parse_header(records)
+        for _, records, seen in found:
+            if seen is not None:
+                header = parse_header(records)
+                assert seen[4:] == tuple(getattr(header, name) for name in Seen._fields[4:])
     assert recognised > 1000
 
 
