@@ -24,6 +24,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
+    from broker.partition import Partition
     from config.broker import BrokerConfig
 
 FINAL_EPOCH = -1
@@ -46,12 +47,14 @@ class FetchedPartition:
         "log_start_offset",
         "max_bytes",
         "partition",
+        "served",
         "topic",
     )
 
     def __init__(self, topic: str | UUID, wanted: Any) -> None:
         self.topic = topic
         self.partition: int = wanted.partition
+        self.served: Partition | None = None  # as it was found last
         self.high_watermark = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.update(wanted)
@@ -128,7 +131,7 @@ class FetchContext:
         for partition, answer in paired:
             if partition.has_news(answer) or not self.is_incremental:
                 told.append((partition, answer))
-            if self.is_incremental and answer.records:
+            if self.is_incremental and answer.records and len(order) > 1:
                 key = (partition.topic, partition.partition)
                 if key in order:
                     order.move_to_end(key)

@@ -36,11 +36,12 @@ CACHESTAT = 451  # the number of this system call on every architecture of Linux
 _system_call = ctypes.PyDLL(None, use_errno=True).syscall
 _stretch = Struct("=QQ").pack  # offset, length: `struct cachestat_range`
 _count_cached = Struct("=Q32x").unpack  # the first of five numbers of pages: `struct cachestat`
+_Cachestat = ctypes.c_char * 40
 
 
 def _can_tell_cached() -> bool:
     """Whether there is a cachestat, and we may call it: then what is wrong is a descriptor that is none."""
-    _system_call(CACHESTAT, -1, _stretch(0, 0), ctypes.create_string_buffer(40), 0)
+    _system_call(CACHESTAT, -1, _stretch(0, 0), _Cachestat(), 0)
     return ctypes.get_errno() == errno.EBADF
 
 
@@ -99,7 +100,7 @@ class Disk:
 
     def is_cached(self, descriptor: int, size: int, position: int) -> bool:
         """Whether the page cache holds all of these bytes; False as well where the kernel cannot tell."""
-        answer = ctypes.create_string_buffer(40)
+        answer = _Cachestat()
         if _system_call(CACHESTAT, descriptor, _stretch(position, size), answer, 0):
             return False
         pages = (position + size - 1) // PAGE_BYTES - position // PAGE_BYTES + 1
@@ -424,6 +425,13 @@ class DataFile:
         """Whether `size` bytes at `position` can be had without the disk; False when nobody can tell."""
         with self.descriptor() as descriptor:
             return self.disk.is_cached(descriptor, size, position)
+
+    def read_behind(self, size: int, position: int, count: int) -> bytes | None:
+        """`count` bytes behind `size` at `position`, if all these are in the page cache; as `is_cached`."""
+        with self.descriptor() as descriptor:
+            if not self.disk.is_cached(descriptor, size + count, position):
+                return None
+            return self.disk.pread(descriptor, count, position + size)
 
     def truncate(self, size: int) -> None:
         with self.descriptor() as descriptor:

@@ -47,6 +47,7 @@ class Slice:
     __slots__ = (
         "_at_least_one",
         "_available",
+        "_ends_at_entry",
         "_first",
         "_is_followed",
         "_max_bytes",
@@ -77,6 +78,7 @@ class Slice:
         self._upper_offset = upper_offset
         self._at_least_one = at_least_one
         self._available = 0
+        self._ends_at_entry = False  # where a batch begins that the index knows of
         self._is_followed = False  # more that can be read lies behind where it has to end
         self.position = 0
         self.size_bytes = 0
@@ -140,6 +142,7 @@ class Slice:
         limit = self._max_bytes
         if available > limit:
             available = self._known_bytes(limit, False)
+            self._ends_at_entry = available > 0
             if available <= 0:
                 available = limit  # cut inside a batch; `_whole` sees to that
         self.size_bytes = available
@@ -212,13 +215,11 @@ class Slice:
         return None if self._is_unchecked() else found
 
     def _send_cached(self) -> Buffer | Region | None:
-        size = self.size_bytes
-        if size < LARGE_BYTES or not self.file.is_cached(size, self.position):
+        size, is_cut = self.size_bytes, self.size_bytes != self._available
+        if size < LARGE_BYTES or (is_cut and not self._ends_at_entry):  # it cuts a batch: seen in the bytes
             return self._read_cached()
-        if size != self._available:
-            if self._known_bytes(size, False) != size:  # it cuts a batch: to be seen in the bytes
-                return self._read_cached()
-            self._remember_next(self.position + size)
+        if not (is_cut and self._has_next_in_cache()) and not self.file.is_cached(size, self.position):
+            return self._read_cached()
         return Region(self.file, self.position, size)
 
     def read_now(self) -> Buffer | None:
@@ -323,6 +324,17 @@ class Slice:
         if not self._at_least_one:
             return b""
         return self._first_batch(may_wait)
+
+    def _has_next_in_cache(self) -> bool:
+        """Whether all is in the page cache, with the begin of the next batch, which is remembered then."""
+        segment, end = self._segment, self.position + self.size_bytes
+        if segment.trust is not None and not segment.trust.covers(end, end + 1):
+            return False
+        base_offset = segment.file.read_behind(self.size_bytes, self.position, BASE_OFFSET_BYTES)
+        if base_offset is None or len(base_offset) < BASE_OFFSET_BYTES:
+            return False
+        segment.remember(int.from_bytes(base_offset, "big"), end)
+        return True
 
     def _remember_next(self, position: int) -> None:
         """A batch begins at `position`, and the same reader asks for it next: spare it the search."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -170,14 +169,15 @@ class Fetch:
         counted = 0
         self._has_errors = False
         self._last_topic = NO_TOPIC
-        known = [None if one is None or one.is_forgotten else one for one in self._partitions]
         self._partitions = []
-        for wanted, partition in zip_longest(self._fetched.partitions, known):
+        for wanted in self._fetched.partitions:
+            partition = wanted.served
             answer = PartitionAnswer(partition_index=wanted.partition, high_watermark=-1, records=b"")
             answers.append(answer)
             try:
-                if partition is None:
-                    partition = self._resolve(wanted)
+                if partition is None or partition.is_forgotten or partition.log.offline_reason is not None:
+                    partition = wanted.served = None  # unless it is found
+                    partition = wanted.served = self._resolve(wanted)
                 found = self._locate_one(partition.log, wanted, answer, left, at_least_one=not reads)
             except (KafkaError, OSError) as error:
                 _refuse(answer, error)

@@ -31,6 +31,7 @@ from storage.types import FlushJob
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request
 from tests.broker.test_failures_apart import ONE, commit, fail_to_open, log_of
+from tests.broker.test_sessions import Session
 
 MakeWorld = Callable[..., Awaitable[World]]
 T = TopicPartition("t", 0)
@@ -107,6 +108,23 @@ async def test_it_comes_back_by_itself_after_a_pause(world: World, failing: Fail
     await world.produce(client, world.batch((b"k", b"last")))
     answer = (await reader.receive(FetchResponse, 12))[1].responses[0].partitions[0]
     assert answer.records, "who waits at the end of the new log is woken by it"
+
+
+async def test_a_fetch_session_goes_on_with_the_log_that_was_opened_anew(
+    world: World, failing: Failing
+) -> None:
+    """Sessions keep the partitions that they found."""
+    world.topic()
+    session = Session(await world.connect())
+    await session.fetch(("t", 0, 0))
+    await offline(world, failing)
+    (topic,) = (await session.fetch(max_wait_ms=0)).responses
+    assert topic.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    await look(world)
+    await look(world, FIRST_PAUSE_MS)
+    (topic,) = (await session.fetch(max_wait_ms=0)).responses
+    assert topic.partitions[0].error_code == 0
+    assert topic.partitions[0].records
 
 
 async def test_a_clock_that_is_set_back_makes_no_pause_longer(world: World, failing: Failing) -> None:

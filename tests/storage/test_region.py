@@ -351,6 +351,10 @@ def test_the_kernel_is_asked_for_every_page(tmp_path: Path) -> None:
     assert not file.is_cached(2, 3 * PAGE_BYTES - 1)
     assert not file.is_cached(8 * PAGE_BYTES, 0)
     assert not file.is_cached(2, 8 * PAGE_BYTES - 1)  # behind the end
+    assert file.read_behind(PAGE_BYTES, 0, 8) == page[:8]
+    assert file.read_behind(PAGE_BYTES, 2 * PAGE_BYTES, 1) is None
+    assert file.read_behind(PAGE_BYTES - 2, 2 * PAGE_BYTES, 2) == page[:2]
+    assert file.read_behind(PAGE_BYTES, 7 * PAGE_BYTES, 1) is None  # behind the end
 
 
 def test_a_kernel_that_cannot_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
