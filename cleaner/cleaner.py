@@ -62,6 +62,16 @@ def check_policy(log: Log) -> None:
         raise CleaningAborted(f"{log.name} is compacted no more")
 
 
+def check_strategy(log: Log, config: TopicConfig) -> None:
+    """`CleaningAborted` when another record of a key than by `config` is the one that stays by now."""
+    now = log.config
+    if (now.compaction_strategy, now.compaction_strategy_header) != (
+        config.compaction_strategy,
+        config.compaction_strategy_header,
+    ):
+        raise CleaningAborted(f"{log.name} has another compaction.strategy now")
+
+
 class FileSink:
     """The cleaned files of one group: one segment, or more when it would outgrow its limits (T59, T110)."""
 
@@ -187,7 +197,7 @@ class Cleaner:
                 began = time.perf_counter()
                 cleaned = rewrite_group(rewriter, snapshot, group, is_dry=is_dry)
                 if not is_dry:
-                    self._swap(log, group, cleaned, now_ms)
+                    self._swap(log, snapshot.config, group, cleaned, now_ms)
                 result.segments_read += len(group)
                 result.segments_written += len(cleaned)
                 result.rewrite_seconds += time.perf_counter() - began
@@ -268,12 +278,18 @@ class Cleaner:
         )
 
     def _swap(
-        self, log: Log, group: Sequence[Segment], cleaned: Sequence[CleanedSegment], now_ms: int
+        self,
+        log: Log,
+        config: TopicConfig,
+        group: Sequence[Segment],
+        cleaned: Sequence[CleanedSegment],
+        now_ms: int,
     ) -> None:
         """Have the owner put the new segments in the old ones' place; then the part of it that waits."""
 
         def swap() -> SwapJob:
             check_policy(log)
+            check_strategy(log, config)
             return log.replace_segments(group, cleaned, now_ms)
 
         try:

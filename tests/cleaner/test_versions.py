@@ -251,6 +251,36 @@ def test_w8_changing_the_strategy_holds_from_then_on(world: World) -> None:
     assert stay(world) == [(1, "a", "3")]
 
 
+@pytest.mark.parametrize("before", ["offset", "timestamp"])
+def test_w8_changing_the_strategy_during_a_cleaning_ends_it(make_world: MakeWorld, before: str) -> None:
+    """Who changed it has been answered: nothing more goes by what held before."""
+    world = make_world(compaction_strategy=before, compaction_strategy_header=NAME, segment_bytes=500)
+    write(world, ("a", "9", 9), ("p", "x" * 300, 1))
+    world.roll()
+    write(world, ("b", "9", 9), ("c", "x" * 300, 9))
+    world.roll()
+    write(world, ("a", "3", 3), ("b", "3", 3))
+    close(world)
+    all_of_them = stay(world)
+    after = dataclasses.replace(world.log.config, compaction_strategy="header")
+
+    def changes_before_swapping(job: Any) -> Any:
+        if calls.append(job) is None and len(calls) > 1:  # the first is the snapshot
+            world.log.update_config(after)
+        return job()
+
+    calls: list[Any] = []
+    cleaner = Cleaner(
+        map_bytes=world.slots * ENTRY_BYTES,
+        load_factor=world.load_factor,
+        run_on_owner=changes_before_swapping,
+    )
+    with pytest.raises(CleaningAborted, match=r"compaction\.strategy"):
+        cleaner.clean(world.log, Range(0, world.log.segments[-1].base_offset), world.now_ms)
+    assert stay(world) == all_of_them
+    assert not [*world.directory.glob("*.cleaned")]
+
+
 def test_t31_a_map_of_versions_takes_no_more_memory_than_one_without() -> None:
     versions = VersionMap(1 << 20, 0.9)
     assert versions.table.nbytes + versions.versions.nbytes <= 1 << 20
