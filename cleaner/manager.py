@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETENTION_INTERVAL_MS = 1000
+OTHERS_WORK = (Reason.IN_PROGRESS, Reason.DRY_RUN, Reason.PAUSED, Reason.OFFLINE)
+"""reasons for which a log is not cleaned by hand either"""
 
 
 class CleaningRefused(Exception):
@@ -67,6 +69,8 @@ class CleanerManager:
         self.statistics = CleanerStatistics()
         self._changed = threading.Condition()
         self._states: dict[TopicPartition, CleaningState] = {}
+        self._dry_runs: set[TopicPartition] = set()
+        """of those whose cleaning is in progress, where it only counts"""
         self._quarantine = Quarantine()
         self._totals: dict[TopicPartition, PartitionTotals] = {}
         self._tombstones = TombstoneCounts()
@@ -97,6 +101,8 @@ class CleanerManager:
             self._states.pop(topic_partition, None)
         else:
             self._states[topic_partition] = state
+        if move is Move.DONE:
+            self._dry_runs.discard(topic_partition)
         self._changed.notify_all()
         return state
 
@@ -164,7 +170,7 @@ class CleanerManager:
         if log.offline_reason is not None:
             return Reason.OFFLINE
         if self.is_being_cleaned(log.topic_partition):
-            return Reason.IN_PROGRESS
+            return Reason.DRY_RUN if log.topic_partition in self._dry_runs else Reason.IN_PROGRESS
         if self.state_of(log.topic_partition).phase is Phase.PAUSED:
             return Reason.PAUSED
         return Reason.UNCLEANABLE if self._quarantine.holds(log.topic_partition, now_ms) else None
@@ -243,9 +249,11 @@ class CleanerManager:
             if not is_dry:
                 self._quarantine.release(topic_partition)
             assessment = self.assess(log, config, rolled_at)
-            if assessment.reason in (Reason.IN_PROGRESS, Reason.PAUSED, Reason.OFFLINE):
+            if assessment.reason in OTHERS_WORK:
                 raise CleaningRefused(f"{topic_partition}: {assessment.reason.value}")
             self._move(topic_partition, Move.BEGIN)
+            if is_dry:
+                self._dry_runs.add(topic_partition)
 
         def accounted(size: int) -> None:
             account(size)

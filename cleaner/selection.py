@@ -19,6 +19,7 @@ class Reason(Enum):
 
     NOT_COMPACTED = "the topic is not compacted"
     IN_PROGRESS = "it is being cleaned"
+    DRY_RUN = "a dry run looks at it"
     PAUSED = "its cleaning is paused"
     UNCLEANABLE = "it cannot be cleaned"
     OFFLINE = "the log is offline"
@@ -211,7 +212,7 @@ def assess(
     held: Reason | None = None,
     tombstones_expire_ms: int | None = None,
 ) -> Assessment:
-    """Weigh one log; `held` is a reason that lies outside of it (paused, in progress, uncleanable).
+    """Weigh one log; `held` is a reason that lies outside of it (paused, in progress, uncleanable...).
 
     `tombstones_expire_ms` is when the last tombstone that cleanings have kept may go; None: there is none.
     """
@@ -244,8 +245,8 @@ def assess(
         else None,
         max_lag_ends_ms=due_ms,
     )
-    if not rules.is_compacted and held in (Reason.PAUSED, Reason.UNCLEANABLE):
-        held = None  # of the time when it was compacted
+    if not rules.is_compacted and held in (Reason.PAUSED, Reason.UNCLEANABLE, Reason.DRY_RUN):
+        held = None  # of the time when it was compacted, or of one who asks what if it were
     reason = held or _why_not(view, rules, weighed, kept_by, beyond)
     eligible_ms = now_ms if reason is None else None
     if reason in WAITS_FOR_MORE:

@@ -121,6 +121,8 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
             return f"Not compacted: cleanup.policy is {settings.cleanup_policy}."
         case Reason.IN_PROGRESS:
             return "It is being cleaned right now."
+        case Reason.DRY_RUN:
+            return "A dry run looks at it right now; it is not cleaned meanwhile."
         case Reason.PAUSED:
             return f"Its cleaning is paused, {facts.pauses} time{'s' * (facts.pauses != 1)}."
         case Reason.UNCLEANABLE:

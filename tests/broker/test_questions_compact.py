@@ -7,8 +7,10 @@ Method: as in test_questions.py, a broker in the loop asked over HTTP; its log i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import aiohttp
 import pytest
 
 from broker import http_api
+from cleaner.cleaner import Cleaner
+from cleaner.manager import CleanerManager, CleaningRefused
 from cleaner.quarantine import Uncleanable
 from storage.layout import TopicPartition
 from tests.broker.client import until
@@ -113,6 +117,51 @@ async def test_w3_a_dry_run_with_roll_goes_by_the_settings_that_are_tried(asker:
     tried = {"min.compaction.lag.ms": str(HOUR_MS)}
     answer = await asker.compact(dry_run=True, roll=True, set=tried)
     assert (answer["records_before"], "min.compaction.lag.ms" in answer["held_back_by"]) == (0, True)
+
+
+async def test_w3_a_dry_run_is_not_told_as_a_cleaning(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    compacted(asker.world)
+    await put(asker.world, ("a", "1"), ("a", "2"), roll=True)
+    cleaner = asker.world.broker.cleaner
+    with held(cleaner, monkeypatch) as reached:
+        running = asyncio.ensure_future(asker.compact(dry_run=True))
+        await until(reached.is_set)
+        await asker.why("dry_run", "A dry run")
+        assert cleaner.grab() is None
+        with pytest.raises(CleaningRefused, match="a dry run"):
+            cleaner.clean_now(KEY)
+    assert (await running)["records_after"] == 1
+    await asker.why("eligible")
+    assert (await asker.compact())["records_after"] == 1
+
+
+async def test_w3_a_what_if_does_not_hide_that_a_topic_is_not_compacted(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asker.world.topic("t")
+    with held(asker.world.broker.cleaner, monkeypatch) as reached:
+        running = asyncio.ensure_future(asker.compact(dry_run=True, set={"cleanup.policy": "compact"}))
+        await until(reached.is_set)
+        await asker.why("not_compacted", "cleanup.policy is delete")
+    assert "error" not in await running
+
+
+@contextlib.contextmanager
+def held(cleaner: CleanerManager, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Who cleans or counts waits where a cleaner's thread begins; the event says that it has come so far."""
+    reached, go_on, make = threading.Event(), threading.Event(), cleaner.make_cleaner
+
+    def wait(account: Callable[[int], None]) -> Cleaner:
+        reached.set()
+        assert go_on.wait(60)
+        return make(account)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cleaner, "make_cleaner", wait)
+        try:
+            yield reached
+        finally:
+            go_on.set()
 
 
 async def test_what_is_written_during_a_dry_run_with_roll_is_not_counted(

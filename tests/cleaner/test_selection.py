@@ -130,7 +130,7 @@ def test_t10_says_when_the_first_young_segment_will_be_old_enough() -> None:
         assert later.is_cleanable == (now_ms == found.next_eligible_ms)
 
 
-@pytest.mark.parametrize("held", [Reason.UNCLEANABLE, Reason.PAUSED])
+@pytest.mark.parametrize("held", [Reason.UNCLEANABLE, Reason.PAUSED, Reason.DRY_RUN])
 def test_what_held_a_log_while_it_was_compacted_is_no_reason_when_it_is_not(held: Reason) -> None:
     found = assess(view(), rules(is_compacted=False), None, NOW_MS, held)
     assert (found.reason, found.next_eligible_ms) == (Reason.NOT_COMPACTED, None)
