@@ -178,9 +178,10 @@ class CleanerManager:
     def grab(self) -> Work | None:
         """The dirtiest log that is worth a cleaning, now ours; None when there is none (T23, T24)."""
         now_ms = self.now_ms()
-        logs = [log for log in self._logs() if log.config.is_compacted]
         self._prune({log.topic_partition for log in self._logs()})
         with self._changed:
+            # Here: who deletes one takes it away, and then waits for this lock to abort its cleaning.
+            logs = [log for log in self._logs() if log.config.is_compacted]
             self.statistics.last_run_ms = now_ms
             found = [(log, one) for log in logs if (one := self._assess_safely(log, now_ms)) is not None]
             seen = [one for _, one in found if one.total_bytes]
@@ -242,10 +243,10 @@ class CleanerManager:
         CleaningRefused, or the error that ended the cleaning.
         """
         assert is_dry or (config is None and rolled_at is None), "only a dry run may go by what is not"
-        log = next((one for one in self._logs() if one.topic_partition == topic_partition), None)
-        if log is None or not (config or log.config).is_compacted:
-            raise CleaningRefused(f"{topic_partition} is no compacted partition of this broker")
-        with self._changed:
+        with self._changed:  # as in `grab`
+            log = next((one for one in self._logs() if one.topic_partition == topic_partition), None)
+            if log is None or not (config or log.config).is_compacted:
+                raise CleaningRefused(f"{topic_partition} is no compacted partition of this broker")
             if not is_dry:
                 self._quarantine.release(topic_partition)
             assessment = self.assess(log, config, rolled_at)

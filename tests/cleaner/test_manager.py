@@ -265,6 +265,23 @@ def test_t122_a_deleted_partition_is_forgotten_with_its_checkpoint(house: House)
     assert house.table("t") == {"a": "3"}
 
 
+def test_t122_what_is_deleted_while_work_is_looked_for_is_none(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its namesake would begin with a checkpoint, and what is below that would never be cleaned."""
+    house.put("t", ("a", "1"), ("a", "2"))
+    prune = house.manager._prune
+
+    def delete_behind(served: set[TopicPartition]) -> None:
+        prune(served)
+        house.logs.logs.pop(T)
+        house.manager.abort_and_pause(T)
+
+    monkeypatch.setattr(house.manager, "_prune", delete_behind)
+    assert house.clean() is None
+    assert house.checkpoints() == {}
+
+
 def test_t122_a_checkpoint_that_a_crash_left_behind_is_dropped(house: House) -> None:
     house.manager.checkpoints.put(house.path, TopicPartition("gone", 3), 7)
     house.manager.grab()
