@@ -76,7 +76,9 @@ class CleanerManager:
         self._tombstones = TombstoneCounts()
         self._next_retention_ms = 0
         self.on_cleaned: Callable[[CleanResult], None] = lambda result: None
-        """told of every cleaning that was finished, on the thread that did it"""
+        """told of every cleaning that was finished, on the thread that did it, before the checkpoint moves:
+        nobody looks for what it left for later behind that
+        """
         self.on_set_aside: Callable[[TopicPartition, Uncleanable], None] = lambda topic_partition, why: None
         """told of every cleaning that failed, likewise"""
 
@@ -328,6 +330,7 @@ class CleanerManager:
                 self._move(topic_partition, Move.DONE)
 
     def _note(self, log: Log, result: CleanResult) -> None:
+        self.on_cleaned(result)
         self.checkpoints.put(log.directory.parent, log.topic_partition, result.end_offset)
         with self._changed:
             self._quarantine.release(log.topic_partition)
@@ -338,7 +341,6 @@ class CleanerManager:
             log.name, result.end_offset, result.records_kept, result.records_read, result.bytes_written,
             result.bytes_read, result.segments_read, result.segments_written, result.seconds,
         )  # fmt: skip
-        self.on_cleaned(result)
 
     def _set_aside(self, log: Log, error: Exception, now_ms: int) -> None:
         with self._changed:

@@ -101,9 +101,9 @@ class CleaningHistory:
                 )
 
     def note(self, result: CleanResult) -> None:
-        """A cleaning was finished."""
+        """A cleaning was finished; it is written down when this returns."""
         run = run_of(result)
-        self._loop.call_soon_threadsafe(self._add, result.topic_partition, lambda runs: [*runs, run])
+        self._broker.run_on_loop(lambda: self._add(result.topic_partition, lambda runs: [*runs, run]))
 
     def note_failure(self, topic_partition: TopicPartition, why: Uncleanable) -> None:
         """A cleaning failed; the same failure again is counted with the one before."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,6 +181,29 @@ async def test_t77_expired_tombstones_bring_about_a_cleaning(world: World, resta
     assert [record.offset for record in await world.records(client)] == [1]
     world.clock.advance(100 * HOUR_MS)
     assert await grab_and_clean(world) is None, "it is done, and nothing more can go"
+
+
+async def test_t77_a_crash_behind_the_checkpoint_forgets_no_tombstones(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What counts as clean is not looked at again: what waits in there must be written down before."""
+    checkpoints = world.broker.cleaner.checkpoints
+    put = checkpoints.put
+
+    def put_and_die(*arguments: Any) -> None:
+        put(*arguments)
+        shutil.copytree(world.directory, tmp_path / "killed")
+
+    monkeypatch.setattr(checkpoints, "put", put_and_die)
+    await cleaned_with_a_tombstone(world, "true")
+    killed = World(tmp_path / "killed", {})
+    await killed.start()
+    try:
+        answer = await explain(killed)
+        due_ms = world.clock.now_ms() + HOUR_MS
+        assert (answer["reason"], answer["next_eligible_ms"]) == ("nothing_dirty", due_ms)
+    finally:
+        await killed.stop()
 
 
 async def test_t77_by_default_they_wait_for_the_next_cleaning_as_in_kafka(world: World) -> None:
