@@ -99,7 +99,9 @@ class Compactions:
         """The topic's settings with `overrides` on top; ConfigError when they cannot hold."""
         if not overrides:
             return None
-        return TopicConfig.resolve({**topic.overrides, **overrides}, self._broker.config)
+        return TopicConfig.resolve(
+            {**topic.overrides, **overrides}, self._broker.config, is_internal=topic.is_internal
+        )
 
     async def compact(
         self, topic_partition: TopicPartition, wish: Wish, progress: Progress

@@ -206,6 +206,20 @@ async def test_w3_what_if_other_settings_held(asker: Asker) -> None:
     assert answer["partitions"][0]["records_before"] == 0
 
 
+async def test_w3_a_what_if_of_an_internal_topic_goes_by_offsets(make_world: MakeWorld) -> None:
+    """As its cleaning does, whatever `compaction.strategy` others have by the broker's settings (W8)."""
+    asker = Asker(await make_world(http_port="0", log_cleaner_compaction_strategy="timestamp"))
+    world, name = asker.world, "__consumer_offsets"
+    world.topic(name, cleanup_policy="compact")
+    partition, now_ms = world.broker.partitions[TopicPartition(name, 0)], world.clock.now_ms()
+    for age_ms in (0, 1):
+        partition.append(world.batch((b"a", b"1"), now_ms=now_ms - age_ms), now_ms)
+    for tried in ({}, {"set": {"min.compaction.lag.ms": "0"}}):
+        body = {"dry_run": True, "roll": True, **tried}
+        answer = (await asker.post(f"{name}/compact", body))["partitions"][0]
+        assert answer["removed"]["superseded"] == 1
+
+
 async def test_w3_a_refusal_names_the_policy_that_was_tried(asker: Asker) -> None:
     compacted(asker.world)
     answer = await asker.post("t/compact", {"dry_run": True, "set": {"cleanup.policy": "delete"}}, 409)
