@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from protocol.records import OFFSET_DELTA, locate, payload
 from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
 from storage.checkpoint import CheckpointWitness, judged, read_properties
-from storage.file import SYSTEM_DISK, DataFile
+from storage.file import DataFile, Disk
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
 from storage.producer_state import decode_snapshot
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
@@ -40,6 +41,16 @@ Account = Callable[[int], None]
 
 def _nobody(size_bytes: int) -> None:
     """Nobody wants to know how far it is."""
+
+
+class ReadingDisk(Disk):
+    """What is on a medium that takes no writes is verified too, and whoever looks repairs nothing."""
+
+    def open(self, path: Path, flags: int) -> int:
+        return super().open(path, os.O_RDONLY)
+
+
+READING_DISK = ReadingDisk()
 
 
 class SegmentFacts(NamedTuple):
@@ -98,7 +109,7 @@ def verify_data_directory(directory: Path, account: Account = _nobody) -> list[s
 
 def _mark_problems(directory: Path) -> Iterator[str]:
     """What a start reads before anything else: whose the directory is, and whether it was left in order."""
-    properties = read_properties(SYSTEM_DISK, directory / layout.META_PROPERTIES)
+    properties = read_properties(READING_DISK, directory / layout.META_PROPERTIES)
     if properties is not None and not properties.get("cluster.id"):
         yield f"{layout.META_PROPERTIES}: is damaged, it has no cluster.id"
     mark = directory / layout.CLEAN_SHUTDOWN
@@ -184,7 +195,7 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
 def _walk(directory: Path, base_offset: int, complain: Complain, account: Account) -> SegmentFacts:
     """Read all batches of a segment and complain about each that is not right."""
     name = layout.segment_file_name(base_offset, layout.LOG_SUFFIX)
-    file = DataFile(SYSTEM_DISK, directory / name)
+    file = DataFile(READING_DISK, directory / name)
     size = file.size()
     tables = []
     next_offset, position, wanted = base_offset, 0, SCAN_BYTES
@@ -259,7 +270,7 @@ def _verify_indexes(directory: Path, facts: SegmentFacts, is_active: bool, compl
             if len(facts.positions):  # Kafka makes that of an empty segment when it needs it
                 complain(f"{name} is missing")
             continue
-        check(name, read_whole(SYSTEM_DISK, path), facts, is_active, complain)
+        check(name, read_whole(READING_DISK, path), facts, is_active, complain)
     path = directory / layout.segment_file_name(facts.base_offset, layout.TXN_INDEX_SUFFIX)
     if path.exists():
         _verify_transactions(path, facts, complain)
@@ -319,10 +330,11 @@ def _verify_time_index(
 
 def _verify_statistics(directory: Path, facts: SegmentFacts, complain: Complain) -> None:
     """Those of other batches count as missing: a cleaning, or Kafka, has changed the segment since."""
-    segment = Segment.open(SYSTEM_DISK, directory, facts.base_offset)
+    segment = Segment.open(READING_DISK, directory, facts.base_offset)
+    segment.note_end(facts.next_offset)  # else it looks into its index, and makes a damaged one anew
     path = sidecar.path_of(segment)
     try:
-        found, blocks = sidecar.read_file(SYSTEM_DISK, path)
+        found, blocks = sidecar.read_file(READING_DISK, path)
     except (sidecar.DamagedStatistics, OSError) as problem:
         complain(f"{path.name}: {problem}")
         return
@@ -350,7 +362,7 @@ def _verify_statistics(directory: Path, facts: SegmentFacts, complain: Complain)
 
 def _verify_transactions(path: Path, facts: SegmentFacts, complain: Complain) -> None:
     try:
-        entries = parse_transactions(read_whole(SYSTEM_DISK, path))
+        entries = parse_transactions(read_whole(READING_DISK, path))
     except ValueError as problem:
         complain(f"{path.name}: {problem}")
         return
@@ -367,7 +379,7 @@ def _verify_snapshot(directory: Path, offset: int, end_offset: int, complain: Co
     if offset > end_offset:
         complain(f"{name} lies beyond the end {end_offset}")
     try:
-        decode_snapshot(read_whole(SYSTEM_DISK, directory / name))
+        decode_snapshot(read_whole(READING_DISK, directory / name))
     except ValueError as problem:
         complain(f"{name}: {problem}")
 

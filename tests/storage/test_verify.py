@@ -6,12 +6,14 @@ must not be.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from storage import layout
+from storage import layout, statistics
 from storage.checkpoint import CheckpointWitness, OffsetCheckpoint
 from storage.verify import is_data_directory, size_to_verify, verify_data_directory, verify_log
 from tests.storage.builders import LogBuilder, batch
@@ -169,3 +171,28 @@ def test_progress_is_told_of_every_byte(make_log: MakeLog) -> None:
         told: list[int] = []
         assert check(directory, told.append) == []
         assert sum(told) == size_to_verify(directory) == 50 * SIZE
+
+
+def test_it_only_reads(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup on a medium that takes no writes could not be verified, and a damaged index that has
+    statistics beside it was made anew, under a broker that runs maybe.
+    """
+    log = make_log(segment_bytes=20 * SIZE, index_interval_bytes=3 * SIZE)
+    log.fill(30, step_ms=5)
+    statistics.ensure(log.log.segments[0])
+    log.log.close()
+    cut(log.directory / name(0, ".index"), 3)
+    before = {path.name: path.read_bytes() for path in log.directory.iterdir()}
+    opened, system_open = [], os.open
+
+    def note(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if log.directory in Path(path).parents:
+            opened.append(flags & os.O_ACCMODE)
+        return system_open(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", note)
+    for _ in range(2):
+        assert any(f"{name(0, '.index')} has" in line for line in verify_log(log.directory))
+    assert set(opened) == {os.O_RDONLY}
+    assert {path.name: path.read_bytes() for path in log.directory.iterdir()} == before
+    log.is_damaged = True  # type: ignore[attr-defined]
