@@ -195,7 +195,7 @@ def _chunk_is_good(data: bytes, table: Table, expected: int, epochs: LeaderEpoch
     bases, lasts = table[BASE_OFFSET], table[LAST_OFFSET]
     if bases[0] < expected or (bases[1:] <= lasts[:-1]).any():
         return False
-    if epochs is not None and not _epochs_fit(epochs, table).all():
+    if epochs is not None and not epochs_fit(epochs, table).all():
         return False
     return _count_intact(data, table) == len(bases)
 
@@ -207,7 +207,7 @@ def epoch_columns(epochs: LeaderEpochs | None) -> tuple[Longs, Longs]:
     return starts, numpy.array([-1, *(epoch for epoch, _ in entries)], numpy.int64)
 
 
-def _epochs_fit(epochs: LeaderEpochs, table: Table) -> Any:
+def epochs_fit(epochs: LeaderEpochs, table: Table) -> Any:
     """Which batches have the leader epoch that is known for their offset, if any is."""
     starts, values = epoch_columns(epochs)
     known = values[numpy.searchsorted(starts, table[BASE_OFFSET], "right")]
@@ -396,7 +396,7 @@ def _of_right_epoch(batches: Table, epochs: LeaderEpochs | None) -> Any:
     values = batches[LEADER_EPOCH]
     if epochs is None:
         return numpy.ones(len(values), bool)
-    good = _epochs_fit(epochs, batches)
+    good = epochs_fit(epochs, batches)
     same = values[1:] == values[:-1]
     good[1:] |= same
     good[:-1] |= same

@@ -26,6 +26,8 @@ from storage.batch_table import CUT, read_table
 from storage.checkpoint import CheckpointWitness, judged, read_properties
 from storage.file import DataFile, Disk
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
+from storage.integrity import epochs_fit
+from storage.leader_epochs import LeaderEpochs
 from storage.producer_state import decode_snapshot
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.small_files import read_whole
@@ -175,11 +177,12 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
     for base, kind in sorted(present):
         if kind in layout.SEGMENT_SUFFIXES and base not in bases:
             complain(f"{layout.segment_file_name(base, kind)} has no log")
-    expected = 0
+    entries = _read_epochs(directory, complain)
+    expected, epochs = 0, LeaderEpochs(entries)
     for base in bases:
         if base < expected:
             complain(f"segment {base} begins before {expected}, where the one before it ends")
-        facts = _walk(directory, base, complain, account)
+        facts = _walk(directory, base, epochs, complain, account)
         expected = facts.next_offset
         _verify_indexes(directory, facts, base == bases[-1], complain)
         if (base, layout.STATISTICS_SUFFIX) in present:
@@ -187,12 +190,17 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
     for base, kind in sorted(present):
         if kind == layout.SNAPSHOT_SUFFIX:
             _verify_snapshot(directory, base, expected, complain)
-    _verify_epochs(directory, expected, complain)
+    if entries and entries[-1][1] > expected:
+        epoch, start = entries[-1]
+        name = layout.LEADER_EPOCH_CHECKPOINT
+        complain(f"{name}: epoch {epoch} begins at {start}, beyond the end {expected}")
     _verify_metadata(directory, complain)
     return violations, expected
 
 
-def _walk(directory: Path, base_offset: int, complain: Complain, account: Account) -> SegmentFacts:
+def _walk(
+    directory: Path, base_offset: int, epochs: LeaderEpochs, complain: Complain, account: Account
+) -> SegmentFacts:
     """Read all batches of a segment and complain about each that is not right."""
     name = layout.segment_file_name(base_offset, layout.LOG_SUFFIX)
     file = DataFile(READING_DISK, directory / name)
@@ -207,6 +215,9 @@ def _walk(directory: Path, base_offset: int, complain: Complain, account: Accoun
             continue
         next_offset = _verify_batches(name, data, table, position, base_offset, next_offset, complain)
         table[batch_table.POSITION] += position
+        for column in numpy.flatnonzero(~epochs_fit(epochs, table))[:MAX_VIOLATIONS]:
+            offset, epoch = table[batch_table.BASE_OFFSET, column], table[batch_table.LEADER_EPOCH, column]
+            complain(f"{name}: batch {offset} has leader epoch {epoch}, not {epochs.epoch_at(int(offset))}")
         tables.append(table)
         position += stopped
         account(int(stopped))
@@ -384,26 +395,24 @@ def _verify_snapshot(directory: Path, offset: int, end_offset: int, complain: Co
         complain(f"{name}: {problem}")
 
 
-def _verify_epochs(directory: Path, end_offset: int, complain: Complain) -> None:
+def _read_epochs(directory: Path, complain: Complain) -> list[tuple[int, int]]:
+    """(leader epoch, its first offset); none when the file is damaged."""
     path = directory / layout.LEADER_EPOCH_CHECKPOINT
     if not path.exists():
-        return
+        return []
     lines = path.read_text(errors="replace").splitlines()
     if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
         complain(f"{path.name} is damaged")
-        return
+        return []
     try:
         entries = [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines[2:])]
     except ValueError:
         complain(f"{path.name} has a line that is no epoch and offset")
-        return
+        return []
     for before, after in itertools.pairwise(entries):
         if before[0] >= after[0] or before[1] >= after[1]:
             complain(f"{path.name} is not ascending: {before}, {after}")
-    if entries and entries[-1][1] > end_offset:
-        complain(
-            f"{path.name}: epoch {entries[-1][0]} begins at {entries[-1][1]}, beyond the end {end_offset}"
-        )
+    return entries
 
 
 def _verify_metadata(directory: Path, complain: Complain) -> None:

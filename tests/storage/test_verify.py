@@ -41,6 +41,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "flipped checksum": lambda d: flip(d / name(0, ".log"), 18),
     "flipped magic": lambda d: flip(d / name(0, ".log"), SIZE + 16),
     "offset that goes back": lambda d: flip(d / name(20, ".log"), 7),
+    "leader epoch of a batch": lambda d: flip(d / name(20, ".log"), 13),
     "cut log": lambda d: cut(d / name(0, ".log"), 5),
     "garbage behind the log": lambda d: (d / name(20, ".log")).write_bytes(
         (d / name(20, ".log")).read_bytes() + b"x" * 80
