@@ -202,19 +202,21 @@ def decode_uuid(text: str) -> uuid.UUID:
         raise ValueError(f"{text!r} is no id: {problem}") from None
 
 
+def topic_id_in(data: bytes) -> uuid.UUID:
+    """The topic id of a `partition.metadata`; ValueError when it is damaged."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    values = dict(line.split(": ", 1) for line in lines if ": " in line)
+    if values.get("version") != str(VERSION):
+        raise ValueError(f"no version {VERSION}")
+    return decode_uuid(values.get("topic_id", ""))
+
+
 def read_topic_id(disk: Disk, directory: Path) -> uuid.UUID | None:
     """The topic id of `partition.metadata`; None when the file is missing or damaged."""
     try:
-        lines = (
-            read_whole(disk, directory / layout.PARTITION_METADATA).decode("utf-8", "replace").splitlines()
-        )
+        return topic_id_in(read_whole(disk, directory / layout.PARTITION_METADATA))
     except FileNotFoundError:
         return None
-    values = dict(line.split(": ", 1) for line in lines if ": " in line)
-    try:
-        if values.get("version") != str(VERSION):
-            raise ValueError("no version 0")
-        return decode_uuid(values.get("topic_id", ""))
     except ValueError as problem:
         logger.warning("%s of %s is damaged: %s", layout.PARTITION_METADATA, directory.name, problem)
         return None

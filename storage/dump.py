@@ -21,7 +21,7 @@ from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch
 from storage import layout, sidecar
 from storage.batch_table import LENGTH_PREFIX_BYTES
-from storage.checkpoint import witnessed
+from storage.checkpoint import topic_id_in, witnessed
 from storage.index import OFFSET_ENTRY, TIME_ENTRY
 from storage.producer_state import decode_snapshot
 from storage.sidecar import DamagedStatistics
@@ -54,7 +54,7 @@ def dump(path: Path, *, with_records: bool = False, with_values: bool = False) -
         return _batches(path, with_records or with_values, with_values)
     readers: dict[str, Callable[[bytes], Iterator[Row]]] = {
         layout.LEADER_EPOCH_CHECKPOINT: lambda data: _checkpoint(data, "epoch", ("epoch", "start_offset")),
-        layout.PARTITION_METADATA: lambda data: _pairs(data, ": ", ("version", "topic_id")),
+        layout.PARTITION_METADATA: _partition_metadata,
         layout.META_PROPERTIES: lambda data: _pairs(data, "=", ("version", "cluster.id", "node.id")),
         layout.CLEAN_SHUTDOWN: _clean_shutdown,
         **dict.fromkeys(layout.WITNESS_OF.values(), _witness),
@@ -346,6 +346,14 @@ def _pairs(data: bytes, separator: str, required: tuple[str, ...]) -> Iterator[R
     for name in required:
         if name not in pairs:
             yield _problem(f"there is no {name}")
+
+
+def _partition_metadata(data: bytes) -> Iterator[Row]:
+    yield from _pairs(data, ": ", ())
+    try:
+        topic_id_in(data)
+    except ValueError as error:
+        yield _problem(str(error))
 
 
 def _clean_shutdown(data: bytes) -> Iterator[Row]:

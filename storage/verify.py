@@ -23,7 +23,7 @@ from protocol.errors import KafkaError
 from protocol.records import OFFSET_DELTA, locate, payload
 from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
-from storage.checkpoint import CheckpointWitness, judged, read_properties
+from storage.checkpoint import CheckpointWitness, judged, read_properties, topic_id_in
 from storage.file import DataFile, Disk
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
 from storage.integrity import epochs_fit
@@ -417,5 +417,8 @@ def _read_epochs(directory: Path, complain: Complain) -> list[tuple[int, int]]:
 
 def _verify_metadata(directory: Path, complain: Complain) -> None:
     path = directory / layout.PARTITION_METADATA
-    if path.exists() and not path.read_text(errors="replace").startswith("version: 0\ntopic_id: "):
-        complain(f"{path.name} is damaged")
+    try:
+        if path.exists():
+            topic_id_in(path.read_bytes())
+    except ValueError as problem:
+        complain(f"{path.name} is damaged: {problem}")

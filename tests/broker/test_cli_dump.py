@@ -160,6 +160,14 @@ def test_a_damaged_batch_is_named_and_the_next_is_shown(files: Path) -> None:
     assert output.count("batch: ") == 4
 
 
+def test_a_topic_id_that_a_start_does_not_take_is_named(files: Path) -> None:
+    path = files / layout.PARTITION_METADATA
+    path.write_bytes(path.read_bytes()[:-9])
+    status, output = invoke(path)
+    assert status == 1
+    assert "is no id" in output.splitlines()[-1]
+
+
 def test_noise_gives_a_line_and_never_a_traceback(files: Path) -> None:
     rng = random.Random(3)
     for path in sorted(files.iterdir()):

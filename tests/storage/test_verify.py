@@ -66,6 +66,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "epochs that are no numbers": lambda d: (d / "leader-epoch-checkpoint").write_text("0\n1\n0 x\n"),
     "epochs that are no text": lambda d: (d / "leader-epoch-checkpoint").write_bytes(b"0\n1\n\xff 0\n"),
     "metadata": lambda d: (d / "partition.metadata").write_text("version: 7\n"),
+    "metadata without a whole id": lambda d: cut(d / "partition.metadata", 9),
     "metadata that is no text": lambda d: (d / "partition.metadata").write_bytes(b"version: \xff\n"),
 }
 
