@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
-from protocol.batch import HEADER_BYTES, BatchHeader, parse_header
+from protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, parse_header
 from storage.checkpoint import parse_offsets
 from storage.layout import (
     INDEX_SUFFIX,
@@ -29,6 +29,16 @@ MAX_SCANNED_SHOWN = 8
 
 class OffsetNotThere(Exception):
     """The offset lies outside the log; the message says between which offsets it would have to be."""
+
+
+class NoBatchThere(OffsetNotThere):
+    """The walk came to a place where no batch begins."""
+
+    def __init__(self, log_file: Path, position: int) -> None:
+        super().__init__(
+            f"no batch begins at byte {position} of {log_file}, to which its index or the batch before it "
+            "leads: kompakt verify tells what is damaged"
+        )
 
 
 @dataclass(frozen=True)
@@ -160,12 +170,17 @@ def _scan(log_file: Path, position: int, target: int) -> list[ScannedBatch]:
     """Batches from `position` on, up to and with the first whose last offset is at or after `target`."""
     scanned: list[ScannedBatch] = []
     size = log_file.stat().st_size
+    if not 0 <= position <= size:  # an entry of a damaged index
+        raise NoBatchThere(log_file, position)
     with log_file.open("rb") as log:
         while position + HEADER_BYTES <= size:
             log.seek(position)
-            header: BatchHeader = parse_header(log.read(HEADER_BYTES))
-            if header.batch_length <= 0:
+            head = log.read(HEADER_BYTES)
+            if not any(head):  # room that was made for what is not written yet
                 break
+            header: BatchHeader = parse_header(head)
+            if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
+                raise NoBatchThere(log_file, position)
             scanned.append(ScannedBatch(log_file, position, header.base_offset, header.last_offset))
             if header.last_offset >= target:
                 break

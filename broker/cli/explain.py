@@ -39,5 +39,7 @@ def explain_read(topic: str, partition: int, offset: int, data: tuple[Path, ...]
         explanation = explain(directory, offset)
     except OffsetNotThere as error:
         raise fail(str(error), REFUSED) from None
+    except OSError as error:
+        raise fail(f"{error.filename or directory}: {error.strerror}", BAD_USAGE) from None
     for number, step in enumerate(explanation.steps(), 1):
         print(f"{number}. {step}")

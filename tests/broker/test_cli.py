@@ -294,6 +294,11 @@ def test_explain_read_of_what_is_not_there(tmp_path: Path) -> None:
     assert status == 1
     assert "ends at 20" in errors
     assert invoke("explain-read", "t", "7", "1", "--data", str(tmp_path))[0] == 2
+    segment = tmp_path / "t-0" / "00000000000000000000.log"
+    segment.unlink()
+    segment.mkdir()
+    status, _, errors = invoke("explain-read", "t", "0", "15", "--data", str(tmp_path))
+    assert (status, errors) == (2, f"kompakt: {segment}: Is a directory\n")
 
 
 def test_verify_names_violations(tmp_path: Path) -> None:

@@ -126,6 +126,14 @@ def test_an_offset_below_the_log_start_is_gone_and_not_compacted_away(tmp_path: 
     assert explain_read(partition, 39).found.base_offset == 39
 
 
+@pytest.mark.parametrize("position", [-5, 3, 2**31 - 1])
+def test_an_index_entry_that_leads_nowhere_is_told(partition: Path, position: int) -> None:
+    """A position below 0 was a traceback, and one within a batch a log that ends in the middle of nowhere."""
+    (partition / segment_file_name(1000, INDEX_SUFFIX)).write_bytes(pack(">ii", 400, position))
+    with pytest.raises(OffsetNotThere, match=f"no batch begins at byte {position} of .*kompakt verify"):
+        explain_read(partition, 1573)
+
+
 def test_preallocated_zeros_of_an_active_index_are_no_entries(tmp_path: Path) -> None:
     path = tmp_path / "active.index"
     path.write_bytes(pack(">ii", 5, 4200) + bytes(8 * 100))
