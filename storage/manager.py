@@ -46,6 +46,24 @@ def _is_there(path: Path) -> bool:
         return False
 
 
+def _topic_ids(
+    partitions: Sequence[tuple[DataDirectory, TopicPartition]], id_of: Callable[[str], uuid.UUID | None]
+) -> dict[str, uuid.UUID]:
+    """One for each topic: partitions of a topic that nobody knows may have none in their files, as before
+    Kafka 2.8, and clients that ask by id would be refused all those that got another one than the first.
+    """
+    found: dict[str, uuid.UUID] = {}
+    for directory, one in partitions:
+        if one.topic not in found:
+            topic_id = id_of(one.topic)
+            with contextlib.suppress(OSError):  # who opens it says so
+                path = directory.path / layout.partition_directory_name(one)
+                topic_id = topic_id or read_topic_id(SYSTEM_DISK, path)
+            if topic_id is not None:
+                found[one.topic] = topic_id
+    return {one.topic: found.get(one.topic) or uuid.uuid4() for _, one in partitions}
+
+
 def _unavailable_log(
     directory: Path, topic_partition: TopicPartition, config: TopicConfig, reason: str
 ) -> Log:
@@ -167,12 +185,13 @@ class LogManager:
             if topic_partition in self._unopened and self._is_wanted(directory, topic_partition, why_not)
         ]
         self.logs_to_recover = len(work)
+        ids = _topic_ids(work, topic_id_of)
 
         def open_one(item: tuple[DataDirectory, TopicPartition]) -> None:
             directory, topic_partition = item
             config = config_of(topic_partition.topic)
             try:
-                self._open(directory, topic_partition, config, topic_id_of(topic_partition.topic))
+                self._open(directory, topic_partition, config, ids[topic_partition.topic])
             except Exception as error:  # whatever is wrong with one log, the others are served
                 if not isinstance(error, OSError | KafkaError):
                     logger.error("%s could not be opened", topic_partition, exc_info=error)
