@@ -20,7 +20,7 @@ import crc32c
 from storage import layout
 from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
-from storage.small_files import read_whole, replace_whole, room_or_none, write_whole
+from storage.small_files import read_whole, replace_whole, room_or_none, sync_file, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -225,9 +225,30 @@ def read_topic_id(disk: Disk, directory: Path) -> uuid.UUID | None:
 def write_topic_id(disk: Disk, directory: Path, topic_id: uuid.UUID) -> Path:
     """The file. Not synced here: the first flush of the log syncs it, and the directory."""
     path = directory / layout.PARTITION_METADATA
-    text = f"version: {VERSION}\ntopic_id: {encode_uuid(topic_id)}\n"
-    write_whole(disk, path, text.encode(), is_durable=False)
+    write_whole(disk, path, _encode_topic_id(topic_id), is_durable=False)
     return path
+
+
+def _encode_topic_id(topic_id: uuid.UUID) -> bytes:
+    return f"version: {VERSION}\ntopic_id: {encode_uuid(topic_id)}\n".encode()
+
+
+def settled_topic_id(disk: Disk, directory: Path, found: uuid.UUID, known: uuid.UUID) -> uuid.UUID:
+    """The id of a partition whose file says another one than its topic has: that of the topic, and the file
+    is put right, if a flipped bit is the difference, of which no checksum tells.
+    """
+    path = directory / layout.PARTITION_METADATA
+    if _is_one_bit_off(read_whole(disk, path), _encode_topic_id(known)):
+        logger.warning("%s is damaged by one bit: put right, its topic has another id", path)
+        with room_or_none():
+            sync_file(disk, write_topic_id(disk, directory, known))
+        return known
+    logger.error(
+        "%s has the id %s of another topic, its own has %s: clients that ask by id are refused. "
+        "If the records are of this topic, stop the broker and delete the file",
+        path, encode_uuid(found), encode_uuid(known),
+    )  # fmt: skip
+    return found
 
 
 def read_properties(disk: Disk, path: Path) -> dict[str, str] | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import KafkaError
 from storage import layout, recovery
-from storage.checkpoint import read_topic_id
+from storage.checkpoint import read_topic_id, settled_topic_id
 from storage.data_directory import DataDirectory, DataDirectoryError
 from storage.directory_set import DirectorySet
 from storage.file import POOL, SYSTEM_DISK, Disk, default_capacity
@@ -269,6 +269,8 @@ class LogManager:
             limits=self._limits,
             segments_left=self._segments_left,
         )
+        if topic_id is not None and topic_id != log.topic_id:
+            log.topic_id = settled_topic_id(self._disk, log.directory, log.topic_id, topic_id)
         self.logs[topic_partition] = log
         directory.log_count += 1
         self._unopened.discard(topic_partition)

@@ -7,11 +7,14 @@ Method: the files of a stopped broker are taken away or changed; after the next 
 from __future__ import annotations
 
 import shutil
+import uuid
 from pathlib import Path
 
 import pytest
 
 from storage import layout
+from storage.checkpoint import write_topic_id
+from storage.file import SYSTEM_DISK
 from tests.broker.conftest import World
 
 COUNT = 3
@@ -51,3 +54,33 @@ async def test_partitions_of_an_adopted_topic_that_have_no_id_get_the_same(
         await stopped.stop()
         assert len({file_of(stopped, partition).read_bytes() for partition in range(COUNT)}) == 1
     await stopped.start()
+
+
+async def test_a_flipped_bit_of_an_id_is_put_right(stopped: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The partition could not be read by clients that ask by id, and nothing was said."""
+    path = file_of(stopped, 1)
+    good = path.read_bytes()
+    flipped = next(letter for bit in range(7) if chr(letter := good[-10] ^ 1 << bit).isalnum())
+    path.write_bytes(good[:-10] + bytes([flipped]) + good[-9:])
+    await stopped.start()
+    assert f"{path} is damaged by one bit: put right" in caplog.text
+    assert len(ids_of(stopped)) == 1
+    assert path.read_bytes() == good
+
+
+async def test_an_id_of_another_topic_is_told(stopped: World, caplog: pytest.LogCaptureFixture) -> None:
+    """It may be a directory that was put in the wrong place. What the line says helps."""
+    path = file_of(stopped, 1)
+    good = path.read_bytes()
+    write_topic_id(SYSTEM_DISK, path.parent, uuid.uuid4())
+    other = path.read_bytes()
+    await stopped.start()
+    assert f"{path} has the id " in caplog.text
+    assert "stop the broker and delete the file" in caplog.text
+    assert len(ids_of(stopped)) == 2
+    await stopped.stop()
+    assert path.read_bytes() == other
+    path.unlink()
+    await stopped.start()
+    assert len(ids_of(stopped)) == 1
+    assert path.read_bytes() == good
