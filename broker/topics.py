@@ -203,10 +203,7 @@ class TopicRegistry:
             if name not in self._topics and name not in KAFKAS_OWN:
                 counts[name] = max(counts.get(name, 0), index + 1)
         for name, partition_count in counts.items():
-            found = next(
-                (log.topic_id for key, log in logs.items() if key.topic == name and log.topic_id.int), None
-            )
-            topic_id = found or uuid.uuid4()
+            topic_id = next(log.topic_id for key, log in logs.items() if key.topic == name)
             overrides = adopted_overrides(name)
             logger.warning(
                 "adopted topic %s with %d partitions; its settings are unknown: %s",

@@ -65,11 +65,10 @@ def _topic_ids(
 
 
 def _unavailable_log(
-    directory: Path, topic_partition: TopicPartition, config: TopicConfig, reason: str
+    directory: Path, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, reason: str
 ) -> Log:
     """A log that could not be opened: offline, its files untouched."""
     loaded = recovery.unavailable(SYSTEM_DISK, directory)
-    topic_id = read_topic_id(SYSTEM_DISK, directory) or uuid.UUID(int=0)
     log = Log(topic_partition, topic_id, directory, config, loaded, SYSTEM_DISK, Removals(), LogLimits())
     log.take_offline(reason)
     return log
@@ -197,7 +196,9 @@ class LogManager:
                     logger.error("%s could not be opened", topic_partition, exc_info=error)
                 path = directory.path / layout.partition_directory_name(topic_partition)
                 reason = f"it could not be opened: {error}"
-                self.logs[topic_partition] = _unavailable_log(path, topic_partition, config, reason)
+                self.logs[topic_partition] = _unavailable_log(
+                    path, topic_partition, ids[topic_partition.topic], config, reason
+                )
             self.logs_to_recover -= 1
 
         # After a clean stop nothing is read that would take long: threads would only fight for the GIL, at

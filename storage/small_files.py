@@ -26,6 +26,9 @@ def read_whole(disk: Disk, path: Path) -> bytes:
             parts.append(part)
             position += len(part)
         return b"".join(parts)
+    except OSError as error:
+        error.filename = str(path)  # a descriptor has no name, and the message would have none
+        raise
     finally:
         disk.close(descriptor)
 

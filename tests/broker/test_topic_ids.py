@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.errors import ErrorCode
 from storage import layout
 from storage.checkpoint import write_topic_id
 from storage.file import SYSTEM_DISK
@@ -84,3 +85,28 @@ async def test_an_id_of_another_topic_is_told(stopped: World, caplog: pytest.Log
     await stopped.start()
     assert len(ids_of(stopped)) == 1
     assert path.read_bytes() == good
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+async def test_a_file_that_cannot_be_read_costs_its_partition_alone(
+    stopped: World, is_adopted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker did not start, and did not say which file it was."""
+    path = file_of(stopped, 0)
+    good = path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    if is_adopted:
+        shutil.rmtree(stopped.directory / f"{layout.TopicPartition('__kompakt_metadata', 0)}")
+    await stopped.start()
+    client = await stopped.connect()
+    assert (await stopped.produce(client, stopped.batch((b"k", b"v")))).error_code == (
+        ErrorCode.KAFKA_STORAGE_ERROR
+    )
+    assert (await stopped.produce(client, stopped.batch((b"k", b"v")), partition=1)).error_code == 0
+    assert str(path) in caplog.text
+    await stopped.stop()
+    path.rmdir()
+    path.write_bytes(good)
+    await stopped.start()
+    assert len(ids_of(stopped)) == 1
