@@ -8,6 +8,7 @@ nothing to repair. A log in use may lack its newest index entries, never have wr
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -55,6 +56,15 @@ class ReadingDisk(Disk):
 READING_DISK = ReadingDisk()
 
 
+@contextlib.contextmanager
+def _reading(name: str, complain: Complain) -> Iterator[None]:
+    """A file that cannot be read is a violation, and hides no other."""
+    try:
+        yield
+    except OSError as error:
+        complain(f"{name} cannot be read: {error.strerror or error}")
+
+
 class SegmentFacts(NamedTuple):
     """The batches of one segment, as columns."""
 
@@ -71,7 +81,7 @@ class SegmentFacts(NamedTuple):
 
 def size_to_verify(directory: Path) -> int:
     """Bytes of all batches in a data directory, or in one partition's."""
-    return sum(path.stat().st_size for path in directory.rglob(f"*{layout.LOG_SUFFIX}"))
+    return sum(path.stat().st_size for path in directory.rglob(f"*{layout.LOG_SUFFIX}") if path.is_file())
 
 
 def is_log_directory(directory: Path) -> bool:
@@ -100,20 +110,31 @@ def verify_data_directory(directory: Path, account: Account = _nobody) -> list[s
         topic_partition = layout.parse_partition_directory(path.name) if path.is_dir() else None
         if topic_partition is None or layout.is_deleted_directory(path.name):
             continue
-        found, ends[topic_partition] = _verify(path, account)
-        violations += found
+        with _reading(path.name, violations.append):
+            found, ends[topic_partition] = _verify(path, account)
+            violations += found
     for name in (layout.RECOVERY_POINT_CHECKPOINT, layout.LOG_START_CHECKPOINT, layout.CLEANER_CHECKPOINT):
-        violations += (f"{name}: {problem}" for problem in _checkpoint_problems(directory / name, ends))
-    for name in layout.WITNESS_OF:
-        violations += _witness_problems(directory / name)
-    return violations + list(_mark_problems(directory))
+        with _reading(name, violations.append):
+            violations += (f"{name}: {problem}" for problem in _checkpoint_problems(directory / name, ends))
+    for name, witness in layout.WITNESS_OF.items():
+        with _reading(f"{name} or {witness}", violations.append):
+            violations += _witness_problems(directory / name)
+    with _reading(layout.META_PROPERTIES, violations.append):
+        violations += _properties_problems(directory)
+    with _reading(layout.CLEAN_SHUTDOWN, violations.append):
+        violations += _mark_problems(directory)
+    return violations
 
 
-def _mark_problems(directory: Path) -> Iterator[str]:
-    """What a start reads before anything else: whose the directory is, and whether it was left in order."""
+def _properties_problems(directory: Path) -> Iterator[str]:
+    """What a start reads before anything else: whose the directory is."""
     properties = read_properties(READING_DISK, directory / layout.META_PROPERTIES)
     if properties is not None and not properties.get("cluster.id"):
         yield f"{layout.META_PROPERTIES}: is damaged, it has no cluster.id"
+
+
+def _mark_problems(directory: Path) -> Iterator[str]:
+    """Whether it was left in order, which a start reads next."""
     mark = directory / layout.CLEAN_SHUTDOWN
     try:
         if mark.exists():
@@ -177,24 +198,29 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
     for base, kind in sorted(present):
         if kind in layout.SEGMENT_SUFFIXES and base not in bases:
             complain(f"{layout.segment_file_name(base, kind)} has no log")
-    entries = _read_epochs(directory, complain)
+    entries: list[tuple[int, int]] = []
+    with _reading(layout.LEADER_EPOCH_CHECKPOINT, complain):
+        entries = _read_epochs(directory, complain)
     expected, epochs = 0, LeaderEpochs(entries)
     for base in bases:
         if base < expected:
             complain(f"segment {base} begins before {expected}, where the one before it ends")
-        facts = _walk(directory, base, epochs, complain, account)
-        expected = facts.next_offset
-        _verify_indexes(directory, facts, base == bases[-1], complain)
-        if (base, layout.STATISTICS_SUFFIX) in present:
-            _verify_statistics(directory, facts, complain)
+        with _reading(layout.segment_file_name(base, layout.LOG_SUFFIX), complain):
+            facts = _walk(directory, base, epochs, complain, account)
+            expected = facts.next_offset
+            _verify_indexes(directory, facts, base == bases[-1], complain)
+            if (base, layout.STATISTICS_SUFFIX) in present:
+                _verify_statistics(directory, facts, complain)
     for base, kind in sorted(present):
         if kind == layout.SNAPSHOT_SUFFIX:
-            _verify_snapshot(directory, base, expected, complain)
+            with _reading(layout.segment_file_name(base, kind), complain):
+                _verify_snapshot(directory, base, expected, complain)
     if entries and entries[-1][1] > expected:
         epoch, start = entries[-1]
         name = layout.LEADER_EPOCH_CHECKPOINT
         complain(f"{name}: epoch {epoch} begins at {start}, beyond the end {expected}")
-    _verify_metadata(directory, complain)
+    with _reading(layout.PARTITION_METADATA, complain):
+        _verify_metadata(directory, complain)
     return violations, expected
 
 
@@ -281,10 +307,12 @@ def _verify_indexes(directory: Path, facts: SegmentFacts, is_active: bool, compl
             if len(facts.positions):  # Kafka makes that of an empty segment when it needs it
                 complain(f"{name} is missing")
             continue
-        check(name, read_whole(READING_DISK, path), facts, is_active, complain)
+        with _reading(name, complain):
+            check(name, read_whole(READING_DISK, path), facts, is_active, complain)
     path = directory / layout.segment_file_name(facts.base_offset, layout.TXN_INDEX_SUFFIX)
     if path.exists():
-        _verify_transactions(path, facts, complain)
+        with _reading(path.name, complain):
+            _verify_transactions(path, facts, complain)
 
 
 def _read_entries(name: str, data: bytes, entry: Any, is_active: bool, complain: Complain) -> Any:

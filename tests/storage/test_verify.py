@@ -198,3 +198,33 @@ def test_it_only_reads(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> No
     assert set(opened) == {os.O_RDONLY}
     assert {path.name: path.read_bytes() for path in log.directory.iterdir()} == before
     log.is_damaged = True  # type: ignore[attr-defined]
+
+
+def test_a_file_that_cannot_be_read_is_named_and_hides_no_other(log: LogBuilder) -> None:
+    """A bad sector ended it with a line that named no file, and nothing else was looked at."""
+    log.fill(30)
+    log.log.roll(1)
+    log.log.flush()
+    log.log.close()
+    root, names = log.directory.parent, []
+    checkpoint = OffsetCheckpoint(
+        root / layout.CLEANER_CHECKPOINT, witness=CheckpointWitness(root / layout.CLEANER_WITNESS)
+    )
+    checkpoint.write({})
+    (root / layout.CLEAN_SHUTDOWN).write_text("{}")
+    (root / layout.META_PROPERTIES).write_text("cluster.id=abc\n")
+    (log.directory / name(0, ".txnindex")).write_bytes(b"")
+    (log.directory / name(30, ".timeindex")).write_bytes(b"x")
+    assert len(verify_data_directory(root)) == 1
+    for path in (*sorted(log.directory.iterdir()), *sorted(root.glob("*-offset-*")), *root.glob("*.pro*")):
+        if path.suffix != ".log" and path.name != name(30, ".timeindex"):
+            path.unlink()
+            path.mkdir()
+            names.append(path.name)
+    (root / "gone-0").mkdir()
+    (root / "gone-0" / name(0, ".log")).symlink_to("/no/such/file")
+    found = verify_data_directory(root)
+    for one in (*names, name(30, ".timeindex"), f"gone-0: {name(0, '.log')}"):
+        assert any(one in line for line in found), (one, found)
+    assert size_to_verify(root) > 0
+    log.is_damaged = True  # type: ignore[attr-defined]
