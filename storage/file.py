@@ -234,8 +234,10 @@ class Held:
     def __enter__(self) -> int:
         return self._file.acquire()
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._file.release()
+        if isinstance(error, OSError):
+            self._file.name_in(error)
 
 
 class DataFile:
@@ -309,6 +311,11 @@ class DataFile:
             self._users -= 1
             if self.is_given_back:
                 self._close_unused()
+
+    def name_in(self, error: OSError) -> None:
+        """A descriptor has no name: say which file it was, or a bad sector could be anywhere."""
+        if error.filename is None:
+            error.filename = str(self.path)
 
     def descriptor(self) -> Held:
         """`with file.descriptor() as descriptor`: an open one, held for as long."""
@@ -405,6 +412,9 @@ class DataFile:
                 parts.append(more)
                 missing -= len(more)
             return b"".join(parts)
+        except OSError as error:
+            self.name_in(error)
+            raise
         finally:
             self.release()
 
@@ -418,6 +428,9 @@ class DataFile:
         descriptor = self.acquire()
         try:
             return self.disk.pread_cached(descriptor, size, position)
+        except OSError as error:
+            self.name_in(error)
+            raise
         finally:
             self.release()
 

@@ -7,6 +7,7 @@ with a model.
 
 from __future__ import annotations
 
+import errno
 import random
 from itertools import count
 from pathlib import Path
@@ -17,7 +18,7 @@ from protocol.batch import HEADER_BYTES, iterate_headers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_all
 from storage import search
-from storage.file import Buffer, Disk
+from storage.file import Buffer, DataFile, Disk
 from storage.slice import BASE_OFFSET_BYTES
 from storage.stored_batches import LARGE_BYTES
 from storage.txn_index import TransactionIndex
@@ -337,3 +338,21 @@ def test_after_a_clean_start_nobody_looks_for_files_that_are_not_there(
     monkeypatch.setattr(Disk, "open", note)
     assert len(again.aborted_transactions(0, again.log_end_offset)) == has_aborted
     assert len([name for name in opened if name.endswith(".txnindex")]) == has_aborted
+
+
+@pytest.mark.parametrize("call", ["read", "read_cached", "cache"])
+def test_a_read_that_fails_says_of_which_file(tmp_path: Path, call: str) -> None:
+    """The line in the broker's log named none: a bad sector could be in any partition."""
+
+    class BadSector(Disk):
+        def pread(self, descriptor: int, size: int, position: int) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+        cache = pread_cached = pread  # type: ignore[assignment]
+
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(bytes(10))
+    file = DataFile(BadSector(), path)
+    with pytest.raises(OSError, match=f"Input/output error: '{path}'"):
+        getattr(file, call)(10, 0)
+    file.close()
