@@ -190,8 +190,8 @@ class TopicRegistry:
             for topic_partition in topic.partitions():
                 log = logs.logs.get(topic_partition)
                 if log is None:
-                    logger.warning("%s had no directory; it starts empty", topic_partition)
                     log = logs.create(topic_partition, topic.topic_id, topic.config)
+                    logger.warning("%s had no directory; it starts empty", topic_partition)
                 self._broker.serve(log)
 
     def _adopt(self, logs: Mapping[TopicPartition, Log]) -> None:

@@ -318,8 +318,17 @@ class LogManager:
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
         """A new log, in the directory that has fewest and takes it. FileExistsError when there is one."""
         name = layout.partition_directory_name(topic_partition)
-        if topic_partition in self.logs or any(_is_there(one.path / name) for one in self.directories):
+        if topic_partition in self.logs:
             raise FileExistsError(f"{topic_partition} exists")
+        for path in (one.path / name for one in self.directories):
+            if path.is_symlink() and not _is_there(path):  # its disk is not mounted, most likely
+                raise FileExistsError(
+                    f"{path} leads to nothing: mount what it leads to, or remove it to have "
+                    f"{topic_partition} begin anew, without records"
+                )
+            if _is_there(path):
+                what = "exists" if path.is_dir() else "is no directory: move it away"
+                raise FileExistsError(f"{path} {what}")
         for directory in sorted(self.directories, key=lambda one: one.log_count):
             try:
                 return self._create_in(directory, topic_partition, topic_id, config)

@@ -407,6 +407,43 @@ def test_a_partition_that_cannot_be_opened_is_offline_alone(pristine: Path, tmp_
         process.close()
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_stands_in_the_place_of_a_partition(pristine: Path, tmp_path: Path, is_link: bool) -> None:
+    """A link to a disk that is not mounted, or a file: the line was 'File exists' or 'kept-0 exists', after
+    one that said that the partition starts empty.
+    """
+    data = Path(shutil.copytree(pristine, tmp_path / "data"))
+    place = data / f"{TOPIC}-0"
+    shutil.move(place, tmp_path / "away")
+    if is_link:
+        place.symlink_to(tmp_path / "mounted")
+        told = f"kompakt cannot start: {place} leads to nothing: mount what it leads to, or remove it"
+    else:
+        place.touch()
+        told = f"kompakt cannot start: {place} is no directory: move it away"
+    status, lines = start_in_vain("--data", str(data))
+    assert status == 1
+    assert lines[-1].startswith(told)
+    assert not any("starts empty" in line for line in lines)
+    (tmp_path / "away").rename(tmp_path / "mounted")
+    if not is_link:
+        place.unlink()
+        place.symlink_to(tmp_path / "mounted")
+    process = BrokerProcess(data).start()
+    try:
+
+        async def look() -> list[bytes | None]:
+            survivor = Survivor(await Client.connect("127.0.0.1", process.port))
+            found = await survivor.keys()
+            await survivor.client.close()
+            return found
+
+        assert asyncio.run(look()) == [b"%d" % number for number in range(COUNT)]
+        assert process.stop() == 0
+    finally:
+        process.close()
+
+
 BEFORE_1970 = "import time\nreal = time.time_ns\ntime.time_ns = lambda: real() - 4_000_000_000_000_000_000\n"
 
 
