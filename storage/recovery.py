@@ -96,6 +96,12 @@ def load(request: LoadRequest) -> LoadedLog:
     segments = _recover(request, segments, first_dirty, producers, epochs)
     unflushed = _make_durable(request, segments[first_dirty:])
     next_offset = _next_offset(segments, log_start_offset)
+    if next_offset < request.recovery_point:
+        logger.error(
+            "%s ends at %d, and ended at %d or behind: offsets from there on are lost, "
+            "unless %s is damaged",
+            directory.name, next_offset, request.recovery_point, layout.RECOVERY_POINT_CHECKPOINT,
+        )  # fmt: skip
     recovery_point = min(request.recovery_point, next_offset) if unflushed else next_offset
     if request.is_clean and segments and next_offset < log_start_offset:
         logger.error("%s: its start %d is beyond its end: damaged", directory.name, log_start_offset)

@@ -55,6 +55,18 @@ class Health:
                 segment.file.path, damage.position, damage.end, damage.first_offset, damage.next_offset - 1,
             )  # fmt: skip
 
+    def note_cut(self, segment: StoredBatches, position: int, limit_offset: int) -> None:
+        """Count one that is shorter than its index says, and so has lost its end."""
+        if segment.has_left:
+            return
+        with self._lock:
+            self.damaged_places += 1
+        logger.error(
+            "%s ends at %d, and its index goes on to %d: its last offsets before %d are lost, "
+            "unless the index is damaged; all others can be read",
+            segment.file.path, segment.size_bytes, position, limit_offset,
+        )  # fmt: skip
+
 
 class Trust:
     """Which bytes of a segment were checked. Owned by: any thread, under lock; `covers` without."""
@@ -120,9 +132,13 @@ class Trust:
             place = place._replace(witness=witness)
         if self.has_anchors:
             try:
-                anchors = Anchors.around(*segment.offset_index.columns(), position, end)
+                offsets, positions = segment.offset_index.columns()
             except (BrokenIndex, FileNotFoundError):
                 return None
+            if len(positions) and positions[-1] >= segment.size_bytes and not segment.is_active:
+                self._say_cut(segment, int(positions[-1]))
+                return None
+            anchors = Anchors.around(offsets, positions, position, end)
         start, stop, behind = anchors.start, place.size_bytes, place.limit_offset
         if anchors.stop is not None and anchors.stop < stop:
             stop = anchors.stop
@@ -137,6 +153,11 @@ class Trust:
         ):
             return None
         return (start, stop) if witness is None else (position, end)
+
+    def _say_cut(self, segment: StoredBatches, position: int) -> None:
+        """No damaged batch tells of what was cut off behind a whole one."""
+        if segment.health is not None:
+            segment.health.note_cut(segment, position, self.place.end_offset)
 
     def _add(self, start: int, end: int) -> None:
         merged: list[tuple[int, int]] = []

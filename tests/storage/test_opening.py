@@ -5,6 +5,7 @@ Method: a data directory with two logs is left by a crash, one of them is harmed
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from storage.layout import TopicPartition
 from storage.manager import LogManager
 from storage.stored_batches import SCAN_BYTES
 from tests.storage.builders import NOW_MS, batch, read_all, topic_config
+from tests.storage.conftest import MakeLog
 
 HARMED, OTHER = TopicPartition("harmed", 0), TopicPartition("other", 0)
 RECORDS = 6
@@ -147,3 +149,45 @@ def test_a_partition_in_two_directories_is_served_from_neither(tmp_path: Path) -
         manager(first, second)
     (second / str(HARMED)).rename(tmp_path / "out of the way")
     manager(first, second).close()
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_log_that_is_shorter_than_it_was_says_so(
+    tmp_path: Path, is_clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where its last file ends with a whole batch nothing else tells that acknowledged records are gone."""
+    write_logs(tmp_path, HARMED, OTHER)
+    found = opened(tmp_path)
+    last = found.logs[HARMED].active_segment
+    size = len(batch(b"v", key=b"k"))
+    found.logs[HARMED].append(batch(b"v", key=b"k"), now_ms=NOW_MS)
+    found.close()
+    assert last.file.path.stat().st_size == 2 * size
+    os.truncate(last.file.path, size)
+    if not is_clean:
+        (tmp_path / layout.CLEAN_SHUTDOWN).unlink()
+    caplog.clear()
+    found = opened(tmp_path)
+    told = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert len(told) == 1
+    assert told[0].startswith(f"{HARMED} ends at {RECORDS}, and ended at {RECORDS + 1} or behind")
+    assert len(list(read_all(found.logs[HARMED], 0))) == RECORDS
+    found.close()
+
+
+def test_a_closed_segment_that_is_shorter_than_its_index_says_so(
+    make_log: MakeLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = len(batch())
+    log = make_log(segment_bytes=20 * size, index_interval_bytes=3 * size)
+    log.fill(50)
+    path = log.log.segments[1].file.path
+    log.log.close()
+    os.truncate(path, 5 * size)
+    log.open(is_clean=True)
+    assert log.offsets() == [*range(25), *range(40, 50)]
+    told = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert len(told) == 1
+    assert told[0].startswith(f"{path} ends at {5 * size}, and its index goes on to ")
+    assert "before 40 are lost" in told[0]
+    assert log.log.health.damaged_places == 1
