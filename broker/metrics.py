@@ -20,7 +20,7 @@ from prometheus_client.core import (
     GaugeMetricFamily,
     HistogramMetricFamily,
 )
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from broker.partition import Partition
     from storage.layout import TopicPartition
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""what who asks for no other format is given: readers that know this one alone take no later version"""
 PARTITION_LABELS = ("topic", "partition")
 SMALLEST_BUCKET = 4
 LARGEST_BUCKET = 25

@@ -41,7 +41,7 @@ async def test_metrics(served: World) -> None:
     served.topic("t")
     status, kind, body = await get(served, "/metrics")
     assert status == 200
-    assert kind.startswith("text/plain")
+    assert kind == "text/plain; version=0.0.4; charset=utf-8", "Metricbeat and the like know no other"
     assert 'kafka_log_log_logendoffset{partition="0",topic="t"} 0.0' in body
     assert body.endswith("\n")
 
