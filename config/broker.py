@@ -24,7 +24,7 @@ from config.definition import (
     parse,
     rows_of,
 )
-from config.harmless import is_harmless, unknown
+from config.harmless import is_harmless, unknown, why_harmless
 from config.listeners import Endpoint, endpoints
 from config.together import problems_together
 from config.topic import HOUR_MS, MIB, MINUTE_MS, topic_rows
@@ -413,6 +413,13 @@ def _also_known_as(rows: Mapping[str, Row]) -> dict[str, str]:
                 names.setdefault(topic_key, synonym.name)
                 break
     return names
+
+
+def why_no_key(name: str) -> str:
+    """What a client is told that sets a key which the broker does not have."""
+    if is_harmless(name):  # a file may bring it along, but here it is somebody's wish
+        return f"Configuration {name} does nothing in kompakt: {why_harmless(name)}"
+    return unknown(name, _also_known_as(by_any_name(broker_rows())))
 
 
 def canonical_last(source: Mapping[str, str], rows: Mapping[str, Row]) -> list[tuple[str, str]]:

@@ -79,6 +79,11 @@ def is_harmless(name: str) -> bool:
     return name in HARMLESS or name.startswith(tuple(HARMLESS_FAMILIES))
 
 
+def why_harmless(name: str) -> str:
+    """The reason why it does nothing; `name` is a harmless one."""
+    return HARMLESS.get(name) or next(why for head, why in HARMLESS_FAMILIES.items() if name.startswith(head))
+
+
 _NOT_HERE = ("ssl.", "sasl.", "authorizer.", "security.", "remote.log.", "password.encoder.", "delegation.")
 
 

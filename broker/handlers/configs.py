@@ -24,7 +24,7 @@ from broker.context import RequestContext
 from broker.handlers.config_entries import Entry, broker_entries, default_broker_entries, topic_entries
 from broker.topic import METADATA_TOPIC
 from broker.topics import GROWTH_LIMIT_SECONDS
-from config.broker import broker_rows, check_threads
+from config.broker import broker_rows, check_threads, why_no_key
 from config.definition import (
     ConfigError,
     Row,
@@ -326,8 +326,11 @@ class Target(ABC):
     def row(self, name: str) -> Row:
         row = self.rows.get(name)
         if row is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, self.why_no_key(name))
         return row
+
+    def why_no_key(self, name: str) -> str:
+        return f"Unknown config name: {name}"
 
     @abstractmethod
     def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
@@ -356,6 +359,9 @@ class BrokerTarget(Target):
         self._is_default = is_default
         self.current = broker.config.dynamic_defaults if is_default else broker.config.dynamic
         self.rows = by_any_name(broker_rows())
+
+    def why_no_key(self, name: str) -> str:
+        return why_no_key(name)
 
     def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
         config = self._broker.config

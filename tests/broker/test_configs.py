@@ -268,6 +268,24 @@ async def test_refused_changes_change_nothing(
     assert world.broker.config is before
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("num.io.threads", "num.io.threads does nothing in kompakt: one event loop runs the requests"),
+        ("replica.fetch.max.bytes", "does nothing in kompakt: there is no other broker"),
+        ("ssl.keystore.location", "not supported: kompakt does not have what it sets up"),
+        ("retention.ms", "a key of topics, whose default the broker calls log.retention.ms"),
+        ("log.retention.mss", "did you mean log.retention.ms?"),
+    ],
+)  # fmt: skip
+async def test_who_sets_a_key_that_the_broker_has_not_is_told_why(world: World, key: str, words: str) -> None:
+    """An operator's scripts set those of Kafka's that may change while it runs."""
+    client = await world.connect()
+    (answer,) = (await client.ask(incremental(BROKER, "1", (key, SET, "8")), 1)).responses
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+    assert answer.error_message.endswith(words)
+
+
 async def test_what_nobody_knows_can_be_deleted(world: World) -> None:
     """Kafka's tools clean up settings of older versions so."""
     topic = world.topic("t")
