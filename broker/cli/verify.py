@@ -5,6 +5,8 @@ rest.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ import click
 from click.exceptions import Exit
 
 from broker.cli.asking import BAD_USAGE, fail
+from storage.layout import LOCK
 
 
 @click.command()
@@ -35,6 +38,9 @@ def verify(directory: Path) -> None:
         is_log = is_log_directory(directory)
         if not is_log and not is_data_directory(directory):
             raise fail(f"{directory} is no data directory: no meta.properties, no partition", BAD_USAGE)
+        if _is_served(directory.resolve().parent if is_log else directory):
+            words = f"{directory} changes while it is checked, for a broker runs on it: stop it"
+            raise fail(words, BAD_USAGE)
         with _progress(size_to_verify(directory)) as account:
             violations = (verify_log if is_log else verify_data_directory)(directory, account)
     except OSError as error:
@@ -44,6 +50,24 @@ def verify(directory: Path) -> None:
     if violations:
         raise Exit(1)
     print(f"{directory} is in order")
+
+
+def _is_served(data_directory: Path) -> bool:
+    """Whether a broker has it: kompakt or, by the other kind of lock, Kafka."""
+    try:
+        descriptor = os.open(data_directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # a copy, or somebody else's: nobody who could be asked
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 @contextlib.contextmanager

@@ -114,7 +114,9 @@ def start(directory: Path, *more: str, stdout: int = subprocess.PIPE) -> subproc
 
 
 def test_serve_says_when_it_is_ready_and_stops_cleanly(tmp_path: Path) -> None:
-    """One line when it serves; a second broker on the directory is refused; SIGTERM ends it with status 0."""
+    """One line when it serves; a second broker on the directory is refused, and so is who would verify what
+    changes meanwhile; SIGTERM ends it with status 0.
+    """
     directory = tmp_path / "data"
     process = start(directory)
     try:
@@ -129,6 +131,9 @@ def test_serve_says_when_it_is_ready_and_stops_cleanly(tmp_path: Path) -> None:
         assert second.returncode == 1
         assert "in use" in errors
         assert "Traceback" not in errors
+        for place in (directory, directory / "__kompakt_metadata-0"):
+            words = f"kompakt: {place} changes while it is checked, for a broker runs on it: stop it\n"
+            assert invoke("verify", str(place)) == (2, "", words)
         process.send_signal(signal.SIGTERM)
         rest, errors = process.communicate(timeout=60)
     finally:
