@@ -40,7 +40,8 @@ def console() -> Console:
     """
     out = _Output(highlight=False, markup=False, emoji=False)
     width = max(out.width, UNBOUNDED) if out.is_terminal else UNBOUNDED
-    return _Output(highlight=False, markup=False, emoji=False, width=width)
+    # Of a terminal that calls itself dumb rich believes a width only beside a height.
+    return _Output(highlight=False, markup=False, emoji=False, width=width, height=out.height)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

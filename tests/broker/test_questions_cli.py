@@ -180,11 +180,14 @@ def test_the_place_of_the_broker_may_be_written_as_a_url(served: BrokerProcess) 
         assert result.stderr.startswith("kompakt: --http takes HOST:PORT, not ")
 
 
+@pytest.mark.parametrize("terminal", ["xterm-256color", "dumb"])  # as Emacs' shell calls itself
 @pytest.mark.parametrize("columns", ["1", "20", "80", "0", "x"])
 def test_a_narrow_terminal_cuts_no_number_in_two(
-    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    columns: str, terminal: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.delenv("LINES", raising=False)  # rich would have a height
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes this for a terminal
     row = ("prices-0", 1_000_001, 12_259_186, "2026-11-21 15:35:53 UTC", "0 armed until then", "clean")
     headings = ("partition", "base offset", "bytes", "first time", "tombstones", "state")
