@@ -23,14 +23,14 @@ from spark_connector.planning import find_partitions, locate, pack, resolve
 from spark_connector.probing import TopicSizes
 from spark_connector.shape import Shape
 from spark_connector.tasks import Task, read_task
-from spark_connector.worker import settle
+from spark_connector.worker import SentToTasks, settle
 
 logger = logging.getLogger("kompakt.spark")
 
 Edges = tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]
+class BatchReader(SentToTasks, DataSourceReader):  # type: ignore[misc]
     """Owned by: the driver's planning process, and a pickled copy by each task."""
 
     def __init__(self, options: Options, columns: Sequence[str] | Shape) -> None:

@@ -43,6 +43,7 @@ from spark_connector.planning import find_partitions, locate, pack, resolve
 from spark_connector.probing import TopicSizes, probe
 from spark_connector.shape import Shape
 from spark_connector.tasks import Task, read_task
+from spark_connector.worker import SentToTasks
 
 logger = logging.getLogger("kompakt.spark")
 
@@ -52,7 +53,7 @@ LOOK_UP_PAUSE_S = 0.1
 Found = dict[TopicPartition, int]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Owned by: the query's planning process, and a pickled copy by each task."""
 
     def __init__(self, options: Options, columns: Sequence[str] | Shape) -> None:

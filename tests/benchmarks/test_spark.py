@@ -107,7 +107,7 @@ def test_only_one_side_is_tuned_and_only_ours_takes_a_schema(side: str, tuned: b
 def test_a_round_visits_every_broker_with_another_side_first() -> None:
     systems: list[Any] = ["a", "b"]
     nobody: Any = None
-    turns: list[Any] = list(Run(systems, Path(), Size(3, 2, 1, 1, 1, 1, 1), nobody).turns(3))
+    turns: list[Any] = list(Run(systems, Path(), Size(3, 2, 1, 1, 1, 1, 1, 1), nobody).turns(3))
     assert [system for system, _ in turns] == ["a", "b"] * 3
     assert [sides[0] for _, sides in turns[::2]] == [OWN, BEST, OURS]
     assert all(sorted(sides) == sorted(goals.SIDES) for _, sides in turns)

@@ -1,13 +1,18 @@
-"""Goal: a small task is short: no more is fetched than it needs, no module is looked at again after each.
+"""Goal: a small task is short: no more is fetched than it needs, no module is looked at again after each, and
+Spark need not wait before it says what to read.
 
-Method: a fake broker that notes what it is asked for; the collector of garbage watched, not run.
+Method: a fake broker that notes what it is asked for; the collector of garbage watched, not run; a pair of
+sockets whose sender is asked what it still waits for.
 """
 
 from __future__ import annotations
 
 import gc
+import pickle
+import socket
+import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from typing import Any
 
@@ -18,7 +23,9 @@ from spark_connector import worker
 from spark_connector.fetching import GUESSED_RECORD_BYTES, LEAST_FETCH_BYTES
 from spark_connector.offsets import OffsetRange, TopicPartition
 from spark_connector.options import parse_options
+from spark_connector.reader import BatchReader
 from spark_connector.shape import Shape
+from spark_connector.stream import StreamReader
 from spark_connector.tasks import Task, read_task
 from tests.spark.conftest import options_for
 from tests.spark.fake_broker import FakeBroker, FakeLog, logs_of
@@ -26,6 +33,9 @@ from tests.spark.fake_broker import FakeBroker, FakeLog, logs_of
 Start = Callable[[dict[TopicPartition, FakeLog]], FakeBroker]
 COUNT = 300
 VALUE_BYTES = 1000
+UNACKED_PLACE = 24  # of `tcpi_unacked` within Linux's struct tcp_info
+ANSWERS_FIRST = 50  # a new connection acknowledges all at once, whoever has answered waits
+TRIES = 100
 
 
 def values_of(broker: FakeBroker, start: int, end: int, **options: str) -> list[Any]:
@@ -82,3 +92,69 @@ def test_a_worker_takes_its_modules_out_of_the_collectors_sight_once(
 def test_other_processes_are_left_alone(broker: FakeBroker, collector: list[str]) -> None:
     values_of(broker, 0, 1)
     assert collector == []
+
+
+# Spark sends what to read behind the reader, when the reader has been acknowledged
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Who sends small pieces, and who has answered some; both on this machine's loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        receiver, _ = listener.accept()
+    with sender, receiver:
+        for _ in range(ANSWERS_FIRST):
+            sender.sendall(b"task")
+            assert receiver.recv(16)
+            receiver.sendall(b"done")
+            assert sender.recv(16)
+        yield sender, receiver
+
+
+def unacknowledged(sender: socket.socket) -> int:
+    info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    return int(struct.unpack_from("=I", info, UNACKED_PLACE)[0])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can be told to acknowledge")
+def test_what_has_come_is_acknowledged_at_once(pair: tuple[socket.socket, socket.socket]) -> None:
+    sender, receiver = pair
+    for _ in range(TRIES):
+        sender.sendall(b"task")
+        assert receiver.recv(16) == b"task"
+        if unacknowledged(sender):  # not if this process was held up for the 40 ms that it takes by itself
+            break
+    else:
+        pytest.fail("every piece was acknowledged at once anyway: this test shows nothing")
+    worker.acknowledge_at_once()
+    assert unacknowledged(sender) == 0
+    sender.sendall(b"still open")
+    assert receiver.recv(16) == b"still open"
+
+
+@pytest.fixture
+def acknowledged(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """One element for each time that all was acknowledged."""
+    times: list[bool] = []
+    monkeypatch.setattr(worker, "acknowledge_at_once", lambda: times.append(True))
+    return times
+
+
+@pytest.mark.parametrize("reader", [BatchReader, StreamReader])
+def test_a_reader_that_arrives_in_a_worker_is_acknowledged(
+    reader: type[Any], broker: FakeBroker, acknowledged: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(worker.DAEMON, None))
+    options = parse_options(options_for(broker))
+    arrived = pickle.loads(pickle.dumps(reader(options, ["offset"])))
+    assert acknowledged == [True]
+    assert arrived._options == options
+
+
+def test_a_reader_that_arrives_elsewhere_touches_no_socket(
+    broker: FakeBroker, acknowledged: list[bool]
+) -> None:
+    reader = BatchReader(parse_options(options_for(broker)), ["offset"])
+    assert pickle.loads(pickle.dumps(reader))._options == reader._options
+    assert acknowledged == []
