@@ -19,7 +19,7 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
-from broker import sending
+from broker import foreign, sending
 from broker.api import API_VERSIONS, FETCH, PRODUCE, Api, api_name, apis
 from broker.context import RequestContext
 from broker.failures import response_to, unsupported_api_versions
@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
                 allowed = self._allowed_bytes(data, position + 4, end)
                 if not MIN_FRAME_BYTES <= size <= allowed:
                     reason = f"a frame of {size} bytes; {MIN_FRAME_BYTES} to {allowed} are allowed"
-                    return self.refuse(reason)
+                    return self.refuse(reason + foreign.hint(size))
             if (self._slots or self._sender.is_busy or self._server.is_draining) and self._is_full():
                 break
             frame_end = position + 4 + size
