@@ -1,8 +1,9 @@
 """Where the broker's settings come from: defaults < properties file < environment < flags.
 
 Environment names are those of Kafka's container images: `KAFKA_LOG_RETENTION_MS` is `log.retention.ms`, a
-double underscore is an underscore, a triple one a dash. Variables that only start a JVM, or tell
-where a service is, are not settings.
+double underscore is an underscore, a triple one a dash; `KAFKA_CFG_LOG_RETENTION_MS`, as Bitnami's images
+spell it, is the same, unless both are set. Variables that only start a JVM, or tell where a service is, are
+not settings.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from config.definition import ConfigError, by_any_name
 from config.listeners import address_text, parse_address
 
 PREFIX = "KAFKA_"
+BITNAMIS_PREFIX = "KAFKA_CFG_"
 NOT_SETTINGS = re.compile(
     r"KAFKA_(HEAP_OPTS|OPTS|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|DEBUG|DEBUG_.*|JMX_.*|LOG4J_.*|TOOLS_.*|"
-    r"CLASSPATH|HOME|VERSION|USER|DATA_DIRS?|CLUSTER_ID|CFG_.*|SERVICE_HOST|SERVICE_PORT.*|PORT|"
+    r"CLASSPATH|HOME|VERSION|USER|DATA_DIRS?|CLUSTER_ID|CFG_|SERVICE_HOST|SERVICE_PORT.*|PORT|"
     r"PORT_\d+_.*|BOOTSTRAP.*|GROUP)"
 )
 """what images, service links and clients put beside the settings"""
@@ -34,7 +36,7 @@ _SEPARATORS = {"_": ".", "__": "_", "___": "-"}
 
 def environment_key(name: str) -> str:
     """The key that an environment variable sets."""
-    words = name.removeprefix(PREFIX).lower()
+    words = name.removeprefix(BITNAMIS_PREFIX).removeprefix(PREFIX).lower()
     return re.sub("_{1,3}", lambda match: _SEPARATORS[match[0]], words)
 
 
@@ -45,9 +47,10 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that are settings, by their keys."""
+    last_wins = sorted(environment.items(), key=lambda item: not item[0].startswith(BITNAMIS_PREFIX))
     return {
         environment_key(name): name
-        for name, text in environment.items()
+        for name, text in last_wins
         if name.startswith(PREFIX)
         and len(name) > len(PREFIX)
         and not NOT_SETTINGS.fullmatch(name)

@@ -85,6 +85,24 @@ def test_what_is_no_setting_is_left_alone(name: str) -> None:
     assert read_environment({name: "x"}) == {}
 
 
+def test_names_of_bitnamis_images_are_the_same_settings() -> None:
+    told = {"KAFKA_CFG_LOG_CLEANUP_POLICY": "compact", "KAFKA_CFG_NUM_PARTITIONS": "3", "KAFKA_CFG_": "x"}
+    assert read_environment(told) == {"log.cleanup.policy": "compact", "num.partitions": "3"}
+    assert load(environment=told).num_partitions == 3
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_kafkas_own_name_wins_over_bitnamis(*, is_first: bool) -> None:
+    names = ["KAFKA_NUM_PARTITIONS", "KAFKA_CFG_NUM_PARTITIONS"]
+    environment = {name: name for name in (names if is_first else reversed(names))}
+    assert read_environment(environment) == {"num.partitions": "KAFKA_NUM_PARTITIONS"}
+
+
+def test_what_is_wrong_is_told_by_bitnamis_name() -> None:
+    with pytest.raises(ConfigError, match=r"KAFKA_CFG_NUM_PARTITIONS in the environment"):
+        load(environment={"KAFKA_CFG_NUM_PARTITIONS": "many"})
+
+
 def test_services_beside_the_broker_are_no_settings() -> None:
     """Kubernetes tells every pod of a service `kafka-http`, or `kafka-ui`, in these variables."""
     for name in ("KAFKA_UI", "KAFKA_HTTP"):
