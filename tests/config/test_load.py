@@ -79,6 +79,7 @@ def test_environment_names_are_those_of_kafkas_images(name: str, key: str) -> No
     [
         "KAFKA_HEAP_OPTS", "KAFKA_OPTS", "KAFKA_JMX_PORT", "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_HOME",
         "KAFKA_PORT_9092_TCP_ADDR", "KAFKA_SERVICE_HOST", "KAFKA_", "OTHER_NUM_PARTITIONS", "KAFKA_VERSION",
+        "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_ENABLE_KRAFT", "KAFKA_PORT",
     ],
 )  # fmt: skip
 def test_what_is_no_setting_is_left_alone(name: str) -> None:
