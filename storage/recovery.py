@@ -19,6 +19,7 @@ from protocol.errors import KafkaError
 from storage import batch_table, layout
 from storage.aborted import settle as settle_aborted
 from storage.checkpoint import read_leader_epochs, write_leader_epochs
+from storage.emptied import had_batches, is_too_far
 from storage.file import Disk
 from storage.integrity import survey
 from storage.leader_epochs import LeaderEpochs
@@ -84,6 +85,7 @@ def load(request: LoadRequest) -> LoadedLog:
     segments = _split_overflowing(request, segments)
     health = Health(epochs)
     _distrust(segments, health)
+    _tell_emptied(request, segments, health, log_start_offset)
     first_dirty = len(segments) if request.is_clean else _first_to_recover(segments, request.recovery_point)
     request.segments_left(len(segments) - first_dirty)
     if request.is_clean and segments:
@@ -165,6 +167,25 @@ def _distrust(segments: list[Segment], health: Health | None) -> None:
             segment.limit_offset = segments[number + 1].base_offset
             if segment.size_bytes:
                 segment.trust = Trust.of(segment)
+
+
+def _tell_emptied(
+    request: LoadRequest, segments: list[Segment], health: Health, log_start_offset: int
+) -> None:
+    """Say what is missing where a segment that others follow has no batches."""
+    for segment, behind in itertools.pairwise(segments):
+        if segment.size_bytes or behind.base_offset <= log_start_offset:
+            continue
+        is_split = is_too_far(segment.base_offset, behind.base_offset)
+        may_be_right = is_split or request.config.is_compacted
+        if not may_be_right or had_batches(request.disk, request.directory, segment.base_offset):
+            health.note_emptied(segment, behind.base_offset)
+        elif not is_split:
+            logger.warning(
+                "%s is empty: offsets %d to %d are gone; Kafka's cleaner leaves such a file where no record "
+                "survives, nothing else does",
+                segment.file.path, segment.base_offset, behind.base_offset - 1,
+            )  # fmt: skip
 
 
 def _settle_end(last: Segment, recovery_point: int) -> None:

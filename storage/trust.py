@@ -67,6 +67,15 @@ class Health:
             segment.file.path, segment.size_bytes, position, limit_offset,
         )  # fmt: skip
 
+    def note_emptied(self, segment: StoredBatches, limit_offset: int) -> None:
+        """Count one that has lost all that it held."""
+        with self._lock:
+            self.damaged_places += 1
+        logger.error(
+            "%s is empty: offsets %d to %d are lost, all others can be read",
+            segment.file.path, segment.base_offset, limit_offset - 1,
+        )  # fmt: skip
+
 
 class Trust:
     """Which bytes of a segment were checked. Owned by: any thread, under lock; `covers` without."""
