@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -48,11 +49,29 @@ def _can_tell_cached() -> bool:
 CAN_TELL_CACHED = _can_tell_cached()
 
 
+def check_regular(path: Path, mode: int) -> None:
+    """OSError when a file of this mode is none that has bytes at positions."""
+    if not stat.S_ISREG(mode):
+        reason = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(reason, "it is no regular file", str(path))
+
+
 class Disk:
     """The operating system. Owned by: any thread; has no state."""
 
     def open(self, path: Path, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+        """A regular file: who opens a FIFO for one direction waits for somebody at its other end, and a
+        device has no end. OSError where it is something else.
+        """
+        if not flags & os.O_RDWR:
+            flags |= os.O_NONBLOCK
+        descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+        try:
+            check_regular(path, os.fstat(descriptor).st_mode)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)

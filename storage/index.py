@@ -14,6 +14,8 @@ the process.
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -31,6 +33,9 @@ from storage.batch_table import Longs, choose_entries
 from storage.file import Buffer, Disk
 from storage.layout import TEMPORARY_SUFFIX
 from storage.small_files import read_whole, write_whole
+from storage.types import NO_DESCRIPTOR
+
+logger = logging.getLogger(__name__)
 
 OFFSET_ENTRY = numpy.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = numpy.dtype([("timestamp", ">i8"), ("offset", ">i4")])
@@ -147,15 +152,32 @@ class IndexFile(ABC, Generic[Column]):
             self._columns = None
 
     def columns(self, may_wait: bool = True) -> tuple[Column, Column]:
-        """Both columns; WouldBlock when they are on disk and `may_wait` is false; BrokenIndex, OSError."""
+        """Both columns; WouldBlock when they are on disk and `may_wait` is false; BrokenIndex,
+        FileNotFoundError, OSError where there is no memory or no descriptor for it.
+        """
         columns = self._columns
         if columns is not None:
             return columns
-        data = read_whole(self.disk, self.path) if may_wait else self._read_cached()
+        data = self._read(may_wait)
         columns = self._parse(data)
         self._columns = columns
         LOADED.loaded(self, len(data))
         return columns
+
+    def _read(self, may_wait: bool) -> Buffer:
+        """The bytes of the file. One that cannot be read (a bad sector, wrong rights, a directory of its
+        name) is as good as broken.
+        """
+        try:
+            return read_whole(self.disk, self.path) if may_wait else self._read_cached()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno in (*NO_DESCRIPTOR, errno.ENOMEM):
+                raise
+            if may_wait:
+                logger.warning("%s cannot be read (%s) and is made anew", self.path, error.strerror)
+            raise BrokenIndex(f"{self.path.name} cannot be read: {error.strerror}") from error
 
     def _read_cached(self) -> Buffer:
         size = self.disk.size_of(self.path)
@@ -230,6 +252,8 @@ class IndexFile(ABC, Generic[Column]):
         try:
             write_whole(self.disk, temporary, self._encode(columns, 0, count), is_durable=is_durable)
             with _naming:
+                if self.path.is_dir() and not self.path.is_symlink():
+                    self.path.rmdir()  # nothing is lost with an empty one
                 self.disk.rename(temporary, self.path)
         except OSError:
             with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.batch import HEADER_BYTES, NO_TIMESTAMP, parse_header
 from storage import layout
-from storage.file import DataFile, Disk
+from storage.file import DataFile, Disk, check_regular
 from storage.index import BrokenIndex, OffsetIndex, TimeIndex
 from storage.roll import RollLimits
 from storage.stored_batches import SCAN_BYTES, StoredBatches
@@ -119,6 +119,7 @@ class Segment(StoredBatches):
         """A segment that is on disk, closed for now; nothing but its size is read."""
         segment = cls._at(disk, directory, base_offset)
         status = segment.file.path.stat()
+        check_regular(segment.file.path, status.st_mode)
         segment.size_bytes = status.st_size
         segment.last_modified_ms = segment.created_ms = status.st_mtime_ns // 1_000_000
         return segment

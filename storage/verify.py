@@ -26,7 +26,7 @@ from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
 from storage.checkpoint import CheckpointWitness, judged, parse_offsets, read_properties, topic_id_in
 from storage.emptied import had_batches, is_too_far
-from storage.file import DataFile, Disk
+from storage.file import DataFile, Disk, check_regular
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
 from storage.integrity import epochs_fit
 from storage.leader_epochs import LeaderEpochs
@@ -139,7 +139,7 @@ def _mark_problems(directory: Path) -> Iterator[str]:
     mark = directory / layout.CLEAN_SHUTDOWN
     try:
         if mark.exists():
-            json.loads(mark.read_bytes() or b"{}")  # old Kafkas leave it empty
+            json.loads(read_whole(READING_DISK, mark) or b"{}")  # old Kafkas leave it empty
     except ValueError:
         yield f"{mark.name}: is damaged, it is no JSON"
 
@@ -152,15 +152,19 @@ def _witness_problems(checkpoint: Path) -> Iterator[str]:
     if copy is None:
         yield f"{witness.path.name}: is damaged"
         return
-    found = checkpoint.read_bytes() if checkpoint.exists() else copy
+    found = read_whole(READING_DISK, checkpoint) if checkpoint.exists() else copy
     if judged(found, copy) != found:
         yield f"{checkpoint.name}: is not what {witness.path.name} says"
+
+
+def _lines(path: Path) -> list[str]:
+    return read_whole(READING_DISK, path).decode(errors="replace").splitlines()
 
 
 def _checkpoint_problems(path: Path, ends: dict[layout.TopicPartition, int]) -> Iterator[str]:
     if not path.exists():
         return
-    lines = path.read_text(errors="replace").splitlines()
+    lines = _lines(path)
     if not lines:  # Kafka makes the files when it starts, and writes them when there is something to write
         return
     if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
@@ -267,6 +271,7 @@ def _walk(
     """Read all batches of a segment and complain about each that is not right."""
     name = layout.segment_file_name(base_offset, layout.LOG_SUFFIX)
     file = DataFile(READING_DISK, directory / name)
+    check_regular(file.path, file.path.stat().st_mode)
     size = file.size()
     tables = []
     next_offset, position, wanted = base_offset, 0, SCAN_BYTES
@@ -412,7 +417,7 @@ def _verify_statistics(directory: Path, facts: SegmentFacts, complain: Complain)
     try:
         found, blocks = sidecar.read_file(READING_DISK, path)
     except (sidecar.DamagedStatistics, OSError) as problem:
-        complain(f"{path.name}: {problem}")
+        complain(f"{path.name}: {getattr(problem, 'strerror', problem)}")
         return
     try:
         if not sidecar.describes(found, segment):
@@ -465,7 +470,7 @@ def _read_epochs(directory: Path, complain: Complain) -> list[tuple[int, int]]:
     path = directory / layout.LEADER_EPOCH_CHECKPOINT
     if not path.exists():
         return []
-    lines = path.read_text(errors="replace").splitlines()
+    lines = _lines(path)
     if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
         complain(f"{path.name} is damaged")
         return []
@@ -484,6 +489,6 @@ def _verify_metadata(directory: Path, complain: Complain) -> None:
     path = directory / layout.PARTITION_METADATA
     try:
         if path.exists():
-            topic_id_in(path.read_bytes())
+            topic_id_in(read_whole(READING_DISK, path))
     except ValueError as problem:
         complain(f"{path.name} is damaged: {problem}")

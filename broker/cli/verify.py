@@ -55,7 +55,7 @@ def verify(directory: Path) -> None:
 def _is_served(data_directory: Path) -> bool:
     """Whether a broker has it: kompakt or, by the other kind of lock, Kafka."""
     try:
-        descriptor = os.open(data_directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(data_directory / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # a copy, or somebody else's: nobody who could be asked
         return False
     try:
