@@ -67,28 +67,34 @@ def _is_of_a_service(name: str, text: str) -> bool:
 
 def read_properties(text: str) -> dict[str, str]:
     """The settings of a Java properties file: comments, `=` `:` or blank as separator, lines continued by a
-    backslash, escapes.
+    backslash, escapes. ConfigError that names the line where Java would refuse the file.
     """
     settings: dict[str, str] = {}
-    lines = iter(text.splitlines())
-    for line in lines:
+    numbered = enumerate(text.splitlines(), 1)
+    for number, line in numbered:
         line = line.strip()
         if not line or line[0] in "#!":
             continue
         while len(line) - len(line.rstrip("\\")) & 1:
-            line = line[:-1] + next(lines, "").strip()
+            line = line[:-1] + next(numbered, (0, ""))[1].strip()
         match = re.fullmatch(r"((?:\\.|[^\\=:\s])+)\s*(?:[=:]\s*)?(.*)", line)
         if match is not None:
-            settings[_unescape(match[1])] = _unescape(match[2])
+            try:
+                settings[_unescape(match[1])] = _unescape(match[2])
+            except ValueError as problem:
+                raise ConfigError(f"line {number}: {problem}: {line}") from None
     return settings
 
 
 def _unescape(text: str) -> str:
+    """ValueError, in Java's words, where a \\u is not followed by four hexadecimal digits."""
     controls = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
     def character(match: re.Match[str]) -> str:
         if match[1].startswith("u") and len(match[1]) == 5:
             return chr(int(match[1][1:], 16))
+        if match[1] == "u":
+            raise ValueError(r"Malformed \uxxxx encoding")
         return controls.get(match[1], match[1])
 
     return re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", character, text)
@@ -128,6 +134,8 @@ def load(
             override(read_properties(file.read_text(encoding="utf-8-sig")), lambda name: f" (in {file})")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"Cannot read {file}: {error}") from None
+        except ConfigError as error:
+            raise ConfigError(f"Cannot read {file}, {error.message}") from None
     variables = _variables(environment or {})
     override(read_environment(environment or {}), lambda name: f" ({variables[name]} in the environment)")
     override(settings or {})

@@ -189,6 +189,21 @@ def test_properties_file_format() -> None:
     }
 
 
+@pytest.mark.parametrize("value", [r"\u12", r"a\u00g0b", r"\u", r"\\\u12", "x\\\n\\u12\n"])
+def test_a_malformed_escape_is_refused_as_in_java(tmp_path: Path, value: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"# \\u is said here\nlog.dirs=a\\\n  b\nlog.roll.ms={value}\nnode.id=1\n")
+    with pytest.raises(ConfigError) as refused:
+        load(file=file)
+    assert str(refused.value).startswith(
+        f"Cannot read {file}, line 4: Malformed \\uxxxx encoding: log.roll.ms="
+    )
+
+
+def test_an_escaped_backslash_before_a_u_is_none() -> None:
+    assert read_properties(r"log.dirs=c:\\u12") == {"log.dirs": r"c:\u12"}
+
+
 def test_a_file_may_begin_with_the_mark_that_editors_put_there(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("log.roll.ms=5\n", encoding="utf-8-sig")
