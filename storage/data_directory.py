@@ -86,9 +86,10 @@ class DataDirectory:
         """
         found = []
         for path in sorted(self.path.iterdir()):
-            if layout.is_deleted_directory(path.name):  # a thread may be removing it
-                continue
-            if not path.is_dir():
+            is_directory = path.is_dir()
+            if layout.is_deleted_directory(path.name) and (is_directory or not path.exists()):
+                continue  # a thread may be removing it
+            if not is_directory:
                 # What a kill has left of one that was being replaced is replaced the next time.
                 name = path.name.removesuffix(layout.TEMPORARY_SUFFIX)
                 if name not in layout.DATA_DIRECTORY_FILES:
@@ -105,7 +106,9 @@ class DataDirectory:
 
     def deleted(self) -> list[Path]:
         """Directories of deleted partitions whose removal a stop interrupted."""
-        return [path for path in self.path.iterdir() if layout.is_deleted_directory(path.name)]
+        return [
+            path for path in self.path.iterdir() if layout.is_deleted_directory(path.name) and path.is_dir()
+        ]
 
     def write_checkpoints(self, logs: Sequence[Log], unopened: Set[TopicPartition]) -> None:
         """Recovery points and log start offsets, where they changed; those of unopened logs stay."""

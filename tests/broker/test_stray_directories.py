@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from broker.topics import METADATA_TOPIC
+from storage import layout
+from storage.layout import TopicPartition
 from tests.broker.conftest import World
 
 
@@ -71,3 +73,25 @@ async def test_a_directory_of_a_known_topic_is_its_partition_whatever_a_power_cu
         path.unlink()
     await stopped.start()
     assert await stopped.values(await stopped.connect()) == []
+
+
+async def test_a_file_with_the_name_of_a_deleted_directory_is_left_alone(
+    stopped: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job that removes deleted partitions failed over it at each turn, with a traceback."""
+    stray = stopped.directory / layout.deleted_directory_name(TopicPartition("t", 0))
+    stray.write_text("notes")
+    await stopped.start()
+    assert f"{stray} is unknown and left alone" in caplog.text
+    assert stopped.broker.logs.remove_deleted() == 0
+    assert stray.read_text() == "notes"
+    assert await stopped.values(await stopped.connect()) == [b"v"]
+
+
+async def test_a_deleted_partition_beside_it_goes(stopped: World) -> None:
+    left = stopped.directory / layout.deleted_directory_name(TopicPartition("gone", 0))
+    left.mkdir()
+    (left / "file").touch()
+    await stopped.start()
+    await stopped.broker.run_blocking(stopped.broker.logs.remove_deleted)
+    assert not left.exists()
