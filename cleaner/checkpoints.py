@@ -1,8 +1,8 @@
 """How far each log is clean: `cleaner-offset-checkpoint` of each data directory.
 
 Written only after a swap (T126): a crash in between cleans the same part again, which is harmless. A file
-that is damaged is put right from its witness or counts as empty (T180), one that cannot be written is written
-again next time.
+that is damaged is put right from its witness or counts as empty (T180), as one does that cannot be read; one
+that cannot be written is written again next time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from storage.layout import TopicPartition
+from storage.types import NO_DESCRIPTOR
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -57,10 +58,21 @@ class CleanerCheckpoints:
         self._offsets: dict[Path, dict[TopicPartition, int]] = {}
 
     def _of(self, path: Path) -> dict[TopicPartition, int]:
-        """What is known of one directory. OSError when its file cannot be read."""
+        """What is known of one directory; nothing where its file cannot be read: then all of its logs are
+        dirty. OSError only for want of a descriptor, which may be there the next time.
+        """
         for directory in self._source.directories:
             if directory.path == path and path not in self._offsets:
-                self._offsets[path] = directory.cleaner_checkpoint.read()
+                try:
+                    self._offsets[path] = directory.cleaner_checkpoint.read()
+                except OSError as error:
+                    if error.errno in NO_DESCRIPTOR:
+                        raise
+                    logger.error(
+                        "the cleaner checkpoint of %s cannot be read: %s; its logs are cleaned from their "
+                        "starts on",
+                        path, error,
+                    )  # fmt: skip
         return self._offsets.setdefault(path, {})
 
     def _all(self) -> dict[Path, dict[TopicPartition, int]]:

@@ -76,3 +76,24 @@ def test_what_kafka_has_written_since_is_believed(attic: Path) -> None:
     house = House(attic)
     assert house.manager.checkpoints.offset_of(attic, T) == 5
     house.close()
+
+
+@pytest.mark.parametrize("name", [layout.CLEANER_CHECKPOINT, layout.CLEANER_WITNESS])
+def test_one_that_cannot_be_read_is_one_line_and_a_fresh_start(
+    attic: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """It was a traceback for each compacted log, none of which was cleaned any more."""
+    (attic / name).unlink()
+    (attic / name).mkdir()
+    house = House(attic)
+    for _ in range(2):
+        assert house.manager.checkpoints.offset_of(attic, T) is None
+    (line,) = [one.getMessage() for one in caplog.records if "cannot be read" in one.getMessage()]
+    assert f"the cleaner checkpoint of {attic} cannot be read" in line
+    (attic / name).rmdir()
+    house.put("t", ("e", "1"))
+    house.manager.clean_now(T)
+    assert house.checkpoints()[T] > CLEAN_END
+    assert house.table("t") == {"a": "1", "b": "1", "c": "1", "d": "1", "e": "1"}
+    house.close()
+    assert "Traceback" not in caplog.text
