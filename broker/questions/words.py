@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
 STEP = 1000
-LAST_MS = 253_402_300_799_999
-"""the end of the year 9999, the last that can be written"""
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""the begin of the year 1 and the end of 9999, the first and the last that can be written"""
 
 
 def moment(time_ms: int) -> str:
-    """2026-11-21 13:51:39 UTC."""
-    if not 0 <= time_ms <= LAST_MS:
+    """2026-11-21 13:51:39 UTC; also of a time before 1970, which a person may ask for."""
+    if not FIRST_MS <= time_ms <= LAST_MS:
         return f"{time_ms} ms"
-    return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{datetime.fromtimestamp(time_ms // 1000, UTC).replace(tzinfo=None)} UTC"
 
 
 def size(size_bytes: int) -> str:
