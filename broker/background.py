@@ -1,5 +1,6 @@
 """What the broker does on its own: retention, checkpoints, flushes by time, rolls of idle segments,
-removal of deleted files, offset expiry, opening logs that went offline.
+removal of deleted files, offset expiry, finding logs whose files somebody removed, opening those that went
+offline.
 
 Every job is a task that sleeps by the broker's clock; a job that fails is logged, counted and tried again
 at its next turn. Mirrors the scheduled tasks of Kafka's `LogManager` and `GroupCoordinatorService`.
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING
 from broker import reopening
 from broker.idle_segments import IdleSegments
 from broker.questions import keeping
+from broker.vanished import LOOK_MS as VANISHED_CHECK_MS
+from broker.vanished import Vanished
 from protocol.errors import KafkaError
 from storage.retention import MOST_AT_ONCE
 
@@ -41,6 +44,7 @@ class Background:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._vanished = Vanished(broker)
         self._statistics = keeping.StatisticsKeeper(broker)
         self._tasks: list[asyncio.Task[None]] = []
         self._removal_turns_to_skip = 0
@@ -64,6 +68,7 @@ class Background:
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
         self._every("segment statistics", keeping.LOOK_MS, self._statistics.run)
         self._every("offline logs", reopening.LOOK_MS, self._broker.reopening.run)
+        self._every("vanished logs", VANISHED_CHECK_MS, self._vanished.run)
         # The delay of a topic, or what a client sets for all, may be far shorter than that of the start.
         removal_ms = min(config.log_segment_delete_delay_ms, REMOVAL_CHECK_MS)
         self._every("removal of deleted files", removal_ms, self.remove_deleted)

@@ -190,8 +190,13 @@ class TopicRegistry:
             for topic_partition in topic.partitions():
                 log = logs.logs.get(topic_partition)
                 if log is None:
+                    ended = logs.last_known_end(topic_partition)
                     log = logs.create(topic_partition, topic.topic_id, topic.config)
-                    logger.warning("%s had no directory; it starts empty", topic_partition)
+                    if ended:
+                        words = "%s had no directory, and ended at %d: what it held is lost, it starts empty"
+                        logger.error(words, topic_partition, ended)
+                    else:
+                        logger.warning("%s had no directory; it starts empty", topic_partition)
                 self._broker.serve(log)
 
     def _adopt(self, logs: Mapping[TopicPartition, Log]) -> None:

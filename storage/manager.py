@@ -164,6 +164,10 @@ class LogManager:
         parent = log.directory.parent
         return next(directory for directory in self.directories if directory.path == parent)
 
+    def last_known_end(self, topic_partition: TopicPartition) -> int:
+        """Where a log ended at least, when this was last written down; 0 where nobody knows."""
+        return max(directory.recovery_points.get(topic_partition, 0) for directory in self.directories)
+
     # Opening
 
     def open_all(
