@@ -87,9 +87,16 @@ class Background:
     async def _repeat(self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
         interval_ms = max(MIN_SLEEP_MS, min(interval_ms, MAX_SLEEP_MS))
         await self._broker.clock.sleep(min(interval_ms, self._broker.config.log_initial_task_delay_ms))
+        told = ""
         while True:
             try:
                 await job()
+                told = ""
+            except OSError as error:  # of the disk, and no bug: once in the same words, until it goes well
+                self._broker.metrics_state.internal_errors += 1
+                if str(error) != told:
+                    told = str(error)
+                    logger.error("%s failed, and is tried again: %s", name, told)
             except Exception:
                 self._broker.metrics_state.internal_errors += 1
                 logger.exception("%s failed; it is tried again", name)

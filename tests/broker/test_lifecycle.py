@@ -235,9 +235,9 @@ async def test_a_moved_log_start_is_written_by_the_clock(
 
 
 async def test_a_disk_that_takes_no_removal_does_not_fill_the_log(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Looked for every second, tried again each minute."""
+    """Looked for every second, tried again each minute, and said without a traceback: it is no bug."""
     tries: list[int] = []
 
     def fail(manager: LogManager) -> int:
@@ -252,6 +252,34 @@ async def test_a_disk_that_takes_no_removal_does_not_fill_the_log(
 
     await until(has_tried_twice)
     assert tries[1] - tries[0] >= 60_000
+    told = [one for one in caplog.records if "Read-only file system" in one.getMessage()]
+    assert {one.getMessage() for one in told} == {
+        "removal of deleted files failed, and is tried again: [Errno 30] Read-only file system"
+    }
+    assert all(one.exc_info is None for one in told)
+
+
+async def test_a_job_that_the_disk_refuses_says_so_once_until_it_goes_well(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoints of a directory that is gone were a traceback each minute."""
+    failures: list[OSError | None] = []
+
+    def checkpoint(manager: LogManager) -> None:
+        failures.append(OSError(errno.EIO, "a", "b") if len(failures) != 2 else None)
+        if failures[-1] is not None:
+            raise failures[-1]
+
+    monkeypatch.setattr(LogManager, "checkpoint", checkpoint)
+
+    def has_tried(count: int) -> bool:
+        world.clock.advance(10_000)
+        return len(failures) >= count
+
+    await until(lambda: has_tried(5))
+    told = [one for one in caplog.records if one.getMessage().startswith("checkpoints failed")]
+    assert len(told) == 2, "the second and the fifth failure are in the words of the one before"
+    assert all(one.exc_info is None for one in told)
 
 
 async def test_an_interval_of_nothing_keeps_nobody_busy(
