@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 META_VERSION = "1"
+KNOWN_VERSIONS = frozenset({"0", META_VERSION})
+"""0 is of Kafka with ZooKeeper: it says broker.id for node.id"""
 CLUSTER_ID = "cluster.id"
 DIRECTORY_ID = "directory.id"
 TOGETHER = "kompakt.directories"
@@ -88,6 +90,11 @@ class DirectorySet:
         elif found is not None and not found.get(CLUSTER_ID):
             raise DataDirectoryError(
                 f"{path} is damaged: it has no cluster.id. Put it right, or delete it to have it made anew"
+            )
+        if found is not None and found.get("version", META_VERSION) not in KNOWN_VERSIONS:
+            raise DataDirectoryError(
+                f"{path} has version {found['version']}, and 0 and 1 are known here: a newer broker has "
+                "written it, or it is damaged"
             )
         return found
 

@@ -25,6 +25,7 @@ from protocol.records import OFFSET_DELTA, locate, payload
 from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
 from storage.checkpoint import CheckpointWitness, judged, parse_offsets, read_properties, topic_id_in
+from storage.directory_set import KNOWN_VERSIONS, META_VERSION
 from storage.emptied import had_batches, is_too_far
 from storage.file import DataFile, Disk, check_regular
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
@@ -132,6 +133,8 @@ def _properties_problems(directory: Path) -> Iterator[str]:
     properties = read_properties(READING_DISK, directory / layout.META_PROPERTIES)
     if properties is not None and not properties.get("cluster.id"):
         yield f"{layout.META_PROPERTIES}: is damaged, it has no cluster.id"
+    if properties is not None and properties.get("version", META_VERSION) not in KNOWN_VERSIONS:
+        yield f"{layout.META_PROPERTIES}: has the unknown version {properties['version']}"
 
 
 def _mark_problems(directory: Path) -> Iterator[str]:

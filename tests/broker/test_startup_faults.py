@@ -370,6 +370,20 @@ def test_damaged_meta_properties(pristine: Path, tmp_path: Path, content: bytes)
     assert (data / ".kafka_cleanshutdown").exists(), "and a start that failed does not cost a recovery"
 
 
+def test_meta_properties_of_a_newer_broker(pristine: Path, tmp_path: Path) -> None:
+    """It was taken for one of ours, whatever the newer version means; it stays as it is."""
+    data = Path(shutil.copytree(pristine, tmp_path / "data"))
+    properties = data / "meta.properties"
+    newer = properties.read_text().replace("version=1", "version=2")
+    properties.write_text(newer)
+    assert f"{properties} has version 2, and 0 and 1 are known here" in refusal("--data", str(data))
+    assert properties.read_text() == newer
+    assert verify_data_directory(data) == ["meta.properties: has the unknown version 2"]
+    properties.write_text(newer.replace("version=2", "version=1"))
+    assert verify_data_directory(data) == []
+    assert (data / ".kafka_cleanshutdown").exists()
+
+
 def test_missing_meta_properties_are_made_anew(pristine: Path, tmp_path: Path) -> None:
     log, segment_bytes = look_after(
         pristine, tmp_path, lambda data: (data / "meta.properties").unlink(), was_killed=False
