@@ -87,7 +87,7 @@ class DataDirectory:
         found = []
         for path in sorted(self.path.iterdir()):
             is_directory = path.is_dir()
-            if layout.is_deleted_directory(path.name) and (is_directory or not path.exists()):
+            if layout.is_deleted_directory(path.name) and (is_directory or not path.is_file()):
                 continue  # a thread may be removing it
             if not is_directory:
                 # What a kill has left of one that was being replaced is replaced the next time.
@@ -107,7 +107,9 @@ class DataDirectory:
     def deleted(self) -> list[Path]:
         """Directories of deleted partitions whose removal a stop interrupted."""
         return [
-            path for path in self.path.iterdir() if layout.is_deleted_directory(path.name) and path.is_dir()
+            path
+            for path in self.path.iterdir()
+            if layout.is_deleted_directory(path.name) and not path.is_file()  # a link may lead to nothing
         ]
 
     def write_checkpoints(self, logs: Sequence[Log], unopened: Set[TopicPartition]) -> None:

@@ -112,3 +112,9 @@ def deleted_directory_name(topic_partition: TopicPartition) -> str:
 
 def is_deleted_directory(name: str) -> bool:
     return _DELETED_DIRECTORY.fullmatch(name) is not None
+
+
+def is_log_file(name: str) -> bool:
+    """Whether a log makes files of this name in its directory."""
+    plain = name.removesuffix(TEMPORARY_SUFFIX)
+    return plain in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA) or parse_segment_file(name) is not None

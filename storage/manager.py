@@ -409,7 +409,7 @@ class LogManager:
         """Why it could not be removed; the next turn tries again."""
         for is_last in (False, False, True):
             try:
-                if path.exists():
+                if path.is_symlink() or path.exists():
                     self.removals.pace.remove_tree(self._disk, path)
                 return None
             except OSError as error:

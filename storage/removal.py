@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from storage import layout
 from storage.file import Disk
 
 if TYPE_CHECKING:
@@ -71,10 +72,24 @@ class Pace:
 
     def remove_tree(self, disk: Disk, directory: Path) -> None:
         """Remove a partition's directory. OSError."""
+        if directory.is_symlink():
+            self._remove_linked(disk, directory)
+            return
         for path in directory.iterdir():
             if disk.size_of(path) > PIECE_BYTES:
                 self.remove(disk, path)
         disk.remove_tree(directory)
+
+    def _remove_linked(self, disk: Disk, link: Path) -> None:
+        """Of what a link leads to our files go; the rest, and a mount point, are somebody else's."""
+        target = link.resolve()
+        if target.is_dir():
+            for path in target.iterdir():
+                if layout.is_log_file(path.name):
+                    self.remove(disk, path)
+            with contextlib.suppress(OSError):
+                target.rmdir()
+        disk.unlink(link)
 
 
 class Removals:

@@ -88,6 +88,17 @@ async def test_a_file_with_the_name_of_a_deleted_directory_is_left_alone(
     assert await stopped.values(await stopped.connect()) == [b"v"]
 
 
+async def test_a_deleted_partition_that_was_a_link_goes(stopped: World, tmp_path: Path) -> None:
+    far = (stopped.directory / "t-0").rename(tmp_path / "far")
+    (stopped.directory / "t-0").symlink_to(far)
+    await stopped.start()
+    assert await stopped.values(await stopped.connect()) == [b"v"]
+    stopped.broker.logs.delete(TopicPartition("t", 0))
+    await stopped.broker.run_blocking(stopped.broker.logs.remove_deleted)
+    assert not far.exists()
+    assert not [path for path in stopped.directory.iterdir() if path.name.startswith("t-0")]
+
+
 async def test_a_deleted_partition_beside_it_goes(stopped: World) -> None:
     left = stopped.directory / layout.deleted_directory_name(TopicPartition("gone", 0))
     left.mkdir()

@@ -113,3 +113,26 @@ def test_the_directory_of_a_deleted_partition_goes_the_same_way(tmp_path: Path) 
     Pace().remove_tree(disk, directory)
     assert disk.sizes == [PIECE_BYTES]
     assert not directory.exists()
+
+
+LOG_FILES = (f"{0:020d}.log", f"{0:020d}.index.tmp", "partition.metadata", "leader-epoch-checkpoint.tmp")
+
+
+@pytest.mark.parametrize("others", [(), ("lost+found",)])
+def test_of_a_linked_directory_our_files_and_the_link_go(tmp_path: Path, others: tuple[str, ...]) -> None:
+    """A partition on another disk, by hand: its removal failed for ever, and left everything."""
+    target, link = tmp_path / "disk" / "t-0", tmp_path / "t-0.0123-delete"
+    target.mkdir(parents=True)
+    for name in (*LOG_FILES, *others):
+        (target / name).touch()
+    link.symlink_to(target)
+    Pace().remove_tree(Disk(), link)
+    assert not link.is_symlink()
+    assert [path.name for path in target.iterdir()] == list(others) if others else not target.exists()
+
+
+def test_a_link_to_nothing_goes(tmp_path: Path) -> None:
+    link = tmp_path / "t-0.0123-delete"
+    link.symlink_to(tmp_path / "nothing")
+    Pace().remove_tree(Disk(), link)
+    assert not link.is_symlink()
