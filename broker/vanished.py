@@ -1,9 +1,9 @@
 """Partitions whose files somebody removes under the running broker.
 
-Linux lets a process go on with a file that has no name any more: produces would be answered, and their records
-be gone with the next roll or stop. So a thread looks every few seconds whether the directories are there, and
-the active segments of those logs that were written to since the last look. A log without its files goes
-offline, with one line; who puts them back finds it opened anew (`reopening.py`).
+Linux lets a process go on with a file that has no name any more: produces would be answered, and their
+records be gone with the next roll or stop. So a thread looks every few seconds whether the directories are
+there, and the active segments of those logs that were written to since the last look. A log without its files
+goes offline, with one line; who puts them back finds it opened anew (`reopening.py`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _suspects(logs: Iterable[Log], written: Iterable[Log]) -> list[Log]:
 def _names_in(directory: Path) -> Set[str] | None:
     """None when nobody can tell."""
     try:
-        return set(os.listdir(directory))
+        return set(os.listdir(directory))  # noqa: PTH208 - names alone: there may be thousands
     except FileNotFoundError:
         return set()
     except OSError:
@@ -74,7 +74,7 @@ def _missing(log: Log) -> Path | None:
     """Its directory or its active segment, if that has no name any more."""
     for path in (log.directory, log.active_segment.file.path):
         try:
-            os.stat(path)
+            path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return path
         except OSError:  # a disk that does not answer is found out by who needs it
