@@ -13,10 +13,12 @@ import logging
 import numpy
 
 from protocol.batch import NO_TIMESTAMP
+from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table
 from storage.aborted import drop_stale_statistics
+from storage.foreign_format import foreign_format
 from storage.index import add_entries
-from storage.integrity import NO_ANCHORS, Place, Survey, Walk, survey, walk_stretch
+from storage.integrity import NO_ANCHORS, Damage, Place, Survey, Walk, survey, walk_stretch
 from storage.leader_epochs import LeaderEpochs
 from storage.overflow import overflows
 from storage.producer_state import ProducerStateManager
@@ -63,6 +65,7 @@ def recover_segment(
     cut = next((damage for damage in found.damages if damage.first_offset >= recovery_point), None)
     end, next_offset = segment.size_bytes, found.next_offset
     if cut is not None:
+        _refuse_foreign(segment, cut)
         end, next_offset = cut.position, cut.first_offset
         logger.warning(
             "%s: %d bytes behind offset %d are no good batches and are cut off",
@@ -83,6 +86,17 @@ def recover_segment(
     if segment.health is not None and found.damages:
         segment.health.note(segment, tuple(kept), len(found.damages) - len(kept))
     return Outcome.WHOLE if cut is None else Outcome.CUT
+
+
+def _refuse_foreign(segment: Segment, cut: Damage) -> None:
+    """KafkaError where what would be cut off is of another format: its log stays as it is, and offline."""
+    found = foreign_format(segment.read_at, cut.position, segment.size_bytes)
+    if found is not None:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"{segment.file.path} has records of {found} from offset {cut.first_offset} on, which are not "
+            "read here: have a Kafka that reads them copy the topic",
+        )
 
 
 def _recover_whole(

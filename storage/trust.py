@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from protocol.batch import HEADER_BYTES, parse_header
 from protocol.errors import ErrorCode, KafkaError
+from storage.foreign_format import foreign_format
 from storage.index import BrokenIndex
 from storage.integrity import NO_ANCHORS, Anchors, Damage, Place, survey, walk_stretch
 from storage.prefixes import STRETCH_BYTES, stretches_in
@@ -50,9 +51,11 @@ class Health:
         with self._lock:
             self.damaged_places += len(damages) + cut_off
         for damage in damages:
+            found = foreign_format(segment.read_at, damage.position, damage.end)
             logger.error(
-                "%s is damaged between %d and %d: offsets %d to %d are lost, all others can be read",
-                segment.file.path, damage.position, damage.end, damage.first_offset, damage.next_offset - 1,
+                "%s %s between %d and %d: offsets %d to %d %s, all others can be read",
+                segment.file.path, f"has {found}" if found else "is damaged", damage.position, damage.end,
+                damage.first_offset, damage.next_offset - 1, "cannot be read here" if found else "are lost",
             )  # fmt: skip
 
     def note_cut(self, segment: StoredBatches, position: int, limit_offset: int) -> None:

@@ -28,6 +28,7 @@ from storage.checkpoint import CheckpointWitness, judged, parse_offsets, read_pr
 from storage.directory_set import KNOWN_VERSIONS, META_VERSION
 from storage.emptied import had_batches, is_too_far
 from storage.file import DataFile, Disk, check_regular
+from storage.foreign_format import foreign_format
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
 from storage.integrity import epochs_fit
 from storage.leader_epochs import LeaderEpochs
@@ -293,7 +294,8 @@ def _walk(
         position += stopped
         account(int(stopped))
         if not stopped:
-            complain(f"{name}: no whole batch at {position} of {size} bytes")
+            found = foreign_format(lambda position, size: file.read(size, position), position, size)
+            complain(f"{name}: {found or 'no whole batch'} at {position} of {size} bytes")
             break
     file.close()
     whole = (
