@@ -77,9 +77,9 @@ class Worker:
             self._wake.clear()
             if cleaner is None:
                 cleaner = self._make_cleaner()
-            has_cleaned = cleaner is not None and self._clean(cleaner)
+            had_work = cleaner is not None and self._clean(cleaner)
             self._manager.expire()
-            if not has_cleaned:
+            if not had_work:
                 self._sleep()
 
     def _make_cleaner(self) -> Cleaner | None:
@@ -92,11 +92,15 @@ class Worker:
             return None
 
     def _clean(self, cleaner: Cleaner) -> bool:
+        """Whether there was work, whatever came of it: a log whose cleaning failed or was aborted is set
+        aside, paused, or to be cleaned by another rule, and others may be as dirty.
+        """
         work = self._manager.grab()
         if work is None:
             return False
         self._current = work.log
-        return self._manager.clean(cleaner, work) is not None
+        self._manager.clean(cleaner, work)
+        return True
 
     def _account(self, size: int) -> None:
         """Between two chunks: go no faster than allowed, and stop when asked to."""

@@ -287,6 +287,29 @@ def test_t29_a_cleaning_that_waits_ends_when_the_topic_is_compacted_no_more(make
     assert [one.value for one in house.records("t")] == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("ends", ["aborted", "compacted no more", "failed"])
+def test_a_cleaning_that_comes_to_nothing_holds_up_no_other_log(make: Make, ends: str) -> None:
+    """The thread looks at once for what else is dirty, and does not sleep first: here that were an hour."""
+    settings = {"log_cleaner_threads": 1, "log_cleaner_backoff_ms": 3_600_000}
+    house, pool = make(**settings, log_cleaner_io_max_bytes_per_second=1.0)
+    house.put("t", ("a", "1"), ("a", "2"), ("a", "3"))
+    if ends == "failed":
+        house.damage("t")
+    pool.start()
+    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    house.put("u", ("a", "1"), ("a", "2"))
+    log = house.log("t")
+    if ends == "aborted":
+        threading.Thread(target=house.manager.abort_and_pause, args=(T,)).start()
+        wait_for(lambda: house.manager.state_of(T).phase is not Phase.IN_PROGRESS, "the abort")
+    elif ends == "compacted no more":
+        log.update_config(dataclasses.replace(log.config, cleanup_policy=frozenset({"delete"})))
+        wait_for(lambda: house.manager.state_of(T) == IDLE, "the end of the cleaning")
+    house.manager.throttle.set_rate(1e308)
+    wait_for(lambda: TopicPartition("u", 0) in house.checkpoints(), "the other log's cleaning")
+    assert T not in house.checkpoints()
+
+
 def test_settings_that_come_during_a_stop_start_no_thread(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
