@@ -23,6 +23,7 @@ from cleaner.results import CleanResult, Range
 from cleaner.rewriting import Rewriter, Sink
 from cleaner.sifting import MapperOf, sift
 from cleaner.versions import VersionMap, VersionMapper, goes_by_version
+from protocol.batch import HEADER_BYTES, parse_header
 from storage import layout
 from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES, read_table
 from storage.cleaned_segment import CleanedSegment, share_out
@@ -216,6 +217,8 @@ class Cleaner:
         mapper = mapper_of(1, 0)
         if isinstance(mapper, VersionMapper):
             start = mapper.start_of(start, _log_start(snapshot))
+        elif filled.capacity > 1 and start > _log_start(snapshot) and _is_armed(segments, start - 1):
+            start -= 1
         dirty = segments_between(segments, start, wanted.end)
         mapper.run(dirty, start, wanted.end, aborted_from(segments, start))
         if isinstance(mapper, VersionMapper):
@@ -318,6 +321,21 @@ class Cleaner:
 def _log_start(snapshot: LogSnapshot) -> int:
     """The first offset that is there: what was deleted before it may still stand in the first segment."""
     return max(snapshot.log_start_offset, snapshot.segments[0].base_offset)
+
+
+def _is_armed(segments: Sequence[Segment], offset: int) -> bool:
+    """Whether the batch with `offset` has a delete horizon.
+
+    Of the last one that was cleaned the last record is mapped again then: if versions decided so far, it may
+    be a tombstone that lost and stayed only because it was the log's last (`versions.py`). By the offset it is
+    its key's last, and what it deletes has to go before it does.
+    """
+    holder = next(one for one in reversed(segments) if one.base_offset <= offset)
+    data = holder.read_at(holder.position_behind(offset), HEADER_BYTES)
+    if len(data) < HEADER_BYTES:
+        return False
+    header = parse_header(data)
+    return header.base_offset <= offset and header.delete_horizon_ms is not None
 
 
 def _knowledge(snapshot: LogSnapshot, filled: OffsetMap, start: int, now_ms: int) -> Knowledge:

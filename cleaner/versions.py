@@ -10,7 +10,8 @@ rewriting keeps just that record of a key that the map knows.
 its delete horizon, but not in a cleaning that finds records behind it which lost to it: those may be swapped
 later. A record of a lower version that is cleaned only after it has gone is the key's value again.
 - What is beyond the cleanable part is not weighed: readers see it until it is cleaned.
-- The last record of the log stays, whatever its version, as KIP-280 promises; the next cleaning weighs it.
+- The last record of the log stays, whatever its version, as KIP-280 promises; the next cleaning weighs it,
+also where the topic is back to the offset by then. What versions have removed until then stays removed.
 """
 
 from __future__ import annotations

@@ -251,6 +251,31 @@ def test_w8_changing_the_strategy_holds_from_then_on(world: World) -> None:
     assert stay(world) == [(1, "a", "3")]
 
 
+@pytest.mark.parametrize("writes_more", [True, False])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_w8_back_to_the_offset_no_deleted_value_comes_back(
+    versioned: World, codec: Codec, writes_more: bool
+) -> None:
+    """A tombstone that lost by its version stayed as the log's last record. By the offset it is its key's
+    last: what it deletes goes before it does, though both have been cleaned already.
+    """
+    write(versioned, ("a", "new", 9), ("b", "1", 1), codec=codec)
+    write(versioned, ("c", "1", 1), ("a", None, 3), codec=codec)
+    versioned.roll()
+    first = versioned.clean()
+    assert stay(versioned) == [(0, "a", "new"), (1, "b", "1"), (2, "c", "1"), (3, "a", None)]
+    versioned.log.update_config(dataclasses.replace(versioned.log.config, compaction_strategy="offset"))
+    if writes_more:
+        write(versioned, ("d", "1", 1))
+        close(versioned)
+    second = versioned.clean(first.end_offset)
+    assert "a" not in versioned.table()
+    versioned.now_ms += RETENTION_MS + 1
+    versioned.clean(second.end_offset)
+    assert "a" not in versioned.table(), "its tombstone went before it"
+    assert "a" not in versioned.keys()
+
+
 @pytest.mark.parametrize("before", ["offset", "timestamp"])
 def test_w8_changing_the_strategy_during_a_cleaning_ends_it(make_world: MakeWorld, before: str) -> None:
     """Who changed it has been answered: nothing more goes by what held before."""
