@@ -327,8 +327,8 @@ def _is_armed(segments: Sequence[Segment], offset: int) -> bool:
     """Whether the batch with `offset` has a delete horizon.
 
     Of the last one that was cleaned the last record is mapped again then: if versions decided so far, it may
-    be a tombstone that lost and stayed only because it was the log's last (`versions.py`). By the offset it is
-    its key's last, and what it deletes has to go before it does.
+    be a tombstone that lost and stayed only because it was the log's last (`versions.py`). By the offset it
+    is its key's last, and what it deletes has to go before it does.
     """
     holder = next(one for one in reversed(segments) if one.base_offset <= offset)
     data = holder.read_at(holder.position_behind(offset), HEADER_BYTES)

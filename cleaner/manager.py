@@ -163,10 +163,19 @@ class CleanerManager:
         now_ms = self.now_ms()
         checkpoint = self.checkpoints.offset_of(log.directory.parent, log.topic_partition)
         rules = rules_of(config or log.config)
-        totals = self._totals.get(log.topic_partition)
-        expire_ms = totals.newest_horizon_ms if totals and totals.newest_horizon_ms >= 0 else None
+        expire_ms = self._tombstones_expire_ms(log) if rules.cleans_expired_tombstones else None
         view = view_of(log, rolled_at)
         return assess(view, rules, checkpoint, now_ms, self._held(log, now_ms), expire_ms)
+
+    def _tombstones_expire_ms(self, log: Log) -> int | None:
+        """When all tombstones may go that cleanings have kept. The horizons are in the batches: where the
+        last cleaning may not have told of all, the statistics beside the segments do.
+        """
+        totals = self._totals.get(log.topic_partition) or PartitionTotals()
+        found = totals.newest_horizon_ms
+        if not totals.is_certain:
+            found = max(found, self._tombstones.newest_horizon_ms(log) or found)
+        return found if found >= 0 else None
 
     def _held(self, log: Log, now_ms: int) -> Reason | None:
         if log.offline_reason is not None:
@@ -304,6 +313,7 @@ class CleanerManager:
     ) -> CleanResult | None:
         """Do what was grabbed; None when it was not finished. The checkpoint moves after the swap (T126)."""
         log, topic_partition = work.log, work.log.topic_partition
+        result: CleanResult | None = None
         try:
             if not is_dry:
                 self.checkpoints.keep_start(log)
@@ -327,6 +337,8 @@ class CleanerManager:
             return result
         finally:
             with self._changed:
+                if result is None and not is_dry and topic_partition in self._totals:
+                    self._totals[topic_partition].is_certain = False  # some groups may have been swapped
                 self._move(topic_partition, Move.DONE)
 
     def _note(self, log: Log, result: CleanResult) -> None:

@@ -49,6 +49,10 @@ class PartitionTotals:
     live_keys: int | None = 0
     tombstones_kept: int = 0
     newest_horizon_ms: int = -1
+    is_certain: bool = False
+    """whether the tombstones of the last cleaning are all there are: of one before the start nobody knows
+    whether it was the last, and one that did not finish may have given horizons to some
+    """
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     def remember(self, run: Remembered) -> None:
@@ -72,6 +76,7 @@ class PartitionTotals:
         self.live_keys = result.keys
         self.tombstones_kept = result.tombstones_kept
         self.newest_horizon_ms = result.newest_horizon_ms
+        self.is_certain = True
         for reason, count in result.removed.items():
             self.removed[reason] += count
 

@@ -8,6 +8,7 @@ none: what is written but not closed is not counted.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from protocol.errors import KafkaError
@@ -31,15 +32,26 @@ class TombstoneCounts:
     def of(self, log: Log, now_ms: int) -> tuple[dict[str, int], bool]:
         """Counts by state, and whether all closed segments could be asked. Reads files: not on the loop."""
         closed = log.segments[:-1]
-        with self._lock:
-            before = self._known.get(log.topic_partition, {})
-            known = {one: found for one in closed if (found := before.get(one) or _read(one)) is not None}
-            self._known[log.topic_partition] = known
+        known = self._known_of(log, closed)
         counted = [found.tombstones_at(now_ms) for found in known.values()]
         counts = {
             state: sum(one[place] for one in counted) for place, state in enumerate((FRESH, ARMED, EXPIRED))
         }
         return counts, len(known) == len(closed)
+
+    def newest_horizon_ms(self, log: Log) -> int | None:
+        """When the last armed one may go, as far as statistics are there; None where they know of none. Reads
+        files: not on the loop.
+        """
+        known = self._known_of(log, log.segments[:-1])
+        return max((one.horizons[-1][0] for one in known.values() if one.horizons), default=None)
+
+    def _known_of(self, log: Log, closed: Sequence[Segment]) -> dict[Segment, SegmentStatistics]:
+        with self._lock:
+            before = self._known.get(log.topic_partition, {})
+            known = {one: found for one in closed if (found := before.get(one) or _read(one)) is not None}
+            self._known[log.topic_partition] = known
+        return known
 
     def forget(self, topic_partition: TopicPartition) -> None:
         with self._lock:

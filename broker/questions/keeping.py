@@ -2,6 +2,8 @@
 
 Every second the segments of each log are compared with those seen before: a log whose tuple is the same one
 costs a comparison. What was there at the start is left alone, its statistics are made when somebody asks.
+Of a topic with `compaction.expired.tombstones.enable` they are made for all segments: a crash behind the last
+swap of a cleaning leaves nothing else that says when its tombstones may go.
 A cleaning goes first: it wants the same cores, and it may replace what would have been counted. An append
 knows nothing of all this.
 """
@@ -33,6 +35,8 @@ class StatisticsKeeper:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._seen: dict[Log, tuple[Segment, ...]] = {}
+        self._complete: set[Log] = set()
+        """logs of which every closed segment has been looked at"""
 
     def start(self) -> None:
         """Take note of what is there before anything is written: a topic may be made, filled and cleaned
@@ -43,9 +47,14 @@ class StatisticsKeeper:
     async def run(self) -> None:
         """One look at every log; each new closed segment gets its file before the next is taken."""
         seen, self._seen = self._seen, self._look()
+        self._complete &= self._seen.keys()
         patience_ms = PATIENCE_MS
         for log, segments in tuple(self._seen.items()):
-            for segment in _fresh(seen.get(log, ()), segments):
+            before = seen.get(log, ())
+            if log not in self._complete and _wants_all(log):
+                before = ()
+                self._complete.add(log)
+            for segment in _fresh(before, segments):
                 while self._broker.cleaner.is_cleaning and patience_ms > 0:
                     await self._broker.clock.sleep(LOOK_MS)
                     patience_ms -= LOOK_MS
@@ -54,6 +63,10 @@ class StatisticsKeeper:
 
     def _look(self) -> dict[Log, tuple[Segment, ...]]:
         return {partition.log: partition.log.segments for partition in self._broker.partitions.values()}
+
+
+def _wants_all(log: Log) -> bool:
+    return log.config.is_compacted and log.config.compaction_expired_tombstones_enable
 
 
 def _fresh(before: tuple[Segment, ...], now: tuple[Segment, ...]) -> Iterator[Segment]:

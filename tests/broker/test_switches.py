@@ -206,6 +206,39 @@ async def test_t77_a_crash_behind_the_checkpoint_forgets_no_tombstones(
         await killed.stop()
 
 
+async def test_t77_a_crash_behind_the_last_swap_forgets_no_tombstones(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing was written down of that cleaning yet: the horizons are in the batches, and what they say is
+    found there, though nothing else asks for a cleaning.
+    """
+
+    def die(result: CleanResult) -> None:
+        shutil.copytree(world.directory, tmp_path / "killed")
+
+    monkeypatch.setattr(world.broker.cleaner, "on_cleaned", die)
+    await cleaned_with_a_tombstone(world, "true")
+    due_ms = world.clock.now_ms() + HOUR_MS
+    killed = World(tmp_path / "killed", {})
+    await killed.start()
+    try:
+        topic = killed.broker.topics.get("t")
+        assert topic is not None
+        killed.broker.topics.set_overrides("t", {**topic.overrides, "min.cleanable.dirty.ratio": "1"})
+        await killed.broker.background._statistics.run()
+        answer = await explain(killed)
+        assert (answer["reason"], answer["next_eligible_ms"]) == ("ratio", due_ms)
+        killed.clock.advance(due_ms - 1 - killed.clock.now_ms())
+        assert await grab_and_clean(killed) is None
+        killed.clock.advance(1)
+        result = await grab_and_clean(killed)
+        assert result is not None
+        assert (result.cause, result.removed["tombstone"]) == ("expired tombstones", 1)
+        assert await grab_and_clean(killed) is None
+    finally:
+        await killed.stop()
+
+
 async def test_t77_by_default_they_wait_for_the_next_cleaning_as_in_kafka(world: World) -> None:
     await cleaned_with_a_tombstone(world)
     world.clock.advance(1000 * HOUR_MS)

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from cleaner.cleaner import CleaningAborted
+from cleaner.cleaner import Cleaner, CleaningAborted
 from cleaner.manager import CleaningRefused
 from cleaner.quarantine import FIRST_RETRY_MS, FULL_DISK_RETRY_MS, LONGEST_RETRY_MS
 from cleaner.reading import CorruptSegment
 from cleaner.states import IDLE, IllegalMove, Phase
+from storage import statistics
 from storage.layout import TopicPartition
 from storage.retention import MOST_AT_ONCE
 from storage.types import Expired
@@ -425,6 +426,32 @@ def test_t77_a_cleaning_by_hand_of_a_clean_log_drops_expired_tombstones(house: H
     assert house.manager.partition_stats()[T].tombstones == {"fresh": 0, "armed": 0, "expired": 1}
     assert house.manager.clean_now(T).removed["tombstone"] == 1
     assert [one.key for one in house.records("t")] == [b"b"]
+
+
+def test_t77_what_an_aborted_cleaning_gave_a_horizon_is_not_forgotten(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first group was swapped, and the log may be too clean then for the next cleaning to come soon."""
+    log = house.log("t", compaction_expired_tombstones_enable=True, segment_bytes=300)
+    house.put("t", ("z", "1"))
+    assert house.clean() is not None
+    assert house.manager.assess(log).tombstones_expire_ms is None
+    house.put("t", ("a", None), ("b", "1" * 60), ("b", "2" * 60))
+    house.put("t", ("c", "1" * 60), ("c", "2" * 60), ("d", "2" * 60))
+    swap, swapped = Cleaner._swap, []
+
+    def swap_once(cleaner: Cleaner, *arguments: Any) -> None:
+        if swapped:
+            raise CleaningAborted("a stop")
+        swapped.append(arguments)
+        swap(cleaner, *arguments)
+
+    monkeypatch.setattr(Cleaner, "_swap", swap_once)
+    assert house.clean() is None
+    for segment in log.segments[:-1]:
+        statistics.ensure(segment)
+    expected = house.now_ms + log.config.delete_retention_ms
+    assert house.manager.assess(log).tombstones_expire_ms == expected
 
 
 def test_a_cleaning_by_hand_says_why_it_cannot_be(house: House) -> None:
