@@ -66,6 +66,12 @@ def policy_warning(name: str, config: TopicConfig) -> str | None:
 
 def warn(name: str, config: TopicConfig) -> None:
     """Say it in the log, where a topic is made or altered."""
+    if config.is_compacted and config.lacks_version:
+        logger.error(
+            "%s is not cleaned any more: its compaction.strategy is header, but neither "
+            "compaction.strategy.header nor log.cleaner.compaction.strategy.header names one",
+            name,
+        )
     problem = policy_warning(name, config)
     if problem is not None:
         logger.warning("%s", problem)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETENTION_INTERVAL_MS = 1000
-OTHERS_WORK = (Reason.IN_PROGRESS, Reason.DRY_RUN, Reason.PAUSED, Reason.OFFLINE)
+OTHERS_WORK = (Reason.IN_PROGRESS, Reason.DRY_RUN, Reason.PAUSED, Reason.OFFLINE, Reason.NO_VERSION)
 """reasons for which a log is not cleaned by hand either"""
 
 

@@ -23,6 +23,7 @@ class Reason(Enum):
     PAUSED = "its cleaning is paused"
     UNCLEANABLE = "it cannot be cleaned"
     OFFLINE = "the log is offline"
+    NO_VERSION = "compaction.strategy is header, and no header is named"
     EMPTY = "the log holds no record"
     ACTIVE_SEGMENT = "all that is dirty is in the active segment"
     LAST_STABLE_OFFSET = "an undecided transaction holds the last stable offset back"
@@ -88,6 +89,7 @@ class Rules:
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     cleans_expired_tombstones: bool = False
+    lacks_version: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,8 @@ def _why_not(
 ) -> Reason | None:
     if not rules.is_compacted:
         return Reason.NOT_COMPACTED
+    if rules.lacks_version:
+        return Reason.NO_VERSION
     if view.log_end_offset == view.log_start_offset:
         return Reason.EMPTY
     if weighed.trigger is Trigger.EXPIRED_TOMBSTONES:

@@ -92,6 +92,7 @@ class VersionMapper:
         classes: int = 1,
         number: int = 0,
     ) -> None:
+        assert not config.lacks_version, "without a name the timestamps would decide"
         self._map = versions
         self._class_mask = classes - 1
         self._class = number

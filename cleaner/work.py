@@ -68,4 +68,5 @@ def rules_of(config: TopicConfig) -> Rules:
         config.min_compaction_lag_ms,
         config.max_compaction_lag_ms,
         config.compaction_expired_tombstones_enable,
+        config.lacks_version,
     )

@@ -81,7 +81,8 @@ class TopicConfig:
     compaction_strategy_header: str = key(
         Type.STRING, "",
         "The header with a record's version, a big-endian number of 8 bytes, for compaction.strategy header; "
-        "a record without it, or with a negative one, gives way to any that has one",
+        "a record without it, or with a negative one, gives way to any that has one. Where none is named, "
+        "neither here nor for all topics, a log with that strategy is not cleaned",
         dynamic=True, synonyms=("log.cleaner.compaction.strategy.header",),
     )  # fmt: skip
     compression_type: str = key(
@@ -255,6 +256,11 @@ class TopicConfig:
         """The age at which a segment is closed: max lag caps that of a compacted topic (T21)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
+    @property
+    def lacks_version(self) -> bool:
+        """Whether a header decides which record stays, and none is named: then nothing may be cleaned."""
+        return self.compaction_strategy == HEADER and not self.compaction_strategy_header
+
     @staticmethod
     def resolve(
         overrides: Mapping[str, str],
@@ -267,7 +273,8 @@ class TopicConfig:
 
         The broker reads its internal topics by offset, so that nothing else may decide which record stays.
         Of a topic that is there (`is_stored`) a compaction lag may contradict what was set for all topics
-        since: both hold, as in Kafka, and what is younger than the minimum stays.
+        since: both hold, as in Kafka, and what is younger than the minimum stays. It may also
+        lack the header that was named for all (`lacks_version`): any other rule removes what should stay.
         """
         rows = topic_rows()
         values: dict[str, Any] = {}
@@ -286,7 +293,8 @@ class TopicConfig:
                 "max.compaction.lag.ms",
                 f"It must not be below min.compaction.lag.ms ({values['min_compaction_lag_ms']})",
             )
-        if values["compaction_strategy"] == HEADER and not values["compaction_strategy_header"]:
+        is_versioned = values["compaction_strategy"] == HEADER and not is_internal
+        if is_versioned and not is_stored and not values["compaction_strategy_header"]:
             raise ConfigError.of_value(
                 HEADER,
                 "compaction.strategy",

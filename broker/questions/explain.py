@@ -21,6 +21,11 @@ COUNTED = (None, Reason.RATIO, Reason.NOTHING_DIRTY)
 ELIGIBLE = "eligible"
 NOTHING_TO_GAIN = "nothing_to_gain"
 CLEANER_OFF = "The cleaner is off (log.cleaner.enable=false): only `kompakt topics compact` cleans."
+NO_VERSION = (
+    "Not cleaned: compaction.strategy is header, but nothing names the header with the version. Set "
+    "compaction.strategy.header, or log.cleaner.compaction.strategy.header for all topics, or set "
+    "compaction.strategy to another one."
+)
 SHOWN_TRANSACTIONS = 3
 
 
@@ -129,6 +134,8 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
             return _uncleanable(facts.held)
         case Reason.OFFLINE:
             return f"The log is offline: {facts.problem}."
+        case Reason.NO_VERSION:
+            return NO_VERSION
         case Reason.EMPTY:
             return _empty(facts.log_end_offset)
         case Reason.ACTIVE_SEGMENT:

@@ -19,6 +19,7 @@ import pytest
 
 from broker.policy_lint import policy_warning
 from broker.questions.partitions import explained, moment_of
+from cleaner.manager import CleaningRefused
 from cleaner.results import CleanResult
 from config.broker import BrokerConfig
 from config.definition import ConfigError
@@ -434,3 +435,35 @@ async def test_w15_the_warning_is_in_the_log_a_gauge_and_the_explanation(
     assert (await explain(world, "_schemas"))["warning"] is None
     world.broker.topics.set_overrides("_schemas", {"cleanup.policy": "compact,delete"})
     assert warnings() == 2
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["altered", "restarted"])
+async def test_w8_without_the_header_that_it_relies_on_a_topic_is_not_cleaned(
+    world: World, caplog: pytest.LogCaptureFixture, restarts: bool
+) -> None:
+    """The header was named for all topics, and is no more: by any other rule the winner would be gone."""
+    settings, name = world.broker.settings, "log.cleaner.compaction.strategy.header"
+    settings.set(True, {name: "v"})
+    world.topic(cleanup_policy="compact", compaction_strategy="header", min_cleanable_dirty_ratio="0")
+    client = await world.connect()
+    now_ms = world.clock.now_ms()
+    for number, version in enumerate((9, 7)):
+        header = (("v", struct.pack(">q", version)),)
+        await world.produce(client, encode_batch([(now_ms - number, b"a", b"%d" % number, header)]))
+    await world.produce(client, world.batch((b"b", b"")))
+    log_of(world).roll(now_ms)
+    settings.set(True, {})
+    if restarts:
+        await world.restart()
+    assert "t is not cleaned any more" in caplog.text
+    assert await grab_and_clean(world) is None
+    answer = await explain(world)
+    assert (answer["reason"], answer["next_eligible_ms"]) == ("no_version", None)
+    assert name in answer["sentence"]
+    for is_dry in (False, True):
+        with pytest.raises(CleaningRefused, match="no header is named"):
+            world.broker.cleaner.clean_now(T, is_dry=is_dry)
+    world.broker.settings.set(True, {name: "v"})
+    assert await grab_and_clean(world) is not None
+    client = await world.connect()
+    assert [record.offset for record in await world.records(client)] == [0, 2]
