@@ -354,7 +354,8 @@ CLEANER: tuple[Metric[CleanerManager], ...] = (
     ),
     Metric(
         "kafka_log_logcleanermanager_uncleanable_bytes", Kind.GAUGE,
-        "Bytes of partitions that are set aside", lambda cleaner: cleaner.statistics.uncleanable_bytes,
+        "Dirty bytes that would be cleaned, were their partitions not set aside",
+        lambda cleaner: cleaner.statistics.uncleanable_bytes,
         "logDirectory",
     ),
     Metric(

@@ -288,6 +288,15 @@ class CleanerManager:
         share = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
         OffsetMap(share, config.log_cleaner_io_buffer_load_factor)
 
+    @property
+    def problem(self) -> str | None:
+        """Why no cleaning can begin with these settings; None when nothing keeps it."""
+        try:
+            read_bytes(self.config)
+        except ValueError as error:
+            return str(error)
+        return None
+
     def make_cleaner(self, account: Callable[[int], None]) -> Cleaner:
         """A cleaner with one thread's share of the dedupe buffer (T31), and a read buffer of its own.
         ValueError when either is too little.
@@ -405,6 +414,11 @@ class CleanerManager:
         """Why it is set aside."""
         return self._quarantine.get(topic_partition)
 
+    def tombstones_kept(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        """How many the last cleaning kept, and when all of them may go: -1 where none waits for a time."""
+        totals = self._totals.get(topic_partition) or PartitionTotals()
+        return totals.tombstones_kept, totals.newest_horizon_ms
+
     def partition_stats(self) -> dict[TopicPartition, PartitionCleanStats]:
         """Every compacted partition now. May read the head of a new segment: not on the event loop."""
         now_ms = self.now_ms()
@@ -434,7 +448,7 @@ class CleanerManager:
             damaged_bytes.setdefault(path, 0)
             if held and held.is_damaged:
                 damaged[path] += 1
-                damaged_bytes[path] += assessment.total_bytes
+                damaged_bytes[path] += assessment.cleanable_bytes
         self.statistics.uncleanable_partitions = damaged
         self.statistics.uncleanable_bytes = damaged_bytes
         return found

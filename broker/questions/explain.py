@@ -26,6 +26,7 @@ NO_VERSION = (
     "compaction.strategy.header, or log.cleaner.compaction.strategy.header for all topics, or set "
     "compaction.strategy to another one."
 )
+COMPACT_NOW = "`kompakt topics compact`"
 SHOWN_TRANSACTIONS = 3
 
 
@@ -39,6 +40,14 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Tombstones that a cleaning from `horizon_ms` on removes."""
+
+    tombstones: int
+    horizon_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What of the topic's settings decides."""
 
@@ -46,6 +55,7 @@ class Settings:
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     segment_bytes: int
+    segment_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,10 @@ class Facts:
     last_gain: int | None = None
     closes_idle_ms: int | None = None
     """when the active segment is closed if nobody writes (segment.idle.ms)"""
+    cleaner_problem: str | None = None
+    """why no cleaning can begin at all, though the cleaner is on"""
+    tombstones_waiting: Waiting | None = None
+    """what the last cleaning kept, where nothing but another cleaning will make it go"""
     warning: str | None = None
     """what is wrong with the topic's policy (W15)"""
 
@@ -111,8 +125,11 @@ def _verdict(facts: Facts) -> str:
         words = f"Nothing to gain: a cleaning now would remove no record. {words}"
     elif facts.last_gain == 0 and found.reason in (None, Reason.RATIO):
         words += " The last cleaning removed nothing."
-    is_compacted = found.reason is not Reason.NOT_COMPACTED
-    return words if facts.is_cleaner_running or not is_compacted else f"{words} {CLEANER_OFF}"
+    if found.reason is Reason.NOT_COMPACTED:
+        return words
+    if facts.cleaner_problem is not None:
+        return f"{words} But nothing is cleaned at all: {facts.cleaner_problem}."
+    return words if facts.is_cleaner_running else f"{words} {CLEANER_OFF}"
 
 
 def _of_reason(facts: Facts, found: Assessment) -> str:
@@ -146,7 +163,7 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
             return _lagging(found, settings)
         case _:
             words = f"Nothing was written since the last cleaning, which reached offset {found.end}."
-            return words + _tombstones(found)
+            return words + _tombstones(facts, found)
 
 
 def _empty(end_offset: int) -> str:
@@ -192,6 +209,8 @@ def _ratio(facts: Facts, found: Assessment) -> str:
     ways = [] if missing is None or undecided else [_more(missing, facts)]
     if found.next_eligible_ms is not None:
         ways.append(f"at {moment(found.next_eligible_ms)} by {_by_time(found)}")
+    if missing is None:
+        words += f", which no ratio exceeds: only max.compaction.lag.ms or {COMPACT_NOW} can make it due"
     words = f"{words}; eligible {' or '.join(ways)}." if ways else f"{words}."
     if not undecided:
         return words
@@ -235,7 +254,14 @@ def _by_time(found: Assessment) -> str:
     return "the end of min.compaction.lag.ms for more of it"
 
 
-def _tombstones(found: Assessment) -> str:
+def _tombstones(facts: Facts, found: Assessment) -> str:
+    waiting = facts.tombstones_waiting
+    if found.tombstones_expire_ms is None and waiting is not None:
+        are = "tombstone" if waiting.tombstones == 1 else "tombstones"
+        return (
+            f" {waiting.tombstones} {are} that it kept may go from {moment(waiting.horizon_ms)} on, with the "
+            f"next cleaning: write more, run {COMPACT_NOW}, or set compaction.expired.tombstones.enable."
+        )
     if found.tombstones_expire_ms is None:
         return ""
     return f" Its tombstones may go at {moment(found.tombstones_expire_ms)}; then it is cleaned again."
@@ -247,9 +273,13 @@ def _roll(facts: Facts) -> str:
         "and is closed when full"
     )
     if facts.rolls_after_ms is not None:
-        words += f", or by the first record after {moment(facts.rolls_after_ms)}"
+        settings = facts.settings
+        by = "max.compaction.lag.ms" if settings.max_compaction_lag_ms < settings.segment_ms else "segment.ms"
+        words += f", or by the first record after {moment(facts.rolls_after_ms)} ({by})"
     if facts.closes_idle_ms is not None:
         words += f", or at {moment(facts.closes_idle_ms)} if nobody writes (segment.idle.ms)"
+    else:
+        words += f"; segment.idle.ms would close it without one, {COMPACT_NOW} with --roll does now"
     return f"{words}."
 
 

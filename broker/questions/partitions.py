@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from broker.policy_lint import policy_warning
-from broker.questions.explain import Facts, OpenTransaction, Settings, numbers
+from broker.questions.explain import Facts, OpenTransaction, Settings, Waiting, numbers
 from broker.questions.history import is_done
 from broker.questions.words import LAST_MS
 from protocol.errors import KafkaError
@@ -64,6 +64,7 @@ def facts_of(broker: Broker, topic: Topic, at: Moment, gain: int | None = None) 
             config.min_compaction_lag_ms,
             config.max_compaction_lag_ms,
             config.segment_bytes,
+            config.segment_ms,
         ),
         assessment=assessment,
         problem=problem,
@@ -77,8 +78,16 @@ def facts_of(broker: Broker, topic: Topic, at: Moment, gain: int | None = None) 
         gain=gain,
         last_gain=at.last_gain,
         closes_idle_ms=at.closes_idle_ms,
+        cleaner_problem=broker.cleaner.problem,
+        tombstones_waiting=_waiting(broker, log),
         warning=at.warning,
     )
+
+
+def _waiting(broker: Broker, log: Log) -> Waiting | None:
+    """The tombstones of the last cleaning that wait for a time, or whose time is over."""
+    kept, horizon_ms = broker.cleaner.tombstones_kept(log.topic_partition)
+    return Waiting(kept, horizon_ms) if kept and horizon_ms >= 0 else None
 
 
 def _open_transactions(at: Moment) -> tuple[OpenTransaction, ...]:

@@ -132,6 +132,47 @@ async def test_only_the_active_segment(asker: Asker) -> None:
     assert answer["uncleanable_bytes"]["active"] == answer["active_bytes"] == log_of(asker.world).size_bytes
 
 
+async def test_an_active_segment_that_nobody_writes_to(asker: Asker) -> None:
+    """T21: the time alone closes nothing, as in Kafka; the answer names the setting that gives it, and what
+    would.
+    """
+    compacted(asker.world, **{MAX_LAG.replace(".", "_"): str(HOUR_MS)})
+    await put(asker.world, ("a", "1"), ("a", "2"))
+    asker.world.clock.advance(2 * HOUR_MS)
+    await asker.why("active_segment", "UTC (max.compaction.lag.ms)", "segment.idle.ms would", "--roll")
+    asker.world.broker.topics.set_overrides("t", {"cleanup.policy": "compact"})
+    await asker.why("active_segment", "UTC (segment.ms)")
+
+
+async def test_a_ratio_that_nothing_exceeds(asker: Asker) -> None:
+    compacted(asker.world, min_cleanable_dirty_ratio="1")
+    await put(asker.world, ("a", "1"), ("a", "2"), roll=True)
+    await asker.why("ratio", "1, which no ratio exceeds", "max.compaction.lag.ms", "`kompakt topics compact`")
+
+
+async def test_tombstones_that_wait_for_a_cleaning(asker: Asker) -> None:
+    """T77: as in Kafka nothing but a cleaning removes them, and nothing is dirty."""
+    compacted(asker.world, delete_retention_ms=str(HOUR_MS))
+    await put(asker.world, ("a", "1"), ("a", None), ("b", "1"), roll=True)
+    await asker.compact()
+    words = "1 tombstone that it kept may go from "
+    for _ in range(2):
+        await asker.why("nothing_dirty", words, "compaction.expired.tombstones.enable")
+        await asker.world.restart()
+        asker.world.clock.advance(HOUR_MS)
+    await asker.compact()
+    answer = await asker.why("nothing_dirty")
+    assert "tombstone" not in answer["sentence"]
+
+
+async def test_a_cleaner_that_cannot_begin(make_world: MakeWorld) -> None:
+    """Its threads live, and wait for another setting."""
+    asker = Asker(await make_world(http_port="0", log_cleaner_io_buffer_size="1"))
+    compacted(asker.world, min_cleanable_dirty_ratio="0.1")
+    await put(asker.world, ("a", "1"), ("a", "2"), roll=True)
+    await asker.why("eligible", "But nothing is cleaned at all: log.cleaner.io.buffer.size")
+
+
 async def test_the_ratio_is_too_low_and_how_much_is_missing(asker: Asker) -> None:
     compacted(asker.world, min_cleanable_dirty_ratio="0.6")
     world = asker.world

@@ -180,7 +180,18 @@ def test_t43_a_damaged_log_is_set_aside_and_others_go_on(house: House) -> None:
     figures = house.manager.partition_stats()
     assert "checksum" in (figures[TopicPartition("bad", 0)].uncleanable_error or "")
     assert house.manager.statistics.uncleanable_partitions == {str(house.path): 1}
-    assert house.manager.statistics.uncleanable_bytes[str(house.path)] > 0
+    assert house.manager.statistics.uncleanable_bytes[str(house.path)] == len(content)
+
+
+def test_t178_uncleanable_bytes_are_dirty_ones_as_in_kafka(house: House) -> None:
+    house.put("t", ("a", "1"), ("a", "2"))
+    assert house.clean() is not None
+    house.put("t", ("a", "3"), ("a", "4"))
+    house.damage("t")
+    assert house.clean() is None
+    found = house.manager.partition_stats()[T]
+    assert found.clean_bytes > 0
+    assert house.manager.statistics.uncleanable_bytes == {str(house.path): found.cleanable_bytes}
 
 
 def test_t178_a_log_that_was_set_aside_is_tried_again_later_and_later(house: House) -> None:
