@@ -74,7 +74,7 @@ class CleanerManager:
         self._quarantine = Quarantine()
         self._totals: dict[TopicPartition, PartitionTotals] = {}
         self._tombstones = TombstoneCounts()
-        self._next_retention_ms = 0
+        self._last_retention_ms = -RETENTION_INTERVAL_MS
         self.on_cleaned: Callable[[CleanResult], None] = lambda result: None
         """told of every cleaning that was finished, on the thread that did it, before the checkpoint moves:
         nobody looks for what it left for later behind that
@@ -375,17 +375,18 @@ class CleanerManager:
 
     # Retention of compact,delete
 
-    def expire(self) -> int:
+    def expire(self, interval_ms: int = RETENTION_INTERVAL_MS) -> int:
         """Retention of the topics that are both compacted and deleted (T133), the uncleanable ones too
         (T135).
 
-        At most once a second; how many segments went.
+        Not again before `interval_ms` are over; how many segments went.
         """
         with self._changed:
             now_ms = self.now_ms()
-            if now_ms < self._next_retention_ms <= now_ms + RETENTION_INTERVAL_MS:  # else the clock went back
+            since_ms = now_ms - self._last_retention_ms
+            if 0 <= since_ms < interval_ms:  # below: the clock went back
                 return 0
-            self._next_retention_ms = now_ms + RETENTION_INTERVAL_MS
+            self._last_retention_ms = now_ms
         removed = 0
         for log in self._logs():
             is_ours = log.config.is_compacted and log.config.is_deleted and log.offline_reason is None

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from cleaner.cleaner import Cleaner, CleaningAborted
-from cleaner.manager import CleanerManager
+from cleaner.manager import RETENTION_INTERVAL_MS, CleanerManager
 from cleaner.offset_map import BufferTooSmall
 from cleaner.priority import give_way
 from config.broker import check_threads
@@ -111,6 +111,8 @@ class Worker:
             raise CleaningAborted("the cleaner stops")
         if self._current is not None:
             self._manager.check(self._current.topic_partition, self._current)
+        # Of other logs: their retention must not wait for the end of a long cleaning.
+        self._manager.expire(max(RETENTION_INTERVAL_MS, self._manager.config.log_cleaner_backoff_ms))
 
     def _sleep(self) -> None:
         self._wake.wait(max(SHORTEST_PAUSE_MS, self._manager.config.log_cleaner_backoff_ms) / 1000)

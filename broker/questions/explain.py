@@ -26,6 +26,7 @@ NO_VERSION = (
     "compaction.strategy.header, or log.cleaner.compaction.strategy.header for all topics, or set "
     "compaction.strategy to another one."
 )
+RETENTION_OFF = "Nor does anything delete by retention then: that of compact,delete is the cleaner's."
 COMPACT_NOW = "`kompakt topics compact`"
 SHOWN_TRANSACTIONS = 3
 
@@ -129,7 +130,10 @@ def _verdict(facts: Facts) -> str:
         return words
     if facts.cleaner_problem is not None:
         return f"{words} But nothing is cleaned at all: {facts.cleaner_problem}."
-    return words if facts.is_cleaner_running else f"{words} {CLEANER_OFF}"
+    if facts.is_cleaner_running:
+        return words
+    rest = f" {RETENTION_OFF}" if "delete" in facts.settings.cleanup_policy else ""
+    return f"{words} {CLEANER_OFF}{rest}"
 
 
 def _of_reason(facts: Facts, found: Assessment) -> str:

@@ -165,6 +165,15 @@ async def test_tombstones_that_wait_for_a_cleaning(asker: Asker) -> None:
     assert "tombstone" not in answer["sentence"]
 
 
+async def test_a_cleaner_that_is_off_deletes_nothing_either(asker: Asker) -> None:
+    """T133: retention of compact,delete is its work."""
+    compacted(asker.world)
+    answer = await asker.why("empty", "log.cleaner.enable=false")
+    assert "retention then" not in answer["sentence"]
+    asker.world.broker.topics.set_overrides("t", {"cleanup.policy": "compact,delete"})
+    await asker.why("empty", "log.cleaner.enable=false", "Nor does anything delete by retention then")
+
+
 async def test_a_cleaner_that_cannot_begin(make_world: MakeWorld) -> None:
     """Its threads live, and wait for another setting."""
     asker = Asker(await make_world(http_port="0", log_cleaner_io_buffer_size="1"))

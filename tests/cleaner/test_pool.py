@@ -310,6 +310,21 @@ def test_a_cleaning_that_comes_to_nothing_holds_up_no_other_log(make: Make, ends
     assert T not in house.checkpoints()
 
 
+def test_t135_a_cleaning_that_takes_for_ever_holds_up_no_retention(make: Make) -> None:
+    """The thread that cleans is the one that looks after compact,delete (T133): the disk would get full."""
+    house, pool = make(log_cleaner_threads=1, log_cleaner_io_max_bytes_per_second=1.0)
+    house.put("t", ("a", "1"), ("a", "2"))
+    pool.start()
+    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    log = house.log("u", cleanup_policy="compact,delete", retention_ms=1000)
+    house.put("u", ("a", "1"))
+    house.put("u", ("b", "1"))
+    house.now_ms += 3_600_000
+    house.put("u", ("c", "1"), roll=False)
+    wait_for(lambda: log.log_start_offset == 2, "retention")
+    assert house.manager.state_of(T).phase is Phase.IN_PROGRESS
+
+
 def test_settings_that_come_during_a_stop_start_no_thread(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
