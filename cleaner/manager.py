@@ -45,6 +45,10 @@ OTHERS_WORK = (Reason.IN_PROGRESS, Reason.DRY_RUN, Reason.PAUSED, Reason.OFFLINE
 """reasons for which a log is not cleaned by hand either"""
 
 
+NOT_SEEN = (*OTHERS_WORK, Reason.UNCLEANABLE)
+"""reasons for which a log does not count in how dirty logs are (as in Kafka)"""
+
+
 class CleaningRefused(Exception):
     """A cleaning that was asked for by hand cannot be done now; the message says why."""
 
@@ -195,7 +199,7 @@ class CleanerManager:
             logs = [log for log in self._logs() if log.config.is_compacted]
             self.statistics.last_run_ms = now_ms
             found = [(log, one) for log in logs if (one := self._assess_safely(log, now_ms)) is not None]
-            seen = [one for _, one in found if one.total_bytes]
+            seen = [one for _, one in found if one.total_bytes and one.reason not in NOT_SEEN]
             self.statistics.max_dirty_percent = 100.0 * max((one.dirty_ratio for one in seen), default=0.0)
             delays = (one.compaction_delay_ms for _, one in found)
             self.statistics.max_compaction_delay_secs = max(delays, default=0) / 1000

@@ -194,6 +194,23 @@ def test_t178_uncleanable_bytes_are_dirty_ones_as_in_kafka(house: House) -> None
     assert house.manager.statistics.uncleanable_bytes == {str(house.path): found.cleanable_bytes}
 
 
+def test_the_dirtiest_is_one_of_those_that_may_be_cleaned_as_in_kafka(house: House) -> None:
+    """What is paused, set aside or being cleaned has its own gauges; it would hide how dirty others are."""
+    house.put("t", *((f"k{number}", "1") for number in range(9)))
+    assert house.clean() is not None
+    house.put("t", ("a", "1"))
+    house.put("paused", ("a", "1"), ("a", "2"))
+    house.manager.pause(TopicPartition("paused", 0))
+    house.put("bad", ("a", "1"), ("a", "2"))
+    house.damage("bad")
+    assert house.clean() is None
+    assert house.manager.uncleanable(TopicPartition("bad", 0)) is not None
+    ratio = house.manager.assess(house.log("t")).dirty_ratio
+    assert 0 < ratio < 0.5
+    assert house.manager.grab() is None
+    assert house.manager.statistics.max_dirty_percent == pytest.approx(100 * ratio)
+
+
 def test_t178_a_log_that_was_set_aside_is_tried_again_later_and_later(house: House) -> None:
     house.put("t", ("a", "1"), ("a", "2"))
     path = house.damage("t")
