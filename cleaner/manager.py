@@ -168,8 +168,14 @@ class CleanerManager:
         checkpoint = self.checkpoints.offset_of(log.directory.parent, log.topic_partition)
         rules = rules_of(config or log.config)
         expire_ms = self._tombstones_expire_ms(log) if rules.cleans_expired_tombstones else None
-        view = view_of(log, rolled_at)
-        return assess(view, rules, checkpoint, now_ms, self._held(log, now_ms), expire_ms)
+        view, held = view_of(log, rolled_at), self._held(log, now_ms)
+        found = assess(view, rules, checkpoint, now_ms, held, expire_ms)
+        if expire_ms is None and found.cleanable_bytes and rules.cleans_expired_tombstones:
+            kept, _ = self.tombstones_kept(log.topic_partition)
+            if kept:  # their time was over, and still they had to stay: not behind what may be cleaned now
+                expire_ms = self._tombstones.newest_horizon_ms(log)
+                found = assess(view, rules, checkpoint, now_ms, held, expire_ms)
+        return found
 
     def _tombstones_expire_ms(self, log: Log) -> int | None:
         """When all tombstones may go that cleanings have kept. The horizons are in the batches: where the

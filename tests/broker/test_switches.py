@@ -312,6 +312,32 @@ async def test_t77_a_tombstone_that_must_stay_brings_about_no_cleaning(
         assert [record.offset for record in await world.records(client)] == [0, 3]
 
 
+async def test_t77_a_tombstone_that_had_to_stay_goes_when_it_may(world: World) -> None:
+    """W8: it was the log's last record when its time came. With a record behind it, it need not wait until
+    the log is dirty enough.
+    """
+    world.topic(
+        cleanup_policy="compact", delete_retention_ms="0", min_cleanable_dirty_ratio="0",
+        compaction_expired_tombstones_enable="true", compaction_strategy="timestamp",
+    )  # fmt: skip
+    client = await world.connect()
+    await world.produce(client, world.batch((b"b", b"1"), (b"a", None)))
+    log_of(world).roll(world.clock.now_ms())
+    for _ in range(2):
+        assert await grab_and_clean(world) is not None
+    assert await grab_and_clean(world) is None
+    topic = world.broker.topics.get("t")
+    assert topic is not None
+    world.broker.topics.set_overrides("t", {**topic.overrides, "min.cleanable.dirty.ratio": "1"})
+    await world.produce(client, world.batch((b"c", b"1")))
+    log_of(world).roll(world.clock.now_ms())
+    await world.broker.background._statistics.run()
+    result = await grab_and_clean(world)
+    assert result is not None
+    assert (result.cause, result.removed["tombstone"]) == ("expired tombstones", 1)
+    assert await grab_and_clean(world) is None
+
+
 # Strategies
 
 
