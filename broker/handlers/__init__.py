@@ -1,6 +1,7 @@
 """One module an API family; importing this package registers every handler (`broker.api.handles`)."""
 
 from broker.handlers import (
+    acls,
     admin,
     configs,
     fetch,
@@ -15,6 +16,7 @@ from broker.handlers import (
 )
 
 __all__ = [
+    "acls",
     "admin",
     "configs",
     "fetch",

@@ -1,6 +1,7 @@
 """All messages at once: who reads requests of any API imports this, and the registry knows them."""
 
 from protocol.messages import (  # noqa: F401  # to be there is all they are for
+    acls,
     admin,
     configs,
     fetch,

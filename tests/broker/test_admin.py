@@ -1,7 +1,7 @@
 """Goal: an administrator sees where the bytes are, and that one node has nothing to elect or to move.
 
-Method: a broker in the loop; DescribeLogDirs, ElectLeaders and ListPartitionReassignments are asked over a
-connection.
+Method: a broker in the loop; DescribeLogDirs, ElectLeaders, ListPartitionReassignments and the calls about
+ACLs are asked over a connection.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import (
     DescribeLogDirsRequest,
     ElectLeadersRequest,
@@ -99,3 +100,18 @@ async def test_no_partition_moves(world: World) -> None:
     client = await world.connect()
     answer = await client.ask(ListPartitionReassignmentsRequest(topics=None), 0)
     assert (answer.error_code, answer.topics) == (0, [])
+
+
+@pytest.mark.parametrize("version", range(1, 4))
+async def test_there_are_no_acls_as_in_a_kafka_without_an_authorizer(world: World, version: int) -> None:
+    """MirrorMaker asks for them at each of its rounds, and knows by SECURITY_DISABLED that there are none."""
+    client = await world.connect()
+    refused = (ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    described = await client.ask(DescribeAclsRequest(), version)
+    assert (described.error_code, described.error_message, described.resources) == (*refused, [])
+    creations = [CreateAclsRequest.AclCreation(resource_name=name) for name in ("a", "b")]
+    created = await client.ask(CreateAclsRequest(creations=creations), version)
+    assert [(result.error_code, result.error_message) for result in created.results] == [refused] * 2
+    filters = [DeleteAclsRequest.DeleteAclsFilter(resource_name_filter=name) for name in ("a", None)]
+    deleted = await client.ask(DeleteAclsRequest(filters=filters), version)
+    assert [(result.error_code, result.error_message) for result in deleted.filter_results] == [refused] * 2

@@ -14,6 +14,7 @@ from typing import Any
 import crc32c
 
 from protocol.batch import HEADER_BYTES
+from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.configs import (
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
@@ -50,6 +51,7 @@ def questions() -> Iterator[Question]:
     yield from delete_records()
     yield from groups()
     yield from offsets_of_groups()
+    yield from acls()
 
 
 def list_offsets() -> Iterator[Question]:
@@ -371,6 +373,21 @@ def groups() -> Iterator[Question]:
         yield f"SyncGroup {group!r} {member!r}", sync, 5
         leaving = LeaveGroupRequest.MemberIdentity(member_id=member)
         yield f"LeaveGroup {group!r} {member!r}", LeaveGroupRequest(group_id=group, members=[leaving]), 5
+
+
+def acls() -> Iterator[Question]:
+    """Of brokers that both have no authorizer."""
+    anything: dict[str, int] = {"operation": 1, "permission_type": 1, "resource_type_filter": 1}
+    rule: dict[str, int] = {"operation": 3, "permission_type": 3, "resource_type": TOPIC}
+    creation = CreateAclsRequest.AclCreation(
+        resource_name="plain", principal="User:somebody", host="*", **rule
+    )
+    for version in (1, 3):
+        described = DescribeAclsRequest(resource_name_filter=None, **anything)
+        yield f"DescribeAcls v{version}", described, version
+        yield f"CreateAcls v{version}", CreateAclsRequest(creations=[creation, creation]), version
+        removed = DeleteAclsRequest.DeleteAclsFilter(resource_name_filter="plain", **anything)
+        yield f"DeleteAcls v{version}", DeleteAclsRequest(filters=[removed, removed]), version
 
 
 def offsets_of_groups() -> Iterator[Question]:
