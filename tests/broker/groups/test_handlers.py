@@ -168,7 +168,7 @@ async def test_leave_in_every_version(version: int) -> None:
 async def test_find_coordinator_in_every_version(version: int) -> None:
     world = World()
     here = (1, "kompakt.example", 19092)
-    for key_type in (0, 1) if version else (0,):
+    for key_type in (0, 1) if 0 < version < 4 else (0,):
         request = FindCoordinatorRequest(key_type=key_type)
         request.key, request.coordinator_keys = ("g", []) if version < 4 else ("", ["g", "h"])
         response = ask(world, request, version)
@@ -183,6 +183,15 @@ async def test_find_coordinator_in_every_version(version: int) -> None:
         share = FindCoordinatorRequest(key_type=2, coordinator_keys=["g:t:0"])
         (coordinator,) = ask(world, share, version).coordinators
         assert (coordinator.error_code, coordinator.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+@pytest.mark.parametrize("version", range(4, 7))
+async def test_a_search_for_the_coordinator_of_transactions_is_told_that_there_are_none(version: int) -> None:
+    """In words that the Java client shows; what refuses its producer id later can bring none."""
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["tx", "other"])
+    for coordinator in ask(World(), request, version).coordinators:
+        assert (coordinator.error_code, coordinator.node_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+        assert "kompakt has no transactions" in coordinator.error_message
 
 
 async def test_t199_the_first_search_for_a_coordinator_creates_the_offsets_topic() -> None:
