@@ -7,8 +7,7 @@ from a kompakt to a real Apache Kafka, and an unmodified client on both sides.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
-from tests.connect.worker import MIRROR_MAKER, WORKER, ConnectProcess, connect_tools
+from tests.connect.worker import MIRROR_MAKER, WORKER, ConnectProcess
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.fixtures import REQUIRE_VARIABLE, kafka_tools, start_kafka  # noqa: F401
-from tests.kafka.jars import NoKafkaError
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
@@ -34,34 +31,6 @@ OWN = {"segment.idle.ms": "3600000", "compaction.strategy": "timestamp"}
 Start = Callable[..., ConnectProcess]
 Row = tuple[Any, ...]
 """key, value, headers, kind of time and time of a record"""
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    try:
-        tools = connect_tools()
-    except NoKafkaError as problem:
-        if os.environ.get(REQUIRE_VARIABLE) == "1":
-            pytest.fail(str(problem), pytrace=False)
-        pytest.skip(str(problem))
-    started: list[ConnectProcess] = []
-
-    def begin(program: str, settings: dict[str, str]) -> ConnectProcess:
-        started.append(ConnectProcess(tools, program, tmp_path / f"connect-{len(started)}", settings))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        process.close()
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path / "data").start()
-    yield process
-    log = process.log()
-    process.close()
-    assert "Traceback" not in log, log
 
 
 def worker_settings(broker: BrokerProcess) -> dict[str, str]:
@@ -215,7 +184,7 @@ def mirror_settings(old: str, new: str) -> dict[str, str]:
 def test_mirror_maker_moves_topics_settings_and_groups_to_apache_kafka(
     start: Start,
     broker: BrokerProcess,
-    start_kafka: Callable[..., KafkaBroker],  # noqa: F811
+    start_kafka: Callable[..., KafkaBroker],
 ) -> None:
     """Under their own names, so that `bootstrap.servers` is all that changes afterwards. Settings that Kafka
     does not know have to be left out: it would refuse the topic.
