@@ -7,9 +7,17 @@ partitions, heartbeats, and what groups have read. kompakt is killed in the midd
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -93,6 +101,16 @@ def read_half(bootstrap: str, topic: str) -> set[bytes]:
     return seen
 
 
+def end_of(consumer: Consumer, place: TopicPartition) -> tuple[int] | None:
+    """The next offset. None while an Apache Kafka has only just made the partition and does not serve it."""
+    try:
+        return (consumer.get_watermark_offsets(place, timeout=60)[1],)
+    except KafkaException as problem:
+        if problem.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+            raise
+        return None
+
+
 def rows(bootstrap: str, topic: str) -> list[set[Row]]:
     """What is in each partition. Twice is once: MirrorMaker promises no more, for its producer's answers may
     be lost with a broker.
@@ -101,10 +119,13 @@ def rows(bootstrap: str, topic: str) -> list[set[Row]]:
     partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
     found: list[set[Row]] = []
     for number in sorted(partitions):
-        end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=60)[1]
-        consumer.assign([TopicPartition(topic, number, 0)])
+        place = TopicPartition(topic, number, 0)
+        (end,) = wait_for(partial(end_of, consumer, place), f"{topic}-{number}")
+        consumer.assign([place])
         found.append(set())
-        while consumer.position([TopicPartition(topic, number)])[0].offset < end:
+        while (
+            max(0, consumer.position([TopicPartition(topic, number)])[0].offset) < end
+        ):  # negative: none yet
             message = consumer.poll(60)
             assert message is not None and not message.error()
             found[-1].add((message.key(), message.value(), message.timestamp()[1]))
