@@ -18,7 +18,7 @@ _PLAIN = {
     "string": "string",
     "enum": "string",
 }
-_LOGICAL = {
+LOGICAL = {
     "date": "date",
     "timestamp-millis": "timestamp_ltz",
     "timestamp-micros": "timestamp_ltz",
@@ -33,7 +33,7 @@ def ddl_of_record(text: str) -> list[str]:
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ConnectorError("avroSchema must be the schema of a record")
     named: dict[str, Any] = {}
-    schema = _with_full_names(schema, "", named)
+    schema = with_full_names(schema, "", named)
     return [f"`{field['name']}` {_ddl(field['type'], named)}" for field in schema["fields"]]
 
 
@@ -45,19 +45,19 @@ def readable(schema: Any) -> Any:
         return schema
     kept = {name: readable(value) if name in ("type", "items", "values") else value
             for name, value in schema.items()
-            if name != "logicalType" or value in _LOGICAL or value == "decimal"}  # fmt: skip
+            if name != "logicalType" or value in LOGICAL or value == "decimal"}  # fmt: skip
     if "fields" in kept:
         kept["fields"] = [{**field, "type": readable(field["type"])} for field in kept["fields"]]
     return kept
 
 
-def _with_full_names(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
+def with_full_names(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
     """The schema with each named type, and each use of one, by its full name; fills `named` with them.
 
     A name without a dot is of the namespace given beside it, or else of the type it stands within.
     """
     if isinstance(schema, list):
-        return [_with_full_names(branch, namespace, named) for branch in schema]
+        return [with_full_names(branch, namespace, named) for branch in schema]
     if isinstance(schema, str):
         full = f"{namespace}.{schema}"
         return full if full in named and schema not in _PLAIN else schema
@@ -69,10 +69,10 @@ def _with_full_names(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
         named[made["name"]] = made  # before its fields, which may be of this type
     for part in ("type", "items", "values"):
         if part in schema:
-            made[part] = _with_full_names(schema[part], namespace, named)
+            made[part] = with_full_names(schema[part], namespace, named)
     if "fields" in schema:
         made["fields"] = [
-            {**field, "type": _with_full_names(field["type"], namespace, named)} for field in schema["fields"]
+            {**field, "type": with_full_names(field["type"], namespace, named)} for field in schema["fields"]
         ]
     return made
 
@@ -107,8 +107,8 @@ def _ddl(schema: Any, named: dict[str, Any], depth: int = 0) -> str:
     kind = schema["type"]
     if schema.get("logicalType") == "decimal":
         return f"decimal({schema['precision']},{schema.get('scale', 0)})"
-    if schema.get("logicalType") in _LOGICAL:
-        return _LOGICAL[schema["logicalType"]]
+    if schema.get("logicalType") in LOGICAL:
+        return LOGICAL[schema["logicalType"]]
     if kind == "record":
         fields = (f"`{field['name']}`: {_ddl(field['type'], named, deeper)}" for field in schema["fields"])
         return f"struct<{', '.join(fields)}>"

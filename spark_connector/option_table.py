@@ -164,7 +164,11 @@ ROWS = (
     ),
     OptionRow("keyFormat", "binary", BOTH, "`binary` or `string`."),
     OptionRow(
-        "avroSchema", "", BOTH, "For `valueFormat=avro`: the schema the values were written with, as JSON."
+        "avroSchema",
+        "",
+        BOTH,
+        "For `valueFormat=avro`: the schema the values were written with, as JSON. A `.schema(...)` may "
+        "leave fields out and widen numbers; a type that no value fits is refused.",
     ),
     OptionRow(
         "valuePrefix",

@@ -122,6 +122,10 @@ def shape_of(schema: StructType, options: Options) -> Shape:
         malformed_type,
     )
     _compare_with_options(shape, options)
+    if fields and options.formats.value == "avro":
+        from spark_connector.avro_types import check_avro_fields
+
+        check_avro_fields(StructType(fields), options.formats.avro_schema)
     return shape
 
 

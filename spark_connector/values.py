@@ -87,10 +87,13 @@ class ValueDecoder:
             made[MALFORMED] = _column(data, whole, self.types[MALFORMED])
         elif not self._has_warned and (verdicts == BAD).any():
             self._has_warned = True
+            has_bare = self._prefix == ALL_PREFIX and ((verdicts == BAD) & (ids == -1)).any()
+            hint = " (some begin without Confluent's five bytes: valuePrefix=none is for those)"
             logger.warning(
-                "values that are no %s, or do not fit, give nulls; add a column %s to see them",
+                "values that are no %s, or do not fit, give nulls; add a column %s to see them%s",
                 self._shape.formats.value,
                 MALFORMED,
+                hint if has_bare else "",
             )
         return made
 

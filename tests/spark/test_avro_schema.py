@@ -122,3 +122,50 @@ def test_other_unions_are_refused(union: list[str]) -> None:
         ConnectorError, match=r"a union of \d types is no column here .* give a schema without the field"
     ):
         ddl_of_record(json.dumps(record(union)))
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+NEVER = {
+    "a number as text": ("int", "string"),
+    "text as a number": (["null", "string"], "bigint"),
+    "a decimal, whose digits would go": (DECIMAL, "int"),
+    "a time, whose hours would go": (MILLIS, "date"),
+    "a long, in from_avro milliseconds": ("long", "timestamp"),
+    "a decimal within": ({"type": "array", "items": record(DECIMAL, name="I")}, "array<struct<a: bigint>>"),
+    "a field that is not within": (record("int", name="I"), "struct<b: int>"),
+    "a map as a struct": ({"type": "map", "values": "int"}, "struct<a: int>"),
+    "every branch": (["null", "int", "double"], "string"),
+}
+
+
+@pytest.mark.parametrize("case", NEVER)
+def test_a_column_that_no_value_fits_is_refused(start_broker: Start, case: str) -> None:
+    """Each gave rows of nulls, or numbers and times cut short, and no error."""
+    schema, wanted = NEVER[case]
+    options = {"valueFormat": "avro", "avroSchema": json.dumps(record(schema)), "valuePrefix": "none"}
+    with pytest.raises(ConnectorError, match=r"column a cannot be .*: in avroSchema it is .*cast it"):
+        read(values(start_broker), f"a {wanted}", **options)
+
+
+def test_a_column_may_be_a_wider_type(start_broker: Start) -> None:
+    """And fields that are not named may be of any type, unions too."""
+    named = record("int", name="I")
+    schema = record(["null", "int"], {"type": "map", "values": {"type": "array", "items": named}}, "I")
+    schema["fields"].append({"name": "d", "type": ["int", "string"]})
+    stream = io.BytesIO()
+    row = {"a": 7, "b": {"k": [{"a": 1}]}, "c": {"a": 2}, "d": "x"}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+    options = {"valueFormat": "avro", "avroSchema": json.dumps(schema), "valuePrefix": "none"}
+    ddl = "a double, b map<string, array<struct<a: bigint>>>, c struct<a: double>"
+    rows = read(values(start_broker, stream.getvalue()), ddl, **options)
+    assert rows == [{"a": 7.0, "b": [("k", [{"a": 1}])], "c": {"a": 2.0}}]
+
+
+def test_values_without_a_prefix_say_what_to_do(
+    start_broker: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Avro without Confluent's five bytes was all nulls, and the warning said nothing of the prefix."""
+    options = {"valueFormat": "avro", "avroSchema": json.dumps(record("int"))}
+    assert read(values(start_broker, b"\2"), "a int", **options) == [{"a": None}]
+    assert "valuePrefix=none is for those" in caplog.text
