@@ -231,7 +231,7 @@ def _spark(master: str) -> Iterator[Any]:
             raise Exit(2) from None
     try:
         yield spark
-    except (ConnectorError, PySparkException) as problem:
+    except (ConnectorError, PySparkException, Py4JError, OSError) as problem:  # a path may not be writable
         console.print(f"kompakt: {_first_reason(problem)}", markup=False, soft_wrap=True)
         raise Exit(1) from None
     finally:

@@ -22,8 +22,10 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from click.exceptions import Exit
+from py4j.protocol import Py4JError
 
-from spark_connector.pipelines import KeyedTable, apply_changes, refresh_snapshot
+from spark_connector.pipelines import KeyedTable, apply_changes, cli, refresh_snapshot
 from tests.spark.test_spark import create_topic, place_of, produce, reader, received
 from tests.waiting import wait_for
 
@@ -109,6 +111,36 @@ def test_a_java_that_does_not_start_is_told_with_what_to_do(tmp_path: Path) -> N
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert last.startswith("kompakt: Spark does not start: ")
     assert "Java 17" in last
+
+
+class NoSession:
+    """Stands for a session, and for what builds one: starting Spark takes longer than to see a line."""
+
+    builder = property(lambda self: self)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_arguments: self
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Py4JError(
+            "An error occurred while calling o1.start.\n: java.io.IOException: mkdir of file:/t failed"
+        ),
+        NotADirectoryError(20, "Not a directory", "/t"),
+    ],
+    ids=["Java's", "Python's"],
+)
+def test_a_path_that_is_a_file_is_one_line(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pyspark.sql.SparkSession", NoSession())
+    with pytest.raises(Exit), cli._spark("local[1]"):
+        raise problem
+    said_at_last = capsys.readouterr().err.splitlines()[-1]
+    assert said_at_last.startswith("kompakt: ")
+    assert "/t" in said_at_last
 
 
 def test_archive_and_restore_by_command(spark: Any, servers: str, tmp_path: Path, start: Start) -> None:
