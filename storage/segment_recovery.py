@@ -31,6 +31,9 @@ from storage.types import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
+ZEROS = " (zeros: room that preallocate=true has made, or writes that never came to the disk)"
+_PIECE_BYTES = 1 << 20
+
 
 class Outcome(enum.Enum):
     """What `recover_segment` has found."""
@@ -68,8 +71,8 @@ def recover_segment(
         _refuse_foreign(segment, cut)
         end, next_offset = cut.position, cut.first_offset
         logger.warning(
-            "%s: %d bytes behind offset %d are no good batches and are cut off",
-            segment.file.path, segment.size_bytes - end, next_offset,
+            "%s: %d bytes behind offset %d are no good batches and are cut off%s",
+            segment.file.path, segment.size_bytes - end, next_offset, ZEROS if _are_zeros(segment, end) else "",
         )  # fmt: skip
     elif kept and kept[-1].end == end:  # the log goes on where it is known to have ended, at least
         limit = segment.limit_offset
@@ -86,6 +89,12 @@ def recover_segment(
     if segment.health is not None and found.damages:
         segment.health.note(segment, tuple(kept), len(found.damages) - len(kept))
     return Outcome.WHOLE if cut is None else Outcome.CUT
+
+
+def _are_zeros(segment: Segment, position: int) -> bool:
+    """Whether nothing else follows in the file."""
+    pieces = (segment.read_at(at, _PIECE_BYTES) for at in range(position, segment.size_bytes, _PIECE_BYTES))
+    return not any(numpy.frombuffer(piece, dtype=numpy.uint8).any() for piece in pieces)
 
 
 def _refuse_foreign(segment: Segment, cut: Damage) -> None:

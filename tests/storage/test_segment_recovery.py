@@ -387,3 +387,19 @@ def test_a_stop_flushes_what_was_recovered(make_log: MakeLog) -> None:
     assert builder.log.recovery_point == 12
     builder.open(is_clean=True)
     assert builder.offsets() == list(range(12))
+
+
+@pytest.mark.parametrize(("tail", "said"), [(bytes(3000), True), (bytes(2999) + b"\x01", False)])
+def test_zeros_that_are_cut_off_are_called_zeros(
+    make_log: MakeLog, caplog: pytest.LogCaptureFixture, tail: bytes, said: bool
+) -> None:
+    """A kill leaves the room that preallocate=true has made: that is no alarm."""
+    log = make_log(preallocate=True, segment_bytes=4096)
+    log.fill(2)
+    log.log.abandon()
+    segment = log.directory / f"{0:020d}.log"
+    segment.write_bytes(segment.read_bytes()[: 2 * SIZE] + tail)
+    log.open()
+    assert log.log.log_end_offset == 2
+    assert f"{len(tail)} bytes behind offset 2 are no good batches and are cut off" in caplog.text
+    assert ("room that preallocate=true has made" in caplog.text) is said
