@@ -70,9 +70,10 @@ def recover_segment(
     if cut is not None:
         _refuse_foreign(segment, cut)
         end, next_offset = cut.position, cut.first_offset
+        hint = ZEROS if _are_zeros(segment, end) else ""
         logger.warning(
             "%s: %d bytes behind offset %d are no good batches and are cut off%s",
-            segment.file.path, segment.size_bytes - end, next_offset, ZEROS if _are_zeros(segment, end) else "",
+            segment.file.path, segment.size_bytes - end, next_offset, hint,
         )  # fmt: skip
     elif kept and kept[-1].end == end:  # the log goes on where it is known to have ended, at least
         limit = segment.limit_offset
