@@ -1,9 +1,8 @@
 """A segment without batches that others follow: whether it lost them.
 
-kompakt leaves no such segment: an empty active one is not rolled, and a cleaning keeps the last batch of what
-it cleans. Kafka's cleaner does, where no record survived; the indexes that it leaves are empty as well. So an
-index with an entry, or statistics of batches, tell that the `.log` was emptied by something else: a file
-system that forgot a file's size, a copy that broke off, a person.
+A cleaning leaves such a segment, here and in Kafka, where no record survived; the indexes that it leaves are
+empty as well. So an index with an entry, or statistics of batches, tell that the `.log` was emptied by
+something else: a file system that forgot a file's size, a copy that broke off, a person.
 """
 
 from __future__ import annotations

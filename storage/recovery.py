@@ -176,14 +176,12 @@ def _tell_emptied(
     for segment, behind in itertools.pairwise(segments):
         if segment.size_bytes or behind.base_offset <= log_start_offset:
             continue
-        is_split = is_too_far(segment.base_offset, behind.base_offset)
-        may_be_right = is_split or request.config.is_compacted
-        if not may_be_right or had_batches(request.disk, request.directory, segment.base_offset):
+        if had_batches(request.disk, request.directory, segment.base_offset):
             health.note_emptied(segment, behind.base_offset)
-        elif not is_split:
+        elif not (request.config.is_compacted or is_too_far(segment.base_offset, behind.base_offset)):
             logger.warning(
-                "%s is empty: offsets %d to %d are gone; Kafka's cleaner leaves such a file where no record "
-                "survives, nothing else does",
+                "%s is empty, and so are its indexes: if the topic was never compacted, offsets %d to %d are "
+                "lost",
                 segment.file.path, segment.base_offset, behind.base_offset - 1,
             )  # fmt: skip
 

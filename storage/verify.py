@@ -26,7 +26,7 @@ from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
 from storage.checkpoint import CheckpointWitness, judged, parse_offsets, read_properties, topic_id_in
 from storage.directory_set import KNOWN_VERSIONS, META_VERSION
-from storage.emptied import had_batches, is_too_far
+from storage.emptied import had_batches
 from storage.file import DataFile, Disk, check_regular
 from storage.foreign_format import foreign_format
 from storage.index import OFFSET_ENTRY, TIME_ENTRY, BrokenIndex
@@ -211,7 +211,7 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
     with _reading(layout.LEADER_EPOCH_CHECKPOINT, complain):
         entries = _read_epochs(directory, complain)
     expected, epochs = 0, LeaderEpochs(entries)
-    nothing_missed = _nothing_missed_below(directory)
+    log_start_offset = _log_start_offset(directory)
     for base, behind in itertools.zip_longest(bases, bases[1:]):
         if base < expected:
             complain(f"segment {base} begins before {expected}, where the one before it ends")
@@ -219,8 +219,9 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
         with _reading(log_name, complain):
             facts = _walk(directory, base, epochs, complain, account)
             expected = facts.next_offset
-            if behind is not None and not (directory / log_name).stat().st_size:
-                _verify_emptied(directory, base, behind, nothing_missed, complain)
+            is_needed = behind is not None and behind > log_start_offset
+            if is_needed and not len(facts.positions) and had_batches(READING_DISK, directory, base):
+                complain(f"{log_name} is empty: offsets {base} to {behind - 1} are lost")
             _verify_indexes(directory, facts, base == bases[-1], complain)
             if (base, layout.STATISTICS_SUFFIX) in present:
                 _verify_statistics(directory, facts, complain)
@@ -237,36 +238,15 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
     return violations, expected
 
 
-class NothingMissed(NamedTuple):
-    """Below these offsets an empty segment is no loss."""
-
-    log_start_offset: int
-    first_dirty_offset: int
-    """where its indexes are empty too: what is below was cleaned, by Kafka maybe, which leaves such files"""
-
-
-def _nothing_missed_below(directory: Path) -> NothingMissed:
-    """As the checkpoints of the data directory say, whose own damage has its own lines."""
+def _log_start_offset(directory: Path) -> int:
+    """As the checkpoint of the data directory says, whose own damage has its own lines; 0 where none does."""
     topic_partition = layout.parse_partition_directory(directory.resolve().name)
-    offsets = []
-    for name in (layout.LOG_START_CHECKPOINT, layout.CLEANER_CHECKPOINT):
-        known: dict[layout.TopicPartition, int] = {}
-        with contextlib.suppress(OSError, ValueError):
-            known = parse_offsets(read_whole(READING_DISK, directory.resolve().parent / name))
-        offsets.append(known.get(topic_partition, 0) if topic_partition else 0)
-    return NothingMissed(*offsets)
-
-
-def _verify_emptied(
-    directory: Path, base: int, behind: int, nothing_missed: NothingMissed, complain: Complain
-) -> None:
-    """Of a segment without batches that another one follows, which begins at `behind`."""
-    if behind <= nothing_missed.log_start_offset:
-        return
-    may_be_right = behind <= nothing_missed.first_dirty_offset or is_too_far(base, behind)
-    if not may_be_right or had_batches(READING_DISK, directory, base):
-        name = layout.segment_file_name(base, layout.LOG_SUFFIX)
-        complain(f"{name} is empty: offsets {base} to {behind - 1} are lost")
+    known: dict[layout.TopicPartition, int] = {}
+    with contextlib.suppress(OSError, ValueError):
+        known = parse_offsets(
+            read_whole(READING_DISK, directory.resolve().parent / layout.LOG_START_CHECKPOINT)
+        )
+    return known.get(topic_partition, 0) if topic_partition else 0
 
 
 def _walk(

@@ -137,6 +137,7 @@ async def test_what_is_on_its_way_is_waited_for_and_not_read_again(world: World,
     client.send(wanted(2 * TWO), 12)
     await until(lambda: world.broker.metrics_state.unread_bytes)  # it waits
     assert (await world.produce(other, world.batch((b"k", b"v")))).error_code == 0  # and nobody else
+    await until(lambda: pages.brought)  # by a thread that may be late to begin
     assert len(pages.brought) == 1
     pages.may_bring.set()
     answer = (await client.receive(FetchResponse, 12))[1].responses[0].partitions[0]

@@ -276,8 +276,10 @@ def test_s71_a_cleaning_that_takes_for_ever_keeps_nobody_waiting(
         return bool(answer["partitions"][0]["reason"] == "in_progress")
 
     wait_for(is_being_cleaned, "the cleaning to begin")
+    at_ms = NOW_MS + len(UPDATES) * MINUTE_MS  # of all alike: by the clock they might be two segments
     for number in range(20):
-        assert client.produce(topic, [Sent(b"0", b"%d" % number, 0)]) == [(0, 48 + number)]
+        sent = Sent(b"0", b"%d" % number, 0, timestamp_ms=at_ms)
+        assert client.produce(topic, [sent]) == [(0, 48 + number)]
         assert client.read(topic, 0, 48 + number, 49 + number)[0].value == b"%d" % number
     assert len(read_all(client, topic)) == 48 + 20
     assert is_being_cleaned()
