@@ -1,4 +1,5 @@
-"""What holds for all tests: data files that a module has left open are closed behind it.
+"""What holds for all tests: they run on the broker's event loop (asyncio's own pauses nobody who writes too
+much in Python 3.12), and data files that a module has left open are closed behind it.
 
 Logs that end by a crash let go of nothing, and thousands of descriptors in one process break what still uses
 `select`: PySpark's callback server ends, and waits for it never do.
@@ -6,9 +7,10 @@ Logs that end by a crash let go of nothing, and thousands of descriptors in one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+import uvloop
 
 from storage.file import POOL
 
@@ -17,3 +19,8 @@ from storage.file import POOL
 def no_files_left_open() -> Iterator[None]:
     yield
     POOL.shed()
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], uvloop.Loop]]:
+    """The loop that the broker runs on."""
+    return {"uvloop": uvloop.new_event_loop}
