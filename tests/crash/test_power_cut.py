@@ -149,23 +149,29 @@ class Check:
         self._positions = dict.fromkeys(range(PARTITIONS), 0)
         self._topics_seen: set[str] = set()
 
-    def all(self, moment: str) -> None:
+    def all(self, moment: str, *, may_repeat: bool) -> None:
         client = Confluent(self._broker.bootstrap)
         for partition in range(PARTITIONS):
-            self._records(client, partition, moment)
+            self._records(client, partition, moment, may_repeat)
         self._last_values(client, moment)
         committed = client.committed(PLAIN, GROUP, 0)
         assert (-1 if committed is None else committed) >= self._promises.committed, moment
         self._topics(client, moment)
         self._promises.records.clear()
 
-    def _records(self, client: Confluent, partition: int, moment: str) -> None:
+    def _records(self, client: Confluent, partition: int, moment: str, may_repeat: bool) -> None:
+        """Where the producer has heard of the failing disk (`may_repeat`) it begins a new epoch and sends
+        again, with sequence 0, what was answered with KAFKA_STORAGE_ERROR; if the disk had it all the same,
+        it is there twice, one whole run behind the other. (Seen when the machine is slow: a batch of 524
+        records of epoch 0, and the same of epoch 2.)
+        """
         start = self._positions[partition]
         _, end = client.offsets(PLAIN, partition)
         found = client.read(PLAIN, partition, start, end)
         assert [record.offset for record in found] == list(range(start, end)), moment
         numbers = {record.offset: int((record.value or b"").split(b" ")[0]) for record in found}
-        assert list(numbers.values()) == sorted(numbers.values()), f"{moment}: reordered"
+        order = list(dict.fromkeys(numbers.values()) if may_repeat else numbers.values())
+        assert order == sorted(order), f"{moment}: reordered"
         acknowledged = {
             offset: number
             for (topic, index, offset), number in self._promises.records.items()
@@ -267,9 +273,10 @@ def _cut_often(disk: LoopDisk, broker: BrokerProcess, kind: str) -> None:
     acknowledged = 0
     for number in range(ROUNDS):
         moment_s = 0.0 if number == 0 else dice.uniform(0, 1.0)
-        cut_under_load(disk, broker, promises, moment_s, sees_it=number % 2 == 0)
+        sees_it = number % 2 == 0
+        cut_under_load(disk, broker, promises, moment_s, sees_it=sees_it)
         acknowledged += len(promises.records)
-        check.all(f"{kind}, round {number}, cut after {moment_s:.3f} s")
+        check.all(f"{kind}, round {number}, cut after {moment_s:.3f} s", may_repeat=sees_it)
         if number % VERIFY_EVERY == 0:
             assert broker.stop() == 0
             assert verify_data_directory(broker.data) == []
