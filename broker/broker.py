@@ -34,6 +34,7 @@ from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
 from broker.read_ahead import ReadAhead
+from broker.refused_transactions import RefusedTransactions
 from broker.reopening import Reopening
 from broker.server import Server, bind
 from broker.topics import TopicRegistry
@@ -94,6 +95,7 @@ class Broker:
         )
         self.cleanings = CleaningHistory(self)
         self.producer_ids = ProducerIds(self)
+        self.refused_transactions = RefusedTransactions()
         self.cleaner.on_cleaned = self.cleanings.note
         self.cleaner.on_set_aside = self.cleanings.note_failure
         self.cleaner_pool = CleanerPool(self.cleaner)

@@ -5,7 +5,7 @@ Behaviour: the classic group protocol, whole; `broker/groups/` decides, here ver
 node coordinates every group. Not implemented: share group keys in FindCoordinator (refused with
 INVALID_REQUEST) and transactions. From v4 on, which librdkafka does not speak, who looks for their
 coordinator is told so in words: Java clients show them, and end. librdkafka would go on looking and say
-nothing; below v4 it finds this node, and logs how its InitProducerId is refused.
+nothing; below v4 it finds this node, and logs how its InitProducerId is refused. Our log tells of both.
 
 Version notes: JoinGroup v4+ asks new members to come back with an id, v7+ allows a null protocol name, v9+
 can tell a leader to skip its assignment. LeaveGroup v3+ and FindCoordinator v4+ are batches. DescribeGroups
@@ -24,6 +24,7 @@ from broker.groups.coordinator import SyncRequest
 from broker.groups.joining import JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncResult
 from broker.groups.state import GroupState
+from broker.refused_transactions import NO_TRANSACTIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 _GROUP, _TRANSACTION = 0, 1
-_NO_TRANSACTIONS = "kompakt has no transactions: transactional.id and exactly_once_v2 need an Apache Kafka"
 _NOT_ASKED_FOR = -(1 << 31)
 # Read, delete, describe, describe and alter configs: what nobody is kept from where there are no ACLs.
 _GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
@@ -65,7 +65,9 @@ def find_coordinator(
         refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"key type {request.key_type} is not supported")
         return _coordinators(broker, context, request, refusal)
     if request.key_type == _TRANSACTION and context.api_version >= 4:
-        refusal = KafkaError(ErrorCode.UNSUPPORTED_VERSION, _NO_TRANSACTIONS)
+        for transactional_id in request.coordinator_keys:
+            broker.refused_transactions.tell(transactional_id, context.client_id)
+        refusal = KafkaError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
         return _coordinators(broker, context, request, refusal)
     if request.key_type == _TRANSACTION or broker.groups.has_offsets_topic:
         return _coordinators(broker, context, request)

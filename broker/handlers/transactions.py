@@ -29,8 +29,10 @@ def init_producer_id(
     broker: Broker, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     if request.transactional_id is not None:
-        code = ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST
-        return _refused(code)
+        if not request.transactional_id:
+            return _refused(ErrorCode.INVALID_REQUEST)
+        broker.refused_transactions.tell(request.transactional_id, context.client_id)
+        return _refused(ErrorCode.UNSUPPORTED_VERSION)
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
     producer_id = broker.producer_ids.next_now()

@@ -186,12 +186,15 @@ async def test_find_coordinator_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 7))
-async def test_a_search_for_the_coordinator_of_transactions_is_told_that_there_are_none(version: int) -> None:
-    """In words that the Java client shows; what refuses its producer id later can bring none."""
+async def test_a_search_for_the_coordinator_of_transactions_is_told_that_there_are_none(
+    version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In words that the Java client shows, and in our log; what refuses its producer id can bring none."""
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=["tx", "other"])
     for coordinator in ask(World(), request, version).coordinators:
         assert (coordinator.error_code, coordinator.node_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
         assert "kompakt has no transactions" in coordinator.error_message
+    assert ["'tx'" in caplog.records[0].getMessage(), len(caplog.records)] == [True, 2]
 
 
 async def test_t199_the_first_search_for_a_coordinator_creates_the_offsets_topic() -> None:
