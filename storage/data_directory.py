@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 CLUSTER_METADATA = TopicPartition("__cluster_metadata", 0)  # of Kafka's own quorum: not a topic
+LOST_AND_FOUND = "lost+found"
+"""the file system's own, where a data directory is the top of a volume"""
 
 
 class DataDirectoryError(Exception):
@@ -39,6 +41,7 @@ class DataDirectory:
         self.path = path
         self.log_count = 0
         self._disk = disk
+        self._told: set[Path] = set()
         try:
             missing = [one for one in (path, *path.parents) if not one.exists()]
             path.mkdir(parents=True, exist_ok=True)
@@ -93,16 +96,22 @@ class DataDirectory:
                 # What a kill has left of one that was being replaced is replaced the next time.
                 name = path.name.removesuffix(layout.TEMPORARY_SUFFIX)
                 if name not in layout.DATA_DIRECTORY_FILES:
-                    logger.warning("%s is unknown and left alone", path)
+                    self._tell(path, "is unknown and left alone")
                 continue
             topic_partition = layout.parse_partition_directory(path.name)
             if topic_partition == CLUSTER_METADATA:
                 continue
-            if topic_partition is None:
-                logger.warning("%s is no partition and left alone", path)
-            else:
+            if topic_partition is not None:
                 found.append(topic_partition)
+            elif path.name != LOST_AND_FOUND:
+                self._tell(path, "is no partition and left alone")
         return found
+
+    def _tell(self, path: Path, what: str) -> None:
+        """Warn of what does not belong here, once however often one looks."""
+        if path not in self._told:
+            self._told.add(path)
+            logger.warning("%s %s", path, what)
 
     def deleted(self) -> list[Path]:
         """Directories of deleted partitions whose removal a stop interrupted."""
