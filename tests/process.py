@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -119,6 +120,16 @@ class BrokerProcess:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=30) as answer:
             body: bytes = answer.read()
             return body.decode()
+
+    def compact(self, topic: str) -> None:
+        """Compact all partitions to their ends, the active segments included."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.http_port}/api/topics/{topic}/compact",
+            json.dumps({"roll": True}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.status == 200
 
     def close(self) -> None:
         """End the process if it still runs, and remove its data."""

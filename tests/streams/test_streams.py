@@ -7,9 +7,7 @@ changelogs compacted to the end.
 
 from __future__ import annotations
 
-import json
 import os
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -156,16 +154,6 @@ def own_settings(admin: AdminClient) -> dict[str, dict[str, str]]:
     }
 
 
-def compact(broker: BrokerProcess, topic: str) -> None:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{broker.http_port}/api/topics/{topic}/compact",
-        json.dumps({"roll": True}).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        assert answer.status == 200
-
-
 def test_an_application_keeps_its_tables_when_broker_and_instances_are_killed(
     start: Start, broker: BrokerProcess
 ) -> None:
@@ -207,7 +195,7 @@ def test_an_application_keeps_its_tables_when_broker_and_instances_are_killed(
     survivor.kill()
 
     for store in ("counts", "numbers", "places", "per-minute"):
-        compact(broker, f"{APPLICATION}-{store}-changelog")
+        broker.compact(f"{APPLICATION}-{store}-changelog")
     left = keys(broker.bootstrap, f"{APPLICATION}-numbers-changelog")
     assert sorted(left) == [b"user%d" % user for user in range(USERS)]
     third = start()
