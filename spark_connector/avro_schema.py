@@ -90,7 +90,7 @@ def _ddl_of_union(branches: list[Any], named: dict[str, Any], depth: int) -> str
             return _PLAIN[wide]
     raise ConnectorError(
         f"avroSchema: a union of {len(left)} types is no column here (from_avro makes a struct of it): "
-        f"give a schema without the field, or read the value as it is, without avroSchema"
+        f"name the columns without the field (.schema(...)), or read the value as it is, without avroSchema"
     )
 
 

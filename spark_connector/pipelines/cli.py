@@ -1,12 +1,13 @@
 """The commands `kompakt spark ...`: the pipelines on a Spark of this machine, or of a master that is named.
 
 `kompakt` finds them by an entry point (`kompakt.commands`), so that the broker needs no Spark. What goes
-wrong is one line and an exit status: 1 when a pipeline fails, 2 when it cannot begin.
+wrong is one line and an exit status: 1 when a pipeline fails, 2 when it cannot begin, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ LOCAL = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
 }
+INTERRUPTED = 128 + signal.SIGINT  # as shells count
 SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
 
 console = Console(stderr=True)
@@ -187,7 +189,23 @@ def apply(
 
 def main(arguments: list[str]) -> None:
     """Run one of the commands; the entry point behind `kompakt spark`."""
+    _end_when_interrupted()
     app(arguments, prog_name="kompakt spark")
+
+
+def _end_when_interrupted() -> None:
+    """From now on Ctrl-C ends this process with one line, and with it Spark, whose input then ends.
+
+    At once, as kill -9 does, after which pipelines go on too. An exception would leave a call of the JVM half
+    done, and a JVM that is just starting without the directory where it says so: that one never ended.
+    """
+
+    def end(_number: int, _frame: Any) -> None:
+        shown = b"\x1b[?25h" if console.is_terminal else b""  # the cursor, which a status hides
+        os.write(2, shown + b"\nkompakt: interrupted; the same command goes on where it stopped\n")
+        os._exit(INTERRUPTED)
+
+    signal.signal(signal.SIGINT, end)
 
 
 def _tell(done: Any, path: str) -> None:
@@ -224,6 +242,7 @@ def _spark(master: str) -> Iterator[Any]:
             builder = builder.config(name, value)
         try:
             spark = builder.getOrCreate()
+            _end_when_interrupted()  # again: Spark has its own way, with a call within a call
         except (PySparkException, Py4JError) as problem:
             needs = "it needs Java 17 or newer, on the PATH or in JAVA_HOME"
             why = f"{_first_reason(problem)} (master {master}; {needs})"
@@ -236,6 +255,7 @@ def _spark(master: str) -> Iterator[Any]:
         raise Exit(1) from None
     finally:
         spark.stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _first_reason(problem: Exception) -> str:

@@ -55,6 +55,8 @@ class Manifest:
     starts: dict[str, dict[str, int]] | None = None
     """where the logs began; None, as below, in manifests from before it was noted"""
     delete_when: str | None = None
+    strategy: str = "offset"
+    """by what compaction.strategy the record of each key was chosen"""
     format: int = FORMAT
 
 

@@ -1,4 +1,4 @@
-"""What a refresh asks the brokers: where a topic's logs begin and end, its id, how long tombstones stay."""
+"""What a refresh asks the brokers: where a topic's logs begin and end, its id, how it is compacted."""
 
 from __future__ import annotations
 
@@ -12,17 +12,25 @@ from spark_connector.offsets import TopicPartition, from_json_object, to_json_ob
 from spark_connector.options import parse_options
 
 DELETE_RETENTION = "delete.retention.ms"
+STRATEGY = "compaction.strategy"
+STRATEGY_HEADER = "compaction.strategy.header"
+OFFSET, HEADER = "offset", "header"
 TOPIC_RESOURCE = 2
 
 
 @dataclass(frozen=True)
 class LogState:
-    """One topic at one moment; offsets by partition, the ends exclusive."""
+    """One topic at one moment; offsets by partition, the ends exclusive.
+
+    `strategy` says which record of a key compaction keeps, `version_header` where its version is for HEADER.
+    """
 
     topic_id: str
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     delete_retention_ms: int
+    strategy: str = OFFSET
+    version_header: str = ""
 
 
 def look_up(source: Mapping[str, str], topic: str) -> LogState:
@@ -30,12 +38,14 @@ def look_up(source: Mapping[str, str], topic: str) -> LogState:
     cluster = connect(parse_options({**source, "subscribe": topic}).client)
     numbers = cluster.describe([topic])[topic]
     partitions = [TopicPartition(topic, number) for number in numbers]
-    return LogState(
-        str(cluster.topic_id(topic)),
-        cluster.earliest_offsets(partitions),
-        cluster.latest_offsets(partitions),
-        _delete_retention_ms(cluster, topic),
-    )
+    starts, ends = cluster.earliest_offsets(partitions), cluster.latest_offsets(partitions)
+    settings = _settings(cluster, topic)
+    header = settings.get(STRATEGY_HEADER, "")
+    strategy = settings.get(STRATEGY, OFFSET)  # Apache Kafka has no other
+    if strategy == HEADER and not header:
+        strategy = OFFSET  # such a log is not cleaned
+    retention_ms = int(settings.get(DELETE_RETENTION) or 0)
+    return LogState(str(cluster.topic_id(topic)), starts, ends, retention_ms, strategy, header)
 
 
 def offsets_text(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -48,19 +58,21 @@ def offsets_of(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, i
     return from_json_object(found, "the manifest's offsets")
 
 
-def _delete_retention_ms(cluster: Cluster, topic: str) -> int:
+def _settings(cluster: Cluster, topic: str) -> dict[str, str]:
+    """What compaction of `topic` goes by; a broker leaves out what it does not know."""
     asked = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[DELETE_RETENTION]
+        resource_type=TOPIC_RESOURCE,
+        resource_name=topic,
+        configuration_keys=[DELETE_RETENTION, STRATEGY, STRATEGY_HEADER],
     )
     request = DescribeConfigsRequest(resources=[asked])
 
-    def ask() -> int:
+    def ask() -> dict[str, str]:
         with cluster.any_connection() as connection:
             answer = connection.call(request, DESCRIBE_CONFIGS, DescribeConfigsResponse)
         (found,) = answer.results
         if found.error_code:
-            raise refusal(found.error_code, f"{DELETE_RETENTION} of {topic}")
-        (entry,) = found.configs
-        return int(entry.value or 0)
+            raise refusal(found.error_code, f"the settings of {topic}")
+        return {entry.name: entry.value or "" for entry in found.configs}
 
-    return cluster.retrying(f"looking up {DELETE_RETENTION} of {topic}", ask)
+    return cluster.retrying(f"looking up the settings of {topic}", ask)

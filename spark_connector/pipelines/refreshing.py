@@ -15,11 +15,19 @@ from typing import Any
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
 from spark_connector.pipelines.keyed_table import BUCKET, DEFAULT_BUCKETS, KeyedTable, Manifest, Refresh
-from spark_connector.pipelines.log_state import LogState, look_up, offsets_of, offsets_text
+from spark_connector.pipelines.log_state import (
+    HEADER,
+    OFFSET,
+    LogState,
+    look_up,
+    offsets_of,
+    offsets_text,
+)
 
 IS_DELETED = "_is_deleted"
 IS_MALFORMED = "_is_malformed"
 FIRST_BAD = "_first_bad"
+VERSION_BYTES = 8  # of a header that is a version, as the cleaner reads it
 PARTITIONS = "_partitions"
 PLACES = tuple(f"{edge}{kind}" for edge in ("starting", "ending") for kind in
                ("Offsets", "Timestamp", "OffsetsByTimestamp"))  # fmt: skip
@@ -32,15 +40,20 @@ class Feed:
 
     Its rows have the columns of the table (the key first, then partition, offset and timestamp among others),
     and the booleans IS_DELETED and IS_MALFORMED. `delete_when` is the condition that a row of the table must
-    not have met. With `follows_starts` what leaves the log at its start (retention, DeleteRecords) leaves the
-    table too; a table of changes outlives its log.
+    not have met. A table that `mirrors_log` holds what compaction would leave: what goes at the start of the
+    log (retention, DeleteRecords) goes from it too, and the record of each key is chosen as the topic's
+    `compaction.strategy` does. A table of changes outlives its log, and takes the last change.
     """
 
     read: Callable[[dict[str, str]], Any]
     columns: Sequence[str]
     schema: str
     delete_when: str = ""
-    follows_starts: bool = False
+    mirrors_log: bool = False
+
+    def strategy(self, log: LogState) -> str:
+        """By what the record of each key is chosen."""
+        return log.strategy if self.mirrors_log else OFFSET
 
 
 def why_full(manifest: Manifest | None, log: LogState, feed: Feed, buckets: int, now_ms: int) -> str:
@@ -61,7 +74,12 @@ def why_full(manifest: Manifest | None, log: LogState, feed: Feed, buckets: int,
             return f"{partition} ends before offset {offset}, which was read already"
         if offset < log.starts[partition]:
             return f"{partition} begins at {log.starts[partition]}: what followed offset {offset} is gone"
-    if feed.follows_starts and manifest.starts is not None:
+    if feed.strategy(log) != OFFSET:
+        # The winner may be an older record than the table's, or a tombstone that no row tells of.
+        return f"the topic's compaction.strategy is {log.strategy}"
+    if manifest.strategy != OFFSET:
+        return f"its rows were chosen by {manifest.strategy}"
+    if feed.mirrors_log and manifest.starts is not None:
         then = offsets_of(manifest.starts)
         for partition, start in log.starts.items():
             if start > then.get(partition, start):
@@ -113,6 +131,7 @@ def refresh(
             offsets=offsets_text(log.ends),
             starts=offsets_text(log.starts),
             delete_when=feed.delete_when,
+            strategy=feed.strategy(log),
             refreshed_ms=now_ms,
             versions=dict(base.versions) if base is not None else {},
             previous=dict(manifest.versions) if manifest is not None else {},
@@ -164,7 +183,8 @@ def _apply(
 
 
 def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buckets: int) -> Any:
-    """The last record of each key: by offset within a partition, by time between partitions.
+    """The last record of each key: by offset within a partition (or by version: `_rank`), by time between
+    partitions.
 
     A key is in one partition unless the topic grew; PARTITIONS are those that it was found in. FIRST_BAD is
     the place of a malformed record of the key, which a later one may have followed.
@@ -180,7 +200,7 @@ def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buc
     by_partition = (
         feed.read(positions)
         .groupBy("key", "partition")
-        .agg(functions.max_by(row, "offset").alias("r"), functions.min(bad).alias(FIRST_BAD))
+        .agg(functions.max_by(row, _rank(feed, log)).alias("r"), functions.min(bad).alias(FIRST_BAD))
     )
     by_key = by_partition.groupBy("key").agg(
         functions.max_by("r", functions.struct("r.timestamp", "r.offset")).alias("r"),
@@ -188,6 +208,22 @@ def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buc
         functions.collect_set("partition").alias(PARTITIONS),
     )
     return by_key.select("key", "r.*", FIRST_BAD, PARTITIONS).withColumn(BUCKET, _bucket_of(buckets))
+
+
+def _rank(feed: Feed, log: LogState) -> Any:
+    """What is highest for the record that compaction keeps: its version, and among equals the offset."""
+    from pyspark.sql import functions
+
+    strategy = feed.strategy(log)
+    if strategy == OFFSET:
+        return functions.col("offset")
+    if strategy != HEADER:
+        return functions.struct("timestamp", "offset")
+    named = functions.filter("headers", lambda header: header["key"] == functions.lit(log.version_header))
+    version = functions.try_element_at(named, functions.lit(-1))["value"]
+    digits = functions.hex(version)  # in the order of the numbers; a negative one begins with 8 to F
+    is_version = (functions.length(version) == VERSION_BYTES) & (digits < "8")
+    return functions.struct(functions.when(is_version, digits).otherwise("").alias("version"), "offset")
 
 
 def _merged(stored: Any, newest: Any, feed: Feed) -> Any:

@@ -38,5 +38,5 @@ def refresh_snapshot(
         rows = spark.read.format("kompakt").options(**options).load()
         return rows.selectExpr("*", f"value IS NULL AS {IS_DELETED}", f"false AS {IS_MALFORMED}")
 
-    feed = Feed(read, COLUMNS, SCHEMA, follows_starts=True)
+    feed = Feed(read, COLUMNS, SCHEMA, mirrors_log=True)
     return refresh(spark, KeyedTable(path), topic, source, feed, buckets=buckets, is_full=is_full, say=say)

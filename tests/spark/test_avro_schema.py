@@ -119,7 +119,7 @@ def test_unions_of_numbers_are_the_wider_one(
 )
 def test_other_unions_are_refused(union: list[str]) -> None:
     with pytest.raises(
-        ConnectorError, match=r"a union of \d types is no column here .* give a schema without the field"
+        ConnectorError, match=r"a union of \d types is no column here .* name the columns without the field"
     ):
         ddl_of_record(json.dumps(record(union)))
 

@@ -31,8 +31,9 @@ MANIFEST = Manifest(
     versions={"0": 3, "2": 1},
 )
 STARTED = dataclasses.replace(MANIFEST, starts={"t": {"0": 7}}, delete_when="")
-FOLLOWING = dataclasses.replace(FEED, follows_starts=True)
+FOLLOWING = dataclasses.replace(FEED, mirrors_log=True)
 LOG = LogState("id", {A: 0}, {A: 80}, DAY_MS)
+BY_TIME = dataclasses.replace(LOG, strategy="timestamp")
 
 
 def test_changes_are_enough_after_a_refresh() -> None:
@@ -40,6 +41,7 @@ def test_changes_are_enough_after_a_refresh() -> None:
     grown = dataclasses.replace(LOG, starts={A: 50, B: 7}, ends={A: 50, B: 9})
     assert why_full(MANIFEST, grown, FEED, 4, 2000) == ""
     assert why_full(STARTED, grown, FEED, 4, 2000) == ""  # a table of changes outlives its log
+    assert why_full(MANIFEST, BY_TIME, FEED, 4, 2000) == ""  # and takes the last change
 
 
 def test_a_manifest_from_before_its_last_fields_is_believed() -> None:
@@ -67,6 +69,8 @@ def test_a_manifest_from_before_its_last_fields_is_believed() -> None:
         (MANIFEST, dataclasses.replace(LOG, ends={B: 49}), FEED, 4, 2000, "t-0 ends before offset 50"),
         (MANIFEST, dataclasses.replace(LOG, starts={A: 51}), FEED, 4, 2000, "begins at 51"),
         (MANIFEST, LOG, FEED, 4, 1000 + DAY_MS, "tombstones may go"),
+        (MANIFEST, BY_TIME, FOLLOWING, 4, 2000, "compaction.strategy is timestamp"),
+        (dataclasses.replace(MANIFEST, strategy="header"), LOG, FOLLOWING, 4, 2000, "chosen by header"),
     ],
 )
 def test_changes_are_not_enough(

@@ -163,6 +163,33 @@ def test_archive_and_restore_by_command(spark: Any, servers: str, tmp_path: Path
     assert partitions_of(restored) == {key: {crc32_partition(key)} for key in partitions_of(sent)}
 
 
+def test_ctrl_c_is_one_line(spark: Any, servers: str, tmp_path: Path, start: Start) -> None:
+    """Whenever it comes, the JVM ends as well: one that was just starting stayed for ever."""
+    topic, archive = create_topic(servers), tmp_path / "archive"
+    sent = produce(servers, topic, 300)
+    arguments = ("archive", topic, str(archive), "--option", "maxOffsetsPerTrigger=3")
+
+    def interrupted_when(condition: Callable[[Popen], bool], what: str) -> None:
+        process = start(*arguments)
+        wait_for(lambda: condition(process), what, 240)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        output, errors = process.communicate(timeout=120)  # when the JVM has let go of them
+        assert (process.returncode, output, "Traceback" in errors) == (130, "", False), errors
+        (line,) = [line for line in errors.splitlines() if line.startswith("kompakt: ")]
+        assert line == "kompakt: interrupted; the same command goes on where it stopped"
+
+    interrupted_when(has_java, "a JVM that starts")
+    interrupted_when(lambda _: (archive / "_spark_metadata" / "1").exists(), "the second micro-batch")
+    said(start("archive", topic, str(archive)))
+    assert received(spark.read.parquet(str(archive))) == sorted(sent, key=place_of)
+
+
+def has_java(process: Popen) -> bool:
+    """Whether a child runs Java, which then has some seconds to go before it can be asked anything."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return any(Path(f"/proc/{child}/comm").read_text() == "java\n" for child in children)
+
+
 def what_of(record: Any) -> tuple[Any, ...]:
     """A record without its place."""
     return record.key, record.value, record.timestamp_ms, record.headers

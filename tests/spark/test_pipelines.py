@@ -236,6 +236,48 @@ def test_a_snapshot_leaves_out_what_left_the_log_at_its_start(
     assert table_of(spark, tmp_path) == {}
 
 
+@pytest.mark.parametrize("strategy", ["timestamp", "header"])
+def test_a_snapshot_holds_what_compaction_would_keep(
+    spark: Any, servers: str, tmp_path: Path, strategy: str
+) -> None:
+    """By its versions: the table took the last records, and kept them when compaction had kept others."""
+    config = {"cleanup.policy": "compact", "compaction.strategy": strategy}
+    topic = create_topic(servers, {**config, "compaction.strategy.header": "v"})
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+
+    def send(key: bytes, value: bytes | None, version: int) -> None:
+        header = version.to_bytes(8, "big", signed=True)
+        headers = [("v", b"not the last"), ("other", b""), ("v", header)]
+        producer.produce(topic, value, key, partition=0, timestamp=max(version, 0) + 1000, headers=headers)
+
+    def refreshed() -> dict[bytes, bytes]:
+        assert producer.flush(60) == 0
+        assert refresh_snapshot(spark, topic, source(servers), tmp_path / "table").was_full
+        return table_of(spark, tmp_path / "table")
+
+    for key, value, version in [
+        (b"older", b"wins", 300),
+        (b"older", b"came later", 20),
+        (b"equal", b"first", 5),
+        (b"equal", b"last", 5),
+        (b"deleted", b"was", 7),
+        (b"deleted", None, 9),
+        (b"kept", b"stays", 9),
+        (b"kept", None, 7),
+        (b"negative", b"stays", 0),
+        (b"negative", b"no version", -1 if strategy == "header" else 0),
+    ]:
+        send(key, value, version)
+    rows = {b"older": b"wins", b"equal": b"last", b"kept": b"stays", b"negative": b"stays"}
+    if strategy == "timestamp":
+        rows[b"negative"] = b"no version"
+    assert refreshed() == rows
+    send(b"older", b"too low", 299)
+    send(b"deleted", b"too low", 8)
+    send(b"equal", b"higher", 6)
+    assert refreshed() == {**rows, b"equal": b"higher"}
+
+
 def test_a_snapshot_that_is_killed_is_the_one_before(
     spark: Any, servers: str, tmp_path: Path, start_command: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
