@@ -20,6 +20,7 @@ from spark_connector.offsets import EARLIEST, LATEST, TopicPartition, parse_assi
 from spark_connector.option_table import NAMES
 from spark_connector.patterns import check_pattern
 from spark_connector.security import PLAINTEXT, Security, parse_security
+from spark_connector.write_option_table import NAMES as WRITE_NAMES
 from spark_connector.wrong_place import BATCH_ONLY, Misplaced
 
 KAFKA_NAMES = frozenset(row.name for row in READ_ROWS)
@@ -179,9 +180,13 @@ def parse_duration_ms(text: str, name: str) -> int:
 
 
 def _refuse_typing_mistakes(values: Mapping[str, str]) -> None:
-    """A misspelt `startingOffset` must not read a whole topic; names unlike ours are Spark's own affair."""
+    """A misspelt `startingOffset` must not read a whole topic; names unlike ours are Spark's own affair.
+
+    A view may have the options of an INSERT beside its own.
+    """
+    known = {**NAMES, **WRITE_NAMES} if any(name in values for name in SUBSCRIPTIONS) else NAMES
     for name in values:
-        if name in NAMES or name.startswith("kafka."):
+        if name in known or name.startswith("kafka."):
             continue
         close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.85)
         if close:

@@ -116,6 +116,16 @@ def test_what_is_honoured_is_not_warned_of(name: str, warnings: pytest.LogCaptur
     assert not warnings.text
 
 
+def test_a_view_has_the_options_of_an_insert_as_well(warnings: pytest.LogCaptureFixture) -> None:
+    """One that is read was told that its topic, into which INSERT writes, is ignored."""
+    written = {"topic": "copy", "partitioner": "crc32"}
+    parse_options({**BASE, **written})
+    assert not warnings.text
+    with pytest.raises(ConnectorError, match="exactly one of assign, subscribe"):
+        parse_options({**{name: value for name, value in BASE.items() if name != "subscribe"}, **written})
+    assert "option topic means nothing to format kompakt" in warnings.text
+
+
 @pytest.mark.parametrize("parse", [parse_options, parse_write_options])
 def test_names_without_meaning_are_warned_of_once(parse: Any, warnings: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
