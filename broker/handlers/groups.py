@@ -3,9 +3,9 @@ ListGroups 0-5, DeleteGroups 0-2.
 
 Behaviour: the classic group protocol, whole; `broker/groups/` decides, here versions are translated. The one
 node coordinates every group. Not implemented: share group keys in FindCoordinator (refused with
-INVALID_REQUEST) and transactions. From v4 on, which librdkafka does not speak, who looks for their
+INVALID_REQUEST) and transactions. From v3 on, which librdkafka does not speak, who looks for their
 coordinator is told so in words: Java clients show them, and end. librdkafka would go on looking and say
-nothing; below v4 it finds this node, and logs how its InitProducerId is refused. Our log tells of both.
+nothing; below v3 it finds this node, and logs how its InitProducerId is refused. Our log tells of both.
 
 Version notes: JoinGroup v4+ asks new members to come back with an id, v7+ allows a null protocol name, v9+
 can tell a leader to skip its assignment. LeaveGroup v3+ and FindCoordinator v4+ are batches. DescribeGroups
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 _GROUP, _TRANSACTION = 0, 1
+_WORDS_VERSION = 3
 _NOT_ASKED_FOR = -(1 << 31)
 # Read, delete, describe, describe and alter configs: what nobody is kept from where there are no ACLs.
 _GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
@@ -64,8 +65,8 @@ def find_coordinator(
     if request.key_type not in (_GROUP, _TRANSACTION):
         refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"key type {request.key_type} is not supported")
         return _coordinators(broker, context, request, refusal)
-    if request.key_type == _TRANSACTION and context.api_version >= 4:
-        for transactional_id in request.coordinator_keys:
+    if request.key_type == _TRANSACTION and context.api_version >= _WORDS_VERSION:
+        for transactional_id in request.coordinator_keys if context.api_version >= 4 else [request.key]:
             broker.refused_transactions.tell(transactional_id, context.client_id)
         refusal = KafkaError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
         return _coordinators(broker, context, request, refusal)
