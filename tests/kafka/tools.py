@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.kafka.jars import HERE, environment, java, libraries
+from tests.kafka.jars import HERE, NoKafkaError, environment, java, libraries
 
 TOOLS = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
@@ -54,6 +54,14 @@ class Tools:
         logging = f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}"
         classes = f"{self.libraries}/*"
         return [self.java, *options, logging, f"-Dkafka.log.level={log_level}", "-cp", classes, class_name]
+
+    def with_compiler(self) -> Tools:
+        """These tools, if their JVM runs a source file as well; else NoKafkaError."""
+        command = [self.java, "--list-modules"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+        if "jdk.compiler" not in answer.stdout:
+            raise NoKafkaError(f"{self.java} is no JDK: it has no compiler for the tests' own programs")
+        return self
 
     def command(self, name: str, *arguments: object) -> list[str]:
         """The command of a tool, for those who start and watch it themselves (with `environment()`)."""

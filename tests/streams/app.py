@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.kafka.jars import ROOT, NoKafkaError, environment, kafka_version, resolved
+from tests.kafka.jars import ROOT, environment, kafka_version, resolved
 from tests.kafka.tools import Tools
 from tests.waiting import wait_for
 
@@ -18,12 +18,8 @@ LIMIT_SECONDS = 300.0
 
 def streams_tools() -> Tools:
     """The JVM, which needs its compiler, and the jars of Streams; NoKafkaError when they cannot be had."""
-    tools = Tools(resolved(HERE / "pom.xml", ROOT / ".cache" / "kafka-streams" / kafka_version() / "libs"))
-    command = [tools.java, "--list-modules"]
-    modules = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment()).stdout
-    if "jdk.compiler" not in modules:
-        raise NoKafkaError(f"{tools.java} is no JDK: it has no compiler for the application of tests/streams")
-    return tools
+    libs = ROOT / ".cache" / "kafka-streams" / kafka_version() / "libs"
+    return Tools(resolved(HERE / "pom.xml", libs)).with_compiler()
 
 
 class StreamsApp:
