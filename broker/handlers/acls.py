@@ -28,14 +28,15 @@ Created = CreateAclsResponse.AclCreationResult
 Deleted = DeleteAclsResponse.DeleteAclsFilterResult
 CODE = ErrorCode.SECURITY_DISABLED
 MESSAGE = "No Authorizer is configured."
-"""in Kafka's words"""
+DESCRIBE_MESSAGE = "No Authorizer is configured on the broker"
+"""both in Kafka's words"""
 
 
 @handles(DescribeAclsRequest)
 def describe_acls(
     broker: Broker, context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=CODE, error_message=MESSAGE)
+    return DescribeAclsResponse(error_code=CODE, error_message=DESCRIBE_MESSAGE)
 
 
 @handles(CreateAclsRequest)

@@ -73,6 +73,14 @@ class Resource(IntEnum):
     GROUP = 32
 
 
+NOT_HERE = {
+    Resource.BROKER_LOGGER: "kompakt's loggers are not set by clients: start it with --log-level",
+    Resource.CLIENT_METRICS: "kompakt takes no metrics of clients, there is nothing to set for them",
+    Resource.GROUP: "kompakt has no settings of single groups",
+}
+"""what Apache Kafka has settings of, in words for those who ask"""
+
+
 class Operation(IntEnum):
     """Kafka's `AlterConfigOp.OpType`."""
 
@@ -156,6 +164,12 @@ def list_config_resources(
     )
 
 
+def _nothing_of(resource_type: int) -> KafkaError:
+    """The refusal of a resource that has no settings here, or nowhere."""
+    words = NOT_HERE.get(Resource(resource_type)) if resource_type in set(Resource) else None
+    return KafkaError(ErrorCode.INVALID_REQUEST, words or f"Unsupported resource type: {resource_type}")
+
+
 def _entries(broker: Broker, resource_type: int, name: str) -> list[Entry]:
     if resource_type == Resource.TOPIC:
         topic = _topic(broker, name)
@@ -163,7 +177,7 @@ def _entries(broker: Broker, resource_type: int, name: str) -> list[Entry]:
     if resource_type == Resource.BROKER:
         _check_broker_name(broker, name)
         return broker_entries(broker.config) if name else default_broker_entries(broker.config)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+    raise _nothing_of(resource_type)
 
 
 def _topic(broker: Broker, name: str) -> Topic:
@@ -330,7 +344,7 @@ class Target(ABC):
         return row
 
     def why_no_key(self, name: str) -> str:
-        return f"Unknown config name: {name}"
+        return f"Unknown topic config name: {name}"
 
     @abstractmethod
     def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
@@ -401,7 +415,7 @@ def _target(broker: Broker, resource_type: int, name: str) -> Target:
     if resource_type == Resource.BROKER:
         _check_broker_name(broker, name)
         return BrokerTarget(broker, is_default=not name)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+    raise _nothing_of(resource_type)
 
 
 def _edit(target: Target, overrides: dict[str, str], change: Change) -> None:

@@ -515,3 +515,26 @@ async def test_values_are_told_as_kafka_spells_them(world: World) -> None:
         "cleanup.policy": "delete,compact",
     }.items():
         assert (entries[name].value, entries[name].synonyms[0].value) == (text, text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [(8, "--log-level"), (16, "metrics of clients"), (32, "single groups"), (3, "type: 3")]
+)
+async def test_who_asks_for_settings_that_are_not_here_is_told_what_they_are(
+    world: World, kind: int, words: str
+) -> None:
+    """A Java client shows its user the message alone, in which a number of the protocol said nothing."""
+    client = await world.connect()
+    resource = Wanted(resource_type=kind, resource_name="1")
+    answers = await client.ask(DescribeConfigsRequest(resources=[resource]), 4)
+    changed = await client.ask(incremental(kind, "1", ("interval.ms", SET, "1000")), 1)
+    for answer in (*answers.results, *changed.responses):
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert words in answer.error_message
+
+
+async def test_a_setting_that_no_topic_has_is_refused_in_kafkas_words(world: World) -> None:
+    world.topic("t")
+    client = await world.connect()
+    answer = await client.ask(incremental(TOPIC, "t", ("nonsense.key", SET, "1")), 1)
+    assert answer.responses[0].error_message == "Unknown topic config name: nonsense.key"
