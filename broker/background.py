@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from broker import reopening
+from broker import left_transactions, reopening
 from broker.idle_segments import IdleSegments
 from broker.questions import keeping
 from broker.vanished import LOOK_MS as VANISHED_CHECK_MS
@@ -68,6 +68,7 @@ class Background:
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
         self._every("segment statistics", keeping.LOOK_MS, self._statistics.run)
         self._every("offline logs", reopening.LOOK_MS, self._broker.reopening.run)
+        self._every("left transactions", left_transactions.LOOK_MS, self._broker.left_transactions.end_due)
         self._every("vanished logs", VANISHED_CHECK_MS, self._vanished.run)
         # The delay of a topic, or what a client sets for all, may be far shorter than that of the start.
         removal_ms = min(config.log_segment_delete_delay_ms, REMOVAL_CHECK_MS)

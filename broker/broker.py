@@ -1,8 +1,9 @@
 """The composition root: builds every room of the broker, starts them in order, stops them in reverse.
 
 Start: lock the directories, take the ports, load the topics from `__kompakt_metadata`, open and recover the
-logs, load the groups, start the cleaner, listen, load the kernels. Stop: stop listening, answer what waits,
-stop the cleaner, flush, mark a clean shutdown. Mirrors Kafka's `BrokerServer`.
+logs, end the transactions that a Kafka left, load the groups, start the cleaner, listen, load the kernels.
+Stop: stop listening, answer what waits, stop the cleaner, flush, mark a clean shutdown.
+Mirrors Kafka's `BrokerServer`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from broker.departure import Departure
 from broker.fetch_session import FetchSessions
 from broker.flusher import Flusher
 from broker.groups.coordinator import GroupCoordinator
+from broker.left_transactions import LeftTransactions
 from broker.partition import Partition
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
@@ -96,6 +98,7 @@ class Broker:
         self.cleanings = CleaningHistory(self)
         self.producer_ids = ProducerIds(self)
         self.refused_transactions = RefusedTransactions()
+        self.left_transactions = LeftTransactions(self)
         self.cleaner.on_cleaned = self.cleanings.note
         self.cleaner.on_set_aside = self.cleanings.note_failure
         self.cleaner_pool = CleanerPool(self.cleaner)
@@ -167,6 +170,7 @@ class Broker:
             for partition in self.partitions.values()
             for producer_id in partition.log.producers.producers
         )
+        await self.left_transactions.find()
         loading = self._loop.create_task(self.groups.load())
         await asyncio.sleep(0)  # from here on groups answer that they are being loaded
         if config.log_cleaner_enable:

@@ -1,4 +1,5 @@
-"""`/api/`: the questions about topics as JSON over HTTP, and what changes something: compact and reopen.
+"""`/api/`: the questions about topics as JSON over HTTP, and what changes something: compact, reopen
+and abort.
 
 A web page that a person has open is an attacker: it can reach 127.0.0.1. Every request must therefore name
 this server by an address or a name that is surely its own (else an attacker's name that resolves to 127.0.0.1
@@ -87,6 +88,7 @@ class HttpApi:
         router.add_post("/api/topics/{topic}/explain", self._answering(self.explain_with_dry_run))
         router.add_post("/api/topics/{topic}/compact", self._answering(self.compact))
         router.add_post("/api/topics/{topic}/reopen", self._answering(self.reopen))
+        router.add_post("/api/topics/{topic}/abort", self._answering(self.abort))
         router.add_get("/api/topics/{topic}/history", self._answering(self.history))
         router.add_get("/api/topics/{topic}/segments", self._answering(self.segments))
         router.add_get("/api/topics/{topic}/partitions/{partition}/seek", self._answering(self.seek))
@@ -307,6 +309,45 @@ class HttpApi:
             return {"partition": index, "error": str(error), "retry_ms": retry_ms}
         served = broker.partition(topic.name, index) or partition
         return {"partition": index, "end_offset": served.log.log_end_offset}
+
+    async def abort(self, request: web.Request) -> web.StreamResponse:
+        """End open transactions, which nobody here can commit: those of a topic or of one partition, or the
+        one that began at `start_offset` there.
+        """
+        topic = self._topic(request)
+        body = await _body(request, {"partition": int, "start_offset": int})
+        start_offset = body.get("start_offset")
+        if start_offset is not None and "partition" not in body:
+            raise Refused(400, "a start offset is one of a partition: name that as well")
+        indexes = self._indexes(topic, body.get("partition"))
+        return await self._respond(
+            topic, [await self._abort(topic, index, start_offset) for index in indexes]
+        )
+
+    async def _abort(self, topic: Topic, index: int, start_offset: int | None) -> dict[str, Any]:
+        partition = self._broker.partition(topic.name, index)
+        if partition is None:
+            return {"partition": index, "error": "the partition is being deleted"}
+        found = partition.log.producers.open_transactions().items()
+        aborted = [(producer_id, first) for producer_id, first in found if start_offset in (None, first)]
+        now_ms = self._broker.clock.now_ms()
+        try:
+            flushes = [partition.end_open_transaction(one, now_ms, is_commit=False) for one, _ in aborted]
+            for flushed in flushes:
+                if flushed is not None:
+                    await flushed
+        except KafkaError as error:
+            return {"partition": index, "error": str(error)}
+        if start_offset is not None and not aborted:
+            return {
+                "partition": index,
+                "error": f"no transaction that is open began at offset {start_offset}",
+            }
+        return {
+            "partition": index,
+            "aborted": [{"producer_id": one, "first_offset": first} for one, first in aborted],
+            "last_stable_offset": partition.log.last_stable_offset,
+        }
 
     def _wish(self, topic: Topic, body: Mapping[str, Any]) -> Wish:
         settings, is_dry = body.get("set", {}), body.get("dry_run", False)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from broker.counters import TopicCounters
 from broker.flusher import Flusher
 from broker.topic import INTERNAL_TOPICS
+from protocol.control import Marker, marker_batch
 from protocol.errors import ErrorCode, KafkaError
 from storage.log import Log
 from storage.types import Appended, FlushJob, Origin
@@ -116,6 +117,23 @@ class Partition:
             self._roll_count = log.roll_count
             self.flush()
         return appended
+
+    def end_transaction(
+        self, marker: Marker, producer_id: int, producer_epoch: int, now_ms: int
+    ) -> asyncio.Future[None] | None:
+        """Append a marker, as a coordinator does. The flush that makes it durable, unless that is over;
+        KafkaError: nothing was written, of an epoch that is older than the log's.
+        """
+        batch = marker_batch(marker, producer_id=producer_id, producer_epoch=producer_epoch, now_ms=now_ms)
+        return self.when_flushed(self.append(batch, now_ms, Origin.COORDINATOR).last_offset + 1)
+
+    def end_open_transaction(
+        self, producer_id: int, now_ms: int, *, is_commit: bool
+    ) -> asyncio.Future[None] | None:
+        """As `end_transaction`, of a producer that has one open, with the epochs that the log knows."""
+        state = self.log.producers.producers[producer_id]
+        marker = Marker(is_commit, max(0, state.coordinator_epoch))
+        return self.end_transaction(marker, producer_id, state.epoch, now_ms)
 
     @property
     def is_flushing(self) -> bool:

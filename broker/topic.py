@@ -12,7 +12,8 @@ from storage.layout import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_TOPIC = "__kompakt_metadata"
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, "__transaction_state", METADATA_TOPIC))
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC))
 """written by the broker only; the second one comes with directories of Kafka's"""
 KEEP_EVERYTHING = {"retention.bytes": "-1", "retention.ms": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}

@@ -83,6 +83,7 @@ FIXED = {
     "int16": Fixed("h", 2),
     "int32": Fixed("i", 4),
     "int64": Fixed("q", 8),
+    "float64": Fixed("d", 8),
     "bool": Fixed("?", 1),
     "uuid": Fixed("16s", 16),
 }
@@ -165,6 +166,10 @@ def int32(versions: str = "0+", *, tag: int | None = None, default: int = 0) -> 
 
 def int64(versions: str = "0+", *, tag: int | None = None, default: int = 0) -> int:
     return cast(int, _field("int64", versions, default, tag))
+
+
+def float64(versions: str = "0+", *, tag: int | None = None, default: float = 0.0) -> float:
+    return cast(float, _field("float64", versions, default, tag))
 
 
 def boolean(versions: str = "0+", *, tag: int | None = None, default: bool = False) -> bool:

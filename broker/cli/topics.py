@@ -203,6 +203,42 @@ def reopen(topic: str, partition: int | None, http: str, as_json: bool) -> None:
 @topics.command()
 @with_topic
 @with_partition
+@click.option("--start-offset", type=int, help="Only the one that began at this offset of --partition.")
+@with_http
+@with_json
+def abort(topic: str, partition: int | None, start_offset: int | None, http: str, as_json: bool) -> None:
+    """End transactions that an Apache Kafka left open: readers and the cleaner wait for their end, and no
+    producer can come back to them. Exit status 1 when one stays open.
+    """
+    given = {"partition": partition, "start_offset": start_offset}
+    body = {name: value for name, value in given.items() if value is not None}
+    answer = ask(http, topic_path(topic, "abort"), body)
+    if as_json:
+        print_json(answer)
+    else:
+        from broker.cli.tables import console
+
+        out = console()
+        for one in answer["partitions"]:
+            name = f"{topic}-{one['partition']}"
+            if "error" in one:
+                out.print(f"{name}: {one['error']}", soft_wrap=True)
+                continue
+            for ended in one["aborted"]:
+                out.print(
+                    f"{name}: the transaction of producer {ended['producer_id']}, open since offset "
+                    f"{ended['first_offset']}, is aborted.",
+                    soft_wrap=True,
+                )
+            if not one["aborted"]:
+                out.print(f"{name}: no transaction is open.", soft_wrap=True)
+    if any("error" in one for one in answer["partitions"]):
+        raise Exit(REFUSED)
+
+
+@topics.command()
+@with_topic
+@with_partition
 @with_http
 @with_json
 def history(topic: str, partition: int | None, http: str, as_json: bool) -> None:

@@ -7,11 +7,13 @@ from broker.handlers import (
     fetch,
     group_offsets,
     groups,
+    hanging_transactions,
     metadata,
     offsets,
     produce,
     topics,
     transactions,
+    users,
     versions,
 )
 
@@ -22,10 +24,12 @@ __all__ = [
     "fetch",
     "group_offsets",
     "groups",
+    "hanging_transactions",
     "metadata",
     "offsets",
     "produce",
     "topics",
     "transactions",
+    "users",
     "versions",
 ]

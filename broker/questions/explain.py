@@ -28,16 +28,20 @@ NO_VERSION = (
 )
 RETENTION_OFF = "Nor does anything delete by retention then: that of compact,delete is the cleaner's."
 COMPACT_NOW = "`kompakt topics compact`"
+ABORT = "`kompakt topics abort`"
 SHOWN_TRANSACTIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """An undecided transaction; `since_ms` is the timestamp of its first record, if that is known."""
+    """An undecided transaction; `since_ms` is the timestamp of its first record, if that is known,
+    `aborted_ms` when its timeout is over (None: nothing ends it by itself).
+    """
 
     producer_id: int
     first_offset: int
     since_ms: int | None
+    aborted_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,7 @@ def _ratio(facts: Facts, found: Assessment) -> str:
         return words
     return (
         f"{words} {size(undecided)} more, and all that is written now, are held back by "
-        f"{_transactions(facts.transactions)}."
+        f"{_transactions(facts.transactions)}.{_remedy(facts.transactions)}"
     )
 
 
@@ -291,7 +295,7 @@ def _unstable(facts: Facts, found: Assessment) -> str:
     where = f"the last stable offset stands at {found.first_uncleanable_offset} of {facts.log_end_offset}"
     if not facts.transactions:
         return f"All that is dirty is not flushed to disk yet: {where}."
-    return f"Held back by {_transactions(facts.transactions)}: {where}."
+    return f"Held back by {_transactions(facts.transactions)}: {where}.{_remedy(facts.transactions)}"
 
 
 def _transactions(open_ones: Sequence[OpenTransaction]) -> str:
@@ -299,10 +303,18 @@ def _transactions(open_ones: Sequence[OpenTransaction]) -> str:
         f"the open transaction of producer {one.producer_id}"
         + ("" if one.since_ms is None else f" since {moment(one.since_ms)}")
         + f" (offset {one.first_offset})"
+        + ("" if one.aborted_ms is None else f", aborted at {moment(one.aborted_ms)},")
         for one in open_ones[:SHOWN_TRANSACTIONS]
     ]
     more = len(open_ones) - len(told)
     return ", ".join(told) + (f" and {more} more" if more else "")
+
+
+def _remedy(open_ones: Sequence[OpenTransaction]) -> str:
+    """Who can end what no coordinator of an Apache Kafka has left word of."""
+    if all(one.aborted_ms is not None for one in open_ones):
+        return ""
+    return f" Nobody here ends it by itself: {ABORT} does."
 
 
 def numbers(facts: Facts) -> dict[str, Any]:
@@ -322,7 +334,12 @@ def numbers(facts: Facts) -> dict[str, Any]:
         "closes_idle_ms": facts.closes_idle_ms,
         "warning": facts.warning,
         "open_transactions": [
-            {"producer_id": one.producer_id, "first_offset": one.first_offset, "since_ms": one.since_ms}
+            {
+                "producer_id": one.producer_id,
+                "first_offset": one.first_offset,
+                "since_ms": one.since_ms,
+                "aborted_ms": one.aborted_ms,
+            }
             for one in facts.transactions
         ],
         "uncleanable": None,

@@ -28,6 +28,7 @@ class Moment:
 
     log: Log
     transactions: Mapping[int, int]
+    aborted_ms: Mapping[int, int | None]
     last_gain: int | None
     closes_idle_ms: int | None
     warning: str | None
@@ -38,10 +39,12 @@ def moment_of(broker: Broker, topic_partition: TopicPartition) -> Moment | None:
     partition = broker.partitions.get(topic_partition)
     if partition is None:
         return None
+    transactions = partition.log.producers.open_transactions()
     runs = [one for one in broker.cleanings.runs(topic_partition, partition.topic_id) if is_done(one)]
     return Moment(
         partition.log,
-        partition.log.producers.open_transactions(),
+        transactions,
+        {one: broker.left_transactions.due_ms(topic_partition, one) for one in transactions},
         sum(runs[-1]["removed"].values()) if runs else None,
         broker.background.idle_segments.due_ms(partition.log),
         policy_warning(topic_partition.topic, partition.log.config),
@@ -98,7 +101,7 @@ def _open_transactions(at: Moment) -> tuple[OpenTransaction, ...]:
         with contextlib.suppress(KafkaError, OSError):  # a damaged segment has its own sentence
             header = next((one for one, _ in at.log.scan(first_offset)), None)
             since_ms = None if header is None or header.base_timestamp < 0 else header.base_timestamp
-        found.append(OpenTransaction(producer_id, first_offset, since_ms))
+        found.append(OpenTransaction(producer_id, first_offset, since_ms, at.aborted_ms[producer_id]))
     return tuple(found)
 
 

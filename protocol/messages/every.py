@@ -14,4 +14,5 @@ from protocol.messages import (  # noqa: F401  # to be there is all they are for
     security,
     topics,
     transactions,
+    users,
 )

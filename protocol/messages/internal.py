@@ -1,16 +1,17 @@
-"""Keys and values of `__consumer_offsets`, as Kafka's own formatter reads them.
+"""Keys and values of `__consumer_offsets`, as Kafka's own formatter reads them, and the value of
+`__transaction_state`, which is only read.
 
 The version is not part of the message: it is the int16 before it. A key's version is rather its kind: 0 and
 1 are a committed offset, 2 is a group. OffsetCommitValue v1 alone has an expiry of its own; v3 added the
 leader epoch; v4 is flexible. GroupMetadataValue v1 split the timeouts; v2 added the time of the last
-change; v3 static members; v4 is flexible.
+change; v3 static members; v4 is flexible. TransactionLogValue v1 is flexible (its tags are passed over).
 """
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from protocol.schema import array, binary, data, int32, int64, string, struct, uuid
+from protocol.schema import array, binary, data, int8, int16, int32, int64, string, struct, uuid
 
 
 @data(versions="0-1")
@@ -62,3 +63,21 @@ class GroupMetadataValue:
     leader: str | None = string(nullable="0+")
     current_state_timestamp: int = int64("2+", default=-1)
     members: list[MemberMetadata] = array(MemberMetadata)
+
+
+@data(versions="0-1", flexible="1+")
+class TransactionLogValue:
+    """What a coordinator last knew of a transactional id."""
+
+    @struct
+    class PartitionsSchema:
+        topic: str = string()
+        partition_ids: list[int] = array(int32)
+
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    transaction_timeout_ms: int = int32()
+    transaction_status: int = int8()
+    transaction_partitions: list[PartitionsSchema] | None = array(PartitionsSchema, nullable="0+")
+    transaction_last_update_timestamp_ms: int = int64()
+    transaction_start_timestamp_ms: int = int64()

@@ -36,7 +36,8 @@ JAVA_4_MINIMUM = {
     "AlterConfigs": 0, "DescribeLogDirs": 1, "CreatePartitions": 0, "DeleteGroups": 0, "ElectLeaders": 0,
     "IncrementalAlterConfigs": 0, "ListPartitionReassignments": 0, "OffsetDelete": 0, "DescribeCluster": 0,
     "DescribeTopicPartitions": 0, "ListConfigResources": 0, "DescribeAcls": 1, "CreateAcls": 1,
-    "DeleteAcls": 1,
+    "DeleteAcls": 1, "WriteTxnMarkers": 1, "DescribeProducers": 0, "ListTransactions": 0,
+    "DescribeClientQuotas": 0, "DescribeUserScramCredentials": 0,
 }  # fmt: skip
 """the lowest version of each API that the Java client of Kafka 4 knows (KIP-896)"""
 

@@ -277,7 +277,9 @@ async def test_an_open_transaction(asker: Asker) -> None:
     answer = await asker.why(
         "last_stable_offset", "open transaction of producer 7", "since 2023-11-14", "(offset 0)"
     )
-    assert answer["open_transactions"] == [{"producer_id": 7, "first_offset": 0, "since_ms": began_ms}]
+    assert answer["open_transactions"] == [
+        {"producer_id": 7, "first_offset": 0, "since_ms": began_ms, "aborted_ms": None}
+    ]
     marker = encode_batch(
         [(began_ms, *encode_marker(Marker(True)), ())],
         producer_id=7, producer_epoch=0, is_transactional=True, is_control=True, now_ms=began_ms,

@@ -365,6 +365,7 @@ QUESTIONS = [
     ),
     Question("topics segments", (ALL,), f"{ALL}/segments"),
     Question("topics history", (ALL,), f"{ALL}/history"),
+    Question("topics abort", (ALL,), f"{ALL}/abort", {}),
     Question("read explain", (ALL, "0", "1"), f"{ALL}/partitions/0/seek?offset=1"),
     Question("read explain", (ALL, "0", "--time", "0"), f"{ALL}/partitions/0/seek?time=0"),
     Question("get", (ALL, "a"), f"{ALL}/get?key=a"),

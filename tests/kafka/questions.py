@@ -1,8 +1,8 @@
 """Right and wrong requests, each with a name: what is asked of two brokers to compare their answers.
 
-`plain` (3 partitions, a few records in partition 0), `compacted`, `stamped` (LogAppendTime), `asks-for-two`
-(min.insync.replicas), `apart` exist; to `apart` goes what only one of the two takes. Null in place of records
-is not asked: Kafka never answers.
+`plain` (3 partitions, a few records in partition 0), `marked` (2), `compacted`, `stamped` (LogAppendTime),
+`asks-for-two` (min.insync.replicas), `apart` exist; to `apart` goes what only one of the two takes. Null in
+place of records is not asked: Kafka never answers.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ from protocol.messages.offsets import (
 )
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from protocol.messages.transactions import (
+    DescribeProducersRequest,
+    ListTransactionsRequest,
+    WriteTxnMarkersRequest,
+)
+from protocol.messages.users import DescribeClientQuotasRequest, DescribeUserScramCredentialsRequest
 from protocol.records import encode_batch
 
 Question = tuple[str, Any, int]
@@ -52,6 +58,8 @@ def questions() -> Iterator[Question]:
     yield from groups()
     yield from offsets_of_groups()
     yield from acls()
+    yield from transactions()
+    yield from users()
 
 
 def list_offsets() -> Iterator[Question]:
@@ -388,6 +396,53 @@ def acls() -> Iterator[Question]:
         yield f"CreateAcls v{version}", CreateAclsRequest(creations=[creation, creation]), version
         removed = DeleteAclsRequest.DeleteAclsFilter(resource_name_filter="plain", **anything)
         yield f"DeleteAcls v{version}", DeleteAclsRequest(filters=[removed, removed]), version
+
+
+def transactions() -> Iterator[Question]:
+    """Of partitions without any: who writes, and markers that end nothing."""
+    topic = DescribeProducersRequest.TopicRequest
+
+    def producers(name: str, *indexes: int) -> DescribeProducersRequest:
+        return DescribeProducersRequest(topics=[topic(name=name, partition_indexes=list(indexes))])
+
+    yield "DescribeProducers", producers("marked", 0, 1, 9), 0
+    yield "DescribeProducers of no topic", producers("none", 0), 0
+    for label, producer_id, epoch, coordinator_epoch, is_commit, name, index in (
+        ("of nobody", 77, 3, 5, False, "marked", 0), ("of nobody, commit", 78, 0, 0, True, "marked", 1),
+        ("of an older epoch", 77, 2, 5, False, "marked", 0), ("of a newer one", 77, 4, 5, False, "marked", 0),
+        ("of a zombie", 77, 4, 4, False, "marked", 0), ("as tools do", 77, 4, -1, False, "marked", 0),
+        ("on no topic", 77, 4, 5, False, "none", 0), ("on no partition", 77, 4, 5, False, "marked", 9),
+    ):  # fmt: skip
+        marker = WriteTxnMarkersRequest.WritableTxnMarker
+        wanted = marker(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            transaction_result=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            topics=[marker.WritableTxnMarkerTopic(name=name, partition_indexes=[index])],
+        )
+        yield f"WriteTxnMarkers {label}", WriteTxnMarkersRequest(markers=[wanted]), 1
+        yield f"DescribeProducers after that {label}", producers("marked", 0, 1), 0
+    for states in ([], ["Ongoing"], ["ongoing", "Nonsense", "Nonsense"]):
+        yield f"ListTransactions {states}", ListTransactionsRequest(state_filters=states), 1
+
+
+def users() -> Iterator[Question]:
+    """Nobody was ever set up."""
+    name = DescribeUserScramCredentialsRequest.UserName
+    for names in (None, [], ["alice"], ["alice", "alice"], [""]):
+        wanted = None if names is None else [name(name=one) for one in names]
+        yield (
+            f"DescribeUserScramCredentials {names}",
+            DescribeUserScramCredentialsRequest(users=wanted),
+            0,
+        )
+    component = DescribeClientQuotasRequest.ComponentData
+    for kinds in ((), ("user",), ("client-id", "user"), ("ip",), ("user", "user"), ("nonsense",), ("",)):
+        for match_type, match in ((0, "alice"), (1, None), (2, None), (0, None), (2, "alice"), (7, None)):
+            components = [component(entity_type=kind, match_type=match_type, match=match) for kind in kinds]
+            request = DescribeClientQuotasRequest(components=components)
+            yield f"DescribeClientQuotas {kinds} {match_type} {match}", request, 1
 
 
 def offsets_of_groups() -> Iterator[Question]:

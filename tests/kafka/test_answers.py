@@ -34,7 +34,10 @@ EXPLAINED = {
     "Produce horizon": "Kafka stores it, and takes the base timestamp for a horizon; here it is refused",
 }
 SETTINGS = {"node.id": "1", "auto.create.topics.enable": "false"}
-COMPARED = ("offset", "base_offset", "end_offset", "low_watermark", "committed_offset", "timestamp")
+COMPARED = (
+    "offset", "base_offset", "end_offset", "low_watermark", "committed_offset", "timestamp", "producer_id",
+    "producer_epoch", "last_sequence", "coordinator_epoch", "current_txn_start_offset",
+)  # fmt: skip
 
 
 def facts(answer: Any) -> Iterator[tuple[str, Any]]:
@@ -54,6 +57,7 @@ def facts(answer: Any) -> Iterator[tuple[str, Any]]:
 def prepare(raw: Raw) -> None:
     raw.create("plain", {"retention.ms": "-1"}, partitions=3)
     raw.create("apart", {})
+    raw.create("marked", {}, partitions=2)
     raw.create("compacted", {"cleanup.policy": "compact"})
     raw.create("asks-for-two", {"min.insync.replicas": "2"})
     raw.create("stamped", {"message.timestamp.type": "LogAppendTime"})

@@ -72,6 +72,8 @@ def upstream_default(kind: str, default: object) -> object:
         return default in ("true", True)
     if kind in INTEGER_BITS:
         return int(str(default or 0), 0)
+    if kind == "float64":
+        return float(str(default or 0))
     return {"uuid": "00000000-0000-0000-0000-000000000000", "bytes": b""}.get(kind, default or "")
 
 
