@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.connect.worker import ConnectProcess, connect_tools
-from tests.kafka.fixtures import REQUIRE_VARIABLE, kafka_tools, start_kafka
-from tests.kafka.jars import NoKafkaError
+from tests.kafka.fixtures import kafka_tools, or_skip, start_kafka
 from tests.process import BrokerProcess
 
 __all__ = ["broker", "kafka_tools", "start", "start_kafka"]
@@ -19,12 +17,7 @@ Start = Callable[..., ConnectProcess]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    try:
-        tools = connect_tools()
-    except NoKafkaError as problem:
-        if os.environ.get(REQUIRE_VARIABLE) == "1":
-            pytest.fail(str(problem), pytrace=False)
-        pytest.skip(str(problem))
+    tools = or_skip(connect_tools)
     started: list[ConnectProcess] = []
 
     def begin(program: str, settings: dict[str, str]) -> ConnectProcess:

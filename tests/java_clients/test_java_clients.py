@@ -6,7 +6,6 @@ the clients print are the answers, which must be the same ones.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.fixtures import REQUIRE_VARIABLE
-from tests.kafka.jars import ROOT, NoKafkaError, environment, resolved
+from tests.kafka.fixtures import or_skip
+from tests.kafka.jars import ROOT, environment, resolved
 from tests.kafka.tools import Tools
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
@@ -50,16 +49,11 @@ ASSIGNORS = {"oldest": "RangeAssignor,RangeAssignor", "middle": ",".join(["Coope
 
 
 def client_tools(which: str) -> Tools:
-    """A JVM with a compiler and the jars of one version; skips the test where they cannot be had."""
+    """A JVM with a compiler and the jars of one version; NoKafkaError when they cannot be had."""
     found = re.search(rf"<{which}\.version>([^<]+)<", (HERE / "pom.xml").read_text())
     assert found is not None
-    try:
-        target = ROOT / ".cache" / "java-clients" / found[1] / "libs"
-        return Tools(resolved(HERE / "pom.xml", target, f"-Dclient.version={found[1]}")).with_compiler()
-    except NoKafkaError as problem:
-        if os.environ.get(REQUIRE_VARIABLE) == "1":
-            pytest.fail(f"{REQUIRE_VARIABLE}=1, but {problem}", pytrace=False)
-        pytest.skip(str(problem))
+    target = ROOT / ".cache" / "java-clients" / found[1] / "libs"
+    return Tools(resolved(HERE / "pom.xml", target, f"-Dclient.version={found[1]}")).with_compiler()
 
 
 @pytest.fixture
@@ -73,7 +67,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 def test_an_old_java_client_writes_reads_and_administers(
     tmp_path: Path, broker: BrokerProcess, which: str
 ) -> None:
-    command = client_tools(which).jvm(str(HERE / "Client.java"), *HEAP)
+    command = or_skip(lambda: client_tools(which)).jvm(str(HERE / "Client.java"), *HEAP)
     output, errors = tmp_path / "output", tmp_path / "errors"
     with output.open("wb") as out, errors.open("wb") as err:
         process = subprocess.Popen(

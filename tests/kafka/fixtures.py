@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
@@ -15,17 +16,23 @@ from tests.kafka.broker import KafkaBroker
 from tests.kafka.jars import NoKafkaError, old_libraries
 from tests.kafka.tools import Tools
 
+T = TypeVar("T")
 REQUIRE_VARIABLE = "KOMPAKT_REQUIRE_JAVA"
 
 
-def tools_or_skip(old_version: str = "") -> Tools:
-    """The tools, or those of an old version; skips the test that asks, or fails it when CI requires Java."""
+def or_skip(make: Callable[[], T]) -> T:
+    """What `make` returns; its NoKafkaError skips the test that asks, or fails it when CI requires Java."""
     try:
-        return Tools(old_libraries(old_version) if old_version else None)
+        return make()
     except NoKafkaError as problem:
         if os.environ.get(REQUIRE_VARIABLE) == "1":
             pytest.fail(f"{REQUIRE_VARIABLE}=1, but {problem}", pytrace=False)
         pytest.skip(str(problem))
+
+
+def tools_or_skip(old_version: str = "") -> Tools:
+    """The tools, or those of an old version."""
+    return or_skip(lambda: Tools(old_libraries(old_version) if old_version else None))
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import pytest
 
 from spark_connector import client, producer
 from spark_connector.offsets import TopicPartition
-from tests.kafka.fixtures import REQUIRE_VARIABLE, kafka_broker, kafka_tools, start_kafka
+from tests.kafka.fixtures import REQUIRE_VARIABLE, kafka_broker, kafka_tools, or_skip, start_kafka
 from tests.kafka.jars import NoKafkaError
 from tests.process import BrokerProcess
 from tests.spark.fake_broker import FakeBroker, FakeLog
@@ -119,12 +119,7 @@ def spark(spark_needs_java: None, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="session")
 def peer(spark: Any) -> str:
     """The name of Spark's own source, which the session has; skips with the reason when it has not."""
-    try:
-        peer_jars()
-    except NoKafkaError as problem:
-        if os.environ.get(REQUIRE_VARIABLE) == "1":
-            pytest.fail(f"{REQUIRE_VARIABLE}=1, but {problem}", pytrace=False)
-        pytest.skip(str(problem))
+    or_skip(peer_jars)
     return "kafka"
 
 

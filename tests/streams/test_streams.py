@@ -7,7 +7,6 @@ changelogs compacted to the end.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,8 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
-from tests.kafka.fixtures import REQUIRE_VARIABLE
-from tests.kafka.jars import NoKafkaError
+from tests.kafka.fixtures import or_skip
 from tests.process import BrokerProcess
 from tests.streams.app import APPLICATION, LIMIT_SECONDS, StreamsApp, streams_tools
 from tests.waiting import wait_for
@@ -42,12 +40,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def start(tmp_path: Path, broker: BrokerProcess) -> Iterator[Start]:
-    try:
-        tools = streams_tools()
-    except NoKafkaError as problem:
-        if os.environ.get(REQUIRE_VARIABLE) == "1":
-            pytest.fail(f"{REQUIRE_VARIABLE}=1, but {problem}", pytrace=False)
-        pytest.skip(str(problem))
+    tools = or_skip(streams_tools)
     started: list[StreamsApp] = []
 
     def begin(settings: dict[str, str] | None = None) -> StreamsApp:

@@ -1,0 +1,1 @@
+"""Flink beside the broker: streams kept as tables in compacted topics."""
