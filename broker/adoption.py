@@ -1,4 +1,5 @@
-"""Directories of topics that nobody knows: those of a Kafka data directory become topics, others stay.
+"""Directories of topics that nobody knows: those of a Kafka data directory become topics, others stay. Which
+settings such a topic had is in Kafka's quorum log, if that lies beside.
 
 A directory whose name ends in a number is soon made, of a copy (`orders-0-20261123`) or of something else. As
 a topic it would have all the partitions before that number as well.
@@ -6,9 +7,14 @@ a topic it would have all the partitions before that number as well.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.quorum_log import read_topics
+from config.topic import topic_rows
+from protocol.errors import KafkaError
 from storage import layout
 from storage.checkpoint import read_topic_id
 from storage.file import SYSTEM_DISK
@@ -16,6 +22,47 @@ from storage.file import SYSTEM_DISK
 if TYPE_CHECKING:
     from broker.topics import TopicRegistry
     from storage.layout import TopicPartition
+
+
+logger = logging.getLogger(__name__)
+
+
+def known_settings(directories: Iterable[Path], is_known: Callable[[str], bool]) -> dict[str, dict[str, str]]:
+    """Before logs are opened: the settings that Kafka gave to topics that are found in its directories and
+    are not known here, by name. Not for directories that kompakt served before: what is set here since, and
+    lost, Kafka's settings do not know.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for directory in directories:
+        try:
+            topics = read_topics(directory)
+            places = _places(directory) if topics else {}
+        except (OSError, KafkaError) as error:
+            logger.error("the settings of the topics of %s are not read: %s", directory, error)
+            continue
+        for name, topic in topics.items():
+            place = None if is_known(name) else places.get(name)
+            if place is not None and read_topic_id(SYSTEM_DISK, place) == topic.topic_id:
+                found[name] = _taken(name, topic.settings)
+    return found
+
+
+def _places(directory: Path) -> dict[str, Path]:
+    """A partition's directory of each topic."""
+    places = {}
+    for path in directory.iterdir():
+        topic_partition = layout.parse_partition_directory(path.name)
+        if topic_partition is not None and path.is_dir():
+            places[topic_partition.topic] = path
+    return places
+
+
+def _taken(name: str, settings: dict[str, str]) -> dict[str, str]:
+    """Those that there are here; the others are told."""
+    left_out = sorted(settings.keys() - topic_rows().keys())
+    if left_out:
+        logger.warning("settings of topic %s mean nothing here: %s", name, ", ".join(left_out))
+    return {key: value for key, value in settings.items() if key not in left_out}
 
 
 def why_not_adopted(

@@ -39,6 +39,8 @@ class Topic:
         return {"id": str(self.topic_id), "partitions": self.partition_count, "configs": configs}
 
 
-def adopted_overrides(name: str) -> dict[str, str]:
-    """What holds for a topic whose settings nobody knows."""
-    return dict(COMPACTED if name in INTERNAL_TOPICS else KEEP_EVERYTHING)
+def adopted_overrides(name: str, known: Mapping[str, str] | None) -> dict[str, str]:
+    """What holds for a topic that is found as a directory, of whose settings these are `known`, if any are:
+    by those that it lacks nothing of it is deleted.
+    """
+    return {**(COMPACTED if name in INTERNAL_TOPICS else KEEP_EVERYTHING), **(known or {})}

@@ -21,6 +21,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from broker.adoption import known_settings
 from broker.metadata_log import append_state, read_state
 from broker.policy_lint import warn
 from broker.topic import INTERNAL_TOPICS, METADATA_TOPIC, Topic, adopted_overrides
@@ -72,6 +73,8 @@ class TopicRegistry:
         """topics on their way out, by name: how many partitions they have"""
         self._growing: dict[str, asyncio.Future[None]] = {}
         """topics whose partitions are being made, by name: the end of it"""
+        self._found: dict[str, dict[str, str]] = {}
+        """settings that a Kafka gave to topics that are to be adopted, by name"""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
 
@@ -88,7 +91,10 @@ class TopicRegistry:
     def config_of(self, name: str) -> TopicConfig:
         """The values that hold for a topic; those of an unknown one delete nothing."""
         topic = self._topics.get(name)
-        return topic.config if topic is not None else self._resolve(name, adopted_overrides(name))
+        return topic.config if topic is not None else self._resolve(name, self._adopted(name))
+
+    def _adopted(self, name: str) -> dict[str, str]:
+        return adopted_overrides(name, self._found.get(name))
 
     def knows(self, name: str) -> bool:
         """Whether there is such a topic, or one is on its way out."""
@@ -146,6 +152,8 @@ class TopicRegistry:
                     name in INTERNAL_TOPICS,
                 )
             )
+        kafkas = [one.path for one in broker.logs.directories if not one.was_ours]
+        self._found = known_settings(kafkas, self.knows)
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""
@@ -200,7 +208,7 @@ class TopicRegistry:
                 self._broker.serve(log)
 
     def _adopt(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Directories of a Kafka data directory become topics. Their settings are not in them: nothing is
+        """Directories of a Kafka data directory become topics. By settings that nobody gave them nothing is
         deleted until somebody says so.
         """
         counts: dict[str, int] = {}
@@ -209,10 +217,11 @@ class TopicRegistry:
                 counts[name] = max(counts.get(name, 0), index + 1)
         for name, partition_count in counts.items():
             topic_id = next(log.topic_id for key, log in logs.items() if key.topic == name)
-            overrides = adopted_overrides(name)
-            logger.warning(
-                "adopted topic %s with %d partitions; its settings are unknown: %s",
-                name, partition_count, overrides,
+            overrides, is_known = self._adopted(name), name in self._found
+            logger.log(
+                logging.INFO if is_known else logging.WARNING,
+                "adopted topic %s with %d partitions; its settings are %s: %s",
+                name, partition_count, "those of its Apache Kafka" if is_known else "unknown", overrides,
             )  # fmt: skip
             config, is_internal = self._resolve(name, overrides), name in INTERNAL_TOPICS
             self._store(Topic(name, topic_id, partition_count, overrides, config, is_internal))

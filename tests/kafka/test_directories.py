@@ -289,8 +289,8 @@ def from_kafka(start_kafka: Start, start_own: StartOwn, kafka_tools: Tools, tmp_
     kafka, own = Side(broker.data, connect(broker)), Side(process.data, connect(process))
     compare_views(kafka.raw, own.raw)
     assert committed_view(broker.bootstrap, TOPICS) == committed_view(process.bootstrap, TOPICS)
-    for topic in TOPICS:
-        own.raw.configure(topic, settings_of(topic))
+    for topic in TOPICS:  # it took them over from Kafka's quorum log
+        assert own.raw.described(topic, settings_of(topic)) == settings_of(topic)
     clean_alike(writer, kafka, own)
     expected, places = contents(own.raw), again(own.raw, writer)
     assert places == again(kafka.raw, writer)

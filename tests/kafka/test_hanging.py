@@ -61,14 +61,6 @@ def committed_values(bootstrap: str, topic: str) -> list[bytes]:
     return values
 
 
-def compact(own: BrokerProcess, topic: str) -> None:
-    """A topic that came as a directory keeps everything until it is told its policy."""
-    raw = Raw(own.port)
-    raw.configure(topic, COMPACT)
-    raw.close()
-    own.compact(topic)
-
-
 @pytest.fixture
 def left(start_kafka: Start) -> Path:
     """The directory of a stopped Apache Kafka with an open transaction in `short` and in `long`."""
@@ -110,7 +102,7 @@ def test_t104_what_was_going_on_ends_with_its_timeout(
     wait_for(lambda: committed_values(own.bootstrap, "short") == [b"before", b"behind"], "the abort")
     assert "short-0: the transaction of producer" in own.log()
     assert committed_values(own.bootstrap, "long") == [b"before"], "its time is not over"
-    compact(own, "short")
+    own.compact("short")
     assert committed_values(own.bootstrap, "short") == [b"behind"]
 
 
@@ -138,7 +130,7 @@ def test_t104_tools_and_clients_abort_what_nobody_knows_of(
     admin.abort_transaction(AbortTransactionSpec(long, hanging.producer_id, hanging.producer_epoch))
     admin.close()
     wait_for(lambda: committed_values(own.bootstrap, "long") == [b"before", b"behind"], "the abort")
-    compact(own, "long")
+    own.compact("long")
     assert committed_values(own.bootstrap, "long") == [b"behind"]
 
 

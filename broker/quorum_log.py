@@ -1,0 +1,118 @@
+"""What the quorum log of an Apache Kafka says of its topics: their ids, and the settings they were given.
+
+Kafka's directory has it as `__cluster_metadata-0`: snapshots (KIP-630) and, behind the newest of them,
+segments, both of record batches whose values are metadata records (KIP-631). It is read once, where topics
+are adopted (`adoption.py`), and never written. A metadata transaction (KIP-868) that was aborted counts for
+nothing. Mirrors Kafka's `MetadataDelta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from protocol.batch import iterate_headers
+from protocol.codegen import decode
+from protocol.errors import ErrorCode, KafkaError, MalformedFrame, UnsupportedVersion
+from protocol.messages.quorum import ConfigRecord, RemoveTopicRecord, TopicRecord
+from protocol.records import Record, decode_batch
+from protocol.varint import read_unsigned
+from storage.data_directory import CLUSTER_METADATA
+from storage.layout import partition_directory_name
+
+FRAME_VERSION = 1
+RECORDS: dict[int, type[Any]] = {2: TopicRecord, 4: ConfigRecord, 9: RemoveTopicRecord}
+"""by their keys; all others are about something else"""
+BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
+TOPIC_RESOURCE = 2
+SNAPSHOT = ".checkpoint"
+LOG = ".log"
+
+
+class KafkasTopic(NamedTuple):
+    """A topic as Kafka had it; the settings are those that it was given itself."""
+
+    topic_id: UUID
+    settings: dict[str, str]
+
+
+class _Image:
+    """All topics at one offset. Owned by: who reads."""
+
+    def __init__(self) -> None:
+        self.names: dict[UUID, str] = {}
+        self.settings: dict[str, dict[str, str]] = {}
+
+    def copy(self) -> _Image:
+        made = _Image()
+        made.names = dict(self.names)
+        made.settings = {name: dict(settings) for name, settings in self.settings.items()}
+        return made
+
+    def apply(self, record: Any) -> None:
+        if isinstance(record, TopicRecord):
+            self.names[record.topic_id] = record.name
+        elif isinstance(record, RemoveTopicRecord):
+            self.settings.pop(self.names.pop(record.topic_id, ""), None)
+        elif record.resource_type == TOPIC_RESOURCE:
+            settings = self.settings.setdefault(record.resource_name, {})
+            if record.value is None:
+                settings.pop(record.name, None)
+            else:
+                settings[record.name] = record.value
+
+
+def read_topics(data_directory: Path) -> dict[str, KafkasTopic]:
+    """The topics by name; none where there is no quorum log. OSError, KafkaError: it cannot be read."""
+    directory = data_directory / partition_directory_name(CLUSTER_METADATA)
+    if not directory.is_dir():
+        return {}
+    image, before = _Image(), None
+    for key, record in _records(directory):
+        if key == BEGIN_TRANSACTION:
+            before = image.copy()
+        elif key in (END_TRANSACTION, ABORT_TRANSACTION):
+            image, before = image if key == END_TRANSACTION or before is None else before, None
+        elif record is not None:
+            image.apply(record)
+    image = image if before is None else before  # one that never ended is aborted as well
+    return {
+        name: KafkasTopic(topic_id, image.settings.get(name, {})) for topic_id, name in image.names.items()
+    }
+
+
+def _records(directory: Path) -> Iterator[tuple[int, Any]]:
+    """The newest snapshot's and what follows it: the key of each, and the record if it is one of ours."""
+    snapshots = sorted(path for path in directory.iterdir() if path.suffix == SNAPSHOT)
+    start = 0
+    if snapshots:
+        start = int(snapshots[-1].stem.partition("-")[0])
+        yield from map(_decoded, _values(snapshots[-1]))
+    for path in sorted(path for path in directory.iterdir() if path.suffix == LOG):
+        yield from (_decoded(record) for record in _values(path) if record.offset >= start)
+
+
+def _values(path: Path) -> Iterator[Record]:
+    """A batch that is cut off at the end was never in force."""
+    data = path.read_bytes()
+    for position, header in iterate_headers(data):
+        if not header.is_control:
+            yield from decode_batch(data, position)
+
+
+def _decoded(record: Record) -> tuple[int, Any]:
+    """The key of a metadata record, and the record itself if it is one of ours."""
+    raw = bytes(record.value or b"")
+    try:
+        frame_version, position = read_unsigned(raw, 0)
+        if frame_version != FRAME_VERSION:
+            raise UnsupportedVersion(f"frame version {frame_version}")
+        key, position = read_unsigned(raw, position)
+        version, position = read_unsigned(raw, position)
+        return key, decode(RECORDS[key], version, raw, position) if key in RECORDS else None
+    except (IndexError, MalformedFrame, UnsupportedVersion) as error:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"the metadata record at offset {record.offset}: {error}"
+        ) from error

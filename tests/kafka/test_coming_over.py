@@ -1,0 +1,149 @@
+"""Goal: whoever stops an Apache Kafka of one machine goes on with kompakt on the same directory, by the same
+server.properties, and may go back.
+
+Method: an unmodified client fills a compacted topic and commits on Apache Kafka; then on kompakt, which is
+started by Kafka's own file; then on Apache Kafka again. Each must find what the one before left: records,
+settings, the group's offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+)
+
+from storage.verify import verify_data_directory
+from tests.kafka.broker import KafkaBroker, answers_api_versions
+from tests.process import free_port
+from tests.waiting import wait_for
+
+Start = Callable[..., KafkaBroker]
+TABLE = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+QUIET = {"log.cleaner.backoff.ms": "86400000"}
+"""settings of both: nothing is cleaned unless somebody says so"""
+KEYS = 10
+
+
+@contextmanager
+def serving(kafka: KafkaBroker) -> Iterator[int]:
+    """kompakt in the place of a stopped Kafka: its file, its port, its directory. The HTTP port."""
+    kompakt, http_port = str(Path(sys.executable).with_name("kompakt")), free_port()
+    command = [kompakt, "serve", "--config", str(kafka.directory / "server.properties")]
+    output = kafka.directory / "kompakt.log"
+    with output.open("wb") as log:
+        process = subprocess.Popen([*command, "--http-port", str(http_port)], stdout=log, stderr=log)
+    try:
+
+        def answers() -> bool:
+            assert process.poll() is None, output.read_text()
+            return answers_api_versions(kafka.port)
+
+        wait_for(answers, "kompakt")
+        yield http_port
+        process.terminate()
+        assert process.wait(60) == 0
+        assert "Traceback" not in output.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def kompakt(http_port: int, *arguments: str) -> str:
+    program = str(Path(sys.executable).with_name("kompakt"))
+    command = [program, *arguments, "--http", f"127.0.0.1:{http_port}"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def write(bootstrap: str, word: str) -> None:
+    """Every key once, by an idempotent producer."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(KEYS):
+        producer.produce("table", f"{word}-{number}".encode(), f"key-{number}".encode())
+    assert producer.flush(60) == 0
+
+
+def read(bootstrap: str) -> list[bytes]:
+    """What the group has not read yet, which is committed."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest",
+            "enable.auto.commit": False, "enable.partition.eof": True,
+        }
+    )  # fmt: skip
+    consumer.subscribe(["table"])
+    values = []
+    while True:
+        message = consumer.poll(60)
+        assert message is not None
+        if message.error() is not None:
+            break
+        values.append(message.value())
+    if values:
+        consumer.commit(asynchronous=False)
+    consumer.close()
+    return values
+
+
+def all_values(bootstrap: str) -> list[bytes]:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "all", "enable.partition.eof": True}
+    )
+    consumer.assign([confluent_kafka.TopicPartition("table", 0, 0)])
+    values = []
+    while (message := consumer.poll(60)) is not None and message.error() is None:
+        values.append(message.value())
+    consumer.close()
+    return values
+
+
+def settings(bootstrap: str) -> dict[str, str]:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "table")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (found,) = admin.describe_configs([resource]).values()
+    return {name: entry.value for name, entry in found.result(60).items() if name in TABLE}
+
+
+def words(*of: str) -> list[bytes]:
+    return [f"{word}-{number}".encode() for word in of for number in range(KEYS)]
+
+
+@pytest.mark.java
+def test_a_directory_goes_from_kafka_to_kompakt_and_back(start_kafka: Start) -> None:
+    kafka = start_kafka(QUIET)
+    at = kafka.bootstrap
+    admin = AdminClient({"bootstrap.servers": at})
+    admin.create_topics([NewTopic("table", 1, config=TABLE)])["table"].result(60)
+    write(at, "kafka")
+    assert read(at) == words("kafka")
+    kafka.stop()
+    with serving(kafka) as http_port:
+        assert settings(at) == TABLE
+        write(at, "kompakt")
+        assert read(at) == words("kompakt")
+        kompakt(http_port, "topics", "compact", "table", "--roll")
+        (answer,) = json.loads(kompakt(http_port, "topics", "explain", "table", "--json"))["partitions"]
+        assert (answer["cleanup_policy"], answer["reason"]) == ("compact", "nothing_dirty")
+        assert all_values(at) == words("kompakt")
+        write(at, "last")
+        admin.create_topics([NewTopic("new", 1)])["new"].result(60)
+    assert verify_data_directory(kafka.data) == []
+    kafka.start()
+    assert settings(at) == TABLE
+    assert read(at) == words("last")
+    assert all_values(at) == words("kompakt", "last")
+    assert [path.name.endswith("-stray") for path in kafka.data.glob("new-*")] == [True], (
+        "it knows no such topic"
+    )
+    write(at, "again")
+    assert read(at) == words("again")
