@@ -1,5 +1,5 @@
-"""Directories of topics that nobody knows: those of a Kafka data directory become topics, others stay. Which
-settings such a topic had is in Kafka's quorum log, if that lies beside.
+"""Directories of topics that nobody knows: those of a Kafka data directory become topics, others stay. How
+many partitions such a topic had, and which settings, is in Kafka's quorum log, if that lies beside.
 
 A directory whose name ends in a number is soon made, of a copy (`orders-0-20261123`) or of something else. As
 a topic it would have all the partitions before that number as well.
@@ -8,11 +8,11 @@ a topic it would have all the partitions before that number as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.quorum_log import read_topics
+from broker.quorum_log import KafkasTopic, read_topics
 from config.topic import topic_rows
 from protocol.errors import KafkaError
 from storage import layout
@@ -27,30 +27,32 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def known_settings(directories: Iterable[Path], is_known: Callable[[str], bool]) -> dict[str, dict[str, str]]:
-    """Before logs are opened: the settings that Kafka gave to topics that are found in its directories and
-    are not known here, by name. Not for directories that kompakt served before: what is set here since, and
-    lost, Kafka's settings do not know.
+def topics_of_kafka(directories: Sequence[Path], is_known: Callable[[str], bool]) -> dict[str, KafkasTopic]:
+    """Before logs are opened: what Kafka knew of topics that are found in its directories and are not known
+    here, by name. Not for directories that kompakt served before: what is set here since, and lost, Kafka's
+    settings do not know.
     """
-    found: dict[str, dict[str, str]] = {}
-    for directory in directories:
-        try:
-            topics = read_topics(directory)
-            places = _places(directory) if topics else {}
-        except (OSError, KafkaError) as error:
-            logger.error("the settings of the topics of %s are not read: %s", directory, error)
-            continue
-        for name, topic in topics.items():
-            place = None if is_known(name) else places.get(name)
-            if place is not None and read_topic_id(SYSTEM_DISK, place) == topic.topic_id:
-                found[name] = _taken(name, topic.settings)
-    return found
+    try:
+        topics: dict[str, KafkasTopic] = {}
+        for directory in directories:  # the quorum log lies in one of them, for all
+            topics |= read_topics(directory)
+        places = _places(directories) if topics else {}
+        return {
+            name: topic._replace(settings=_taken(name, topic.settings))
+            for name, topic in topics.items()
+            if not is_known(name)
+            and name in places
+            and read_topic_id(SYSTEM_DISK, places[name]) == topic.topic_id
+        }
+    except (OSError, KafkaError) as error:
+        logger.error("the settings that Apache Kafka gave to its topics are not read: %s", error)
+        return {}
 
 
-def _places(directory: Path) -> dict[str, Path]:
+def _places(directories: Sequence[Path]) -> dict[str, Path]:
     """A partition's directory of each topic."""
     places = {}
-    for path in directory.iterdir():
+    for path in (path for directory in directories for path in directory.iterdir()):
         topic_partition = layout.parse_partition_directory(path.name)
         if topic_partition is not None and path.is_dir():
             places[topic_partition.topic] = path

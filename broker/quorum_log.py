@@ -1,4 +1,5 @@
-"""What the quorum log of an Apache Kafka says of its topics: their ids, and the settings they were given.
+"""What the quorum log of an Apache Kafka says of its topics: their ids, how many partitions they have, and
+the settings they were given.
 
 Kafka's directory has it as `__cluster_metadata-0`: snapshots (KIP-630) and, behind the newest of them,
 segments, both of record batches whose values are metadata records (KIP-631). It is read once, where topics
@@ -8,7 +9,8 @@ nothing. Mirrors Kafka's `MetadataDelta`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -25,6 +27,9 @@ from storage.layout import partition_directory_name
 FRAME_VERSION = 1
 RECORDS: dict[int, type[Any]] = {2: TopicRecord, 4: ConfigRecord, 9: RemoveTopicRecord}
 """by their keys; all others are about something else"""
+PARTITION = 3
+_PARTITION_HEAD = struct.Struct(">i16s")
+"""number and topic id, with which a partition's record begins in every version"""
 BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
 TOPIC_RESOURCE = 2
 SNAPSHOT = ".checkpoint"
@@ -35,7 +40,15 @@ class KafkasTopic(NamedTuple):
     """A topic as Kafka had it; the settings are those that it was given itself."""
 
     topic_id: UUID
+    partition_count: int
     settings: dict[str, str]
+
+
+class Partition(NamedTuple):
+    """There is a partition of this number."""
+
+    topic_id: UUID
+    number: int
 
 
 class _Image:
@@ -43,18 +56,22 @@ class _Image:
 
     def __init__(self) -> None:
         self.names: dict[UUID, str] = {}
+        self.counts: dict[UUID, int] = {}
         self.settings: dict[str, dict[str, str]] = {}
 
     def copy(self) -> _Image:
         made = _Image()
-        made.names = dict(self.names)
+        made.names, made.counts = dict(self.names), dict(self.counts)
         made.settings = {name: dict(settings) for name, settings in self.settings.items()}
         return made
 
     def apply(self, record: Any) -> None:
         if isinstance(record, TopicRecord):
             self.names[record.topic_id] = record.name
+        elif isinstance(record, Partition):
+            self.counts[record.topic_id] = max(self.counts.get(record.topic_id, 0), record.number + 1)
         elif isinstance(record, RemoveTopicRecord):
+            self.counts.pop(record.topic_id, None)
             self.settings.pop(self.names.pop(record.topic_id, ""), None)
         elif record.resource_type == TOPIC_RESOURCE:
             settings = self.settings.setdefault(record.resource_name, {})
@@ -69,8 +86,15 @@ def read_topics(data_directory: Path) -> dict[str, KafkasTopic]:
     directory = data_directory / partition_directory_name(CLUSTER_METADATA)
     if not directory.is_dir():
         return {}
+    try:
+        return _topics(_records(directory))
+    except KafkaError as error:
+        raise KafkaError(error.code, f"{directory}: {error.message}") from error
+
+
+def _topics(records: Iterable[tuple[int, Any]]) -> dict[str, KafkasTopic]:
     image, before = _Image(), None
-    for key, record in _records(directory):
+    for key, record in records:
         if key == BEGIN_TRANSACTION:
             before = image.copy()
         elif key in (END_TRANSACTION, ABORT_TRANSACTION):
@@ -79,7 +103,8 @@ def read_topics(data_directory: Path) -> dict[str, KafkasTopic]:
             image.apply(record)
     image = image if before is None else before  # one that never ended is aborted as well
     return {
-        name: KafkasTopic(topic_id, image.settings.get(name, {})) for topic_id, name in image.names.items()
+        name: KafkasTopic(topic_id, image.counts.get(topic_id, 0), image.settings.get(name, {}))
+        for topic_id, name in image.names.items()
     }
 
 
@@ -111,8 +136,11 @@ def _decoded(record: Record) -> tuple[int, Any]:
             raise UnsupportedVersion(f"frame version {frame_version}")
         key, position = read_unsigned(raw, position)
         version, position = read_unsigned(raw, position)
+        if key == PARTITION:
+            number, topic_id = _PARTITION_HEAD.unpack_from(raw, position)
+            return key, Partition(UUID(bytes=topic_id), number)
         return key, decode(RECORDS[key], version, raw, position) if key in RECORDS else None
-    except (IndexError, MalformedFrame, UnsupportedVersion) as error:
+    except (IndexError, struct.error, MalformedFrame, UnsupportedVersion) as error:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"the metadata record at offset {record.offset}: {error}"
         ) from error

@@ -21,7 +21,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from broker.adoption import known_settings
+from broker.adoption import topics_of_kafka
 from broker.metadata_log import append_state, read_state
 from broker.policy_lint import warn
 from broker.topic import INTERNAL_TOPICS, METADATA_TOPIC, Topic, adopted_overrides
@@ -32,6 +32,7 @@ from storage.layout import TopicPartition, partition_directory_name
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from broker.quorum_log import KafkasTopic
     from storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -73,8 +74,8 @@ class TopicRegistry:
         """topics on their way out, by name: how many partitions they have"""
         self._growing: dict[str, asyncio.Future[None]] = {}
         """topics whose partitions are being made, by name: the end of it"""
-        self._found: dict[str, dict[str, str]] = {}
-        """settings that a Kafka gave to topics that are to be adopted, by name"""
+        self._found: dict[str, KafkasTopic] = {}
+        """what a Kafka knew of topics that are to be adopted, by name"""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
 
@@ -94,7 +95,8 @@ class TopicRegistry:
         return topic.config if topic is not None else self._resolve(name, self._adopted(name))
 
     def _adopted(self, name: str) -> dict[str, str]:
-        return adopted_overrides(name, self._found.get(name))
+        found = self._found.get(name)
+        return adopted_overrides(name, None if found is None else found.settings)
 
     def knows(self, name: str) -> bool:
         """Whether there is such a topic, or one is on its way out."""
@@ -153,7 +155,7 @@ class TopicRegistry:
                 )
             )
         kafkas = [one.path for one in broker.logs.directories if not one.was_ours]
-        self._found = known_settings(kafkas, self.knows)
+        self._found = topics_of_kafka(kafkas, self.knows)
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""
@@ -218,6 +220,8 @@ class TopicRegistry:
         for name, partition_count in counts.items():
             topic_id = next(log.topic_id for key, log in logs.items() if key.topic == name)
             overrides, is_known = self._adopted(name), name in self._found
+            if is_known:  # other brokers may have had the last ones, and keys and groups go by the number
+                partition_count = max(partition_count, self._found[name].partition_count)
             logger.log(
                 logging.INFO if is_known else logging.WARNING,
                 "adopted topic %s with %d partitions; its settings are %s: %s",

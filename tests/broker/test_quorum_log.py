@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import struct
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -46,6 +47,11 @@ def topic(name: str, topic_id: uuid.UUID) -> TopicRecord:
 
 def setting(name: str, key: str, value: str | None, resource_type: int = 2) -> ConfigRecord:
     return ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
+
+
+def partition(topic_id: uuid.UUID, number: int, version: int = 1) -> bytes:
+    """Its head, and something of what follows."""
+    return b"\x01\x03" + write_unsigned(version) + struct.pack(">i16s", number, topic_id.bytes) + b"\x02"
 
 
 def framed(record: Any, version: int = 0) -> bytes:
@@ -88,7 +94,16 @@ def test_the_last_word_on_a_setting_counts(tmp_path: Path) -> None:
         setting("a", "segment.ms", "1", resource_type=4), setting("b", "segment.ms", "7"),
         setting("b", "never.there", None),
     )  # fmt: skip
-    assert read_topics(tmp_path) == {"a": KafkasTopic(A, COMPACT), "b": KafkasTopic(B, {"segment.ms": "7"})}
+    assert read_topics(tmp_path) == {
+        "a": KafkasTopic(A, 0, COMPACT),
+        "b": KafkasTopic(B, 0, {"segment.ms": "7"}),
+    }
+
+
+def test_partitions_are_counted_by_their_numbers(tmp_path: Path) -> None:
+    numbers = [partition(A, 1), partition(A, 4, version=9), partition(A, 0), partition(B, 0)]
+    log(tmp_path, topic("a", A), *numbers, topic("b", B), RemoveTopicRecord(topic_id=B), topic("b", B))
+    assert read_topics(tmp_path) == {"a": KafkasTopic(A, 5, {}), "b": KafkasTopic(B, 0, {})}
 
 
 def test_a_topic_that_was_deleted_takes_its_settings_along(tmp_path: Path) -> None:
@@ -97,7 +112,7 @@ def test_a_topic_that_was_deleted_takes_its_settings_along(tmp_path: Path) -> No
         topic("a", A), setting("a", "segment.ms", "1"), RemoveTopicRecord(topic_id=A),
         RemoveTopicRecord(topic_id=uuid.uuid4()), topic("a", B),
     )  # fmt: skip
-    assert read_topics(tmp_path) == {"a": KafkasTopic(B, {})}
+    assert read_topics(tmp_path) == {"a": KafkasTopic(B, 0, {})}
 
 
 def test_the_newest_snapshot_and_what_follows_it(tmp_path: Path) -> None:
@@ -106,7 +121,7 @@ def test_the_newest_snapshot_and_what_follows_it(tmp_path: Path) -> None:
     put(tmp_path, f"{3:020}-0000000001.checkpoint", [topic("wrong", B)])
     put(tmp_path, f"{6:020}-0000000002.checkpoint", [topic("a", A), setting("a", "segment.ms", "2")])
     put(tmp_path, f"{9:020}-0000000002.checkpoint.part", [topic("wrong", B)])
-    assert read_topics(tmp_path) == {"a": KafkasTopic(A, {"segment.ms": "2", "retention.ms": "9"})}
+    assert read_topics(tmp_path) == {"a": KafkasTopic(A, 0, {"segment.ms": "2", "retention.ms": "9"})}
 
 
 @pytest.mark.parametrize(("end", "is_there"), [(END, True), (ABORT, False), (None, False)])
@@ -122,13 +137,13 @@ def test_metadata_transactions(tmp_path: Path, end: int | None, is_there: bool) 
 def test_a_tail_that_is_cut_off_was_never_in_force(tmp_path: Path) -> None:
     path = log(tmp_path, topic("a", A), setting("a", "segment.ms", "1"))
     path.write_bytes(path.read_bytes()[:-3])
-    assert read_topics(tmp_path) == {"a": KafkasTopic(A, {})}
+    assert read_topics(tmp_path) == {"a": KafkasTopic(A, 0, {})}
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [b"", b"\x02\x02\x00", b"\x01", b"\x01\x02\x07", framed(topic("a", A))[:-4]],
-    ids=["nothing", "frame", "short", "version", "cut"],
+    [b"", b"\x02\x02\x00", b"\x01", b"\x01\x02\x07", framed(topic("a", A))[:-4], partition(A, 1)[:-4]],
+    ids=["nothing", "frame", "short", "version", "cut", "cut partition"],
 )
 def test_a_record_that_cannot_be_read_is_said_so(tmp_path: Path, wrong: bytes) -> None:
     log(tmp_path, topic("a", A), wrong)
@@ -176,6 +191,18 @@ async def test_an_adopted_topic_has_kafkas_settings(world: World, caplog: pytest
     assert overrides(world)["segment.ms"] == "100", "taken over once"
 
 
+async def test_an_adopted_topic_has_as_many_partitions_as_in_its_cluster(world: World) -> None:
+    """The directory of one of several brokers need not have the last ones; keys go by the number."""
+    topic_id = await brought(world)
+    log(world.directory, topic("kafkas", topic_id), *(partition(topic_id, number) for number in range(6)))
+    await world.start()
+    found = world.broker.topics.get("kafkas")
+    assert found is not None
+    assert found.partition_count == 6
+    assert {key.partition for key in world.broker.partitions if key.topic == "kafkas"} == set(range(6))
+    assert await world.values(await world.connect(), "kafkas") == [b"v"]
+
+
 async def test_settings_of_another_topic_of_that_name_are_not_taken(world: World) -> None:
     await brought(world)
     log(world.directory, topic("kafkas", B), setting("kafkas", "segment.ms", "1"))
@@ -190,7 +217,8 @@ async def test_a_log_that_cannot_be_read_is_told_and_nothing_is_deleted(
     log(world.directory, topic("kafkas", topic_id), setting("kafkas", "retention.ms", "1"), b"\x07")
     await world.start()
     assert overrides(world) == KEEP_EVERYTHING
-    assert "the settings of the topics of" in caplog.text
+    assert "the settings that Apache Kafka gave to its topics are not read: " in caplog.text
+    assert "__cluster_metadata-0: the metadata record at offset 3" in caplog.text
 
 
 async def test_where_kompakt_was_before_kafkas_word_is_out_of_date(world: World) -> None:

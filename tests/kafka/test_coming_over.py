@@ -129,6 +129,7 @@ def test_a_directory_goes_from_kafka_to_kompakt_and_back(start_kafka: Start) -> 
     kafka.stop()
     with serving(kafka) as http_port:
         assert settings(at) == TABLE
+        assert len(admin.list_topics("__consumer_offsets").topics["__consumer_offsets"].partitions) == 50
         write(at, "kompakt")
         assert read(at) == words("kompakt")
         kompakt(http_port, "topics", "compact", "table", "--roll")
