@@ -29,8 +29,7 @@ logger = logging.getLogger(__name__)
 
 def topics_of_kafka(directories: Sequence[Path], is_known: Callable[[str], bool]) -> dict[str, KafkasTopic]:
     """Before logs are opened: what Kafka knew of topics that are found in its directories and are not known
-    here, by name. Not for directories that kompakt served before: what is set here since, and lost, Kafka's
-    settings do not know.
+    here, by name.
     """
     try:
         topics: dict[str, KafkasTopic] = {}

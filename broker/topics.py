@@ -113,13 +113,15 @@ class TopicRegistry:
         """Blocking: open or make `__kompakt_metadata` and read it."""
         broker = self._broker
         config = TopicConfig.resolve(METADATA_OVERRIDES, broker.config, is_internal=True)
+        served = any(METADATA_PARTITION in directory.recovery_points for directory in broker.logs.directories)
         broker.logs.expect([METADATA_PARTITION])
+        own = partition_directory_name(METADATA_PARTITION)
+        is_new = not any((directory.path / own).is_dir() for directory in broker.logs.directories)
         try:
             log = broker.logs.open_log(METADATA_PARTITION, config, cuts_at_damage=True)
             state = read_state(log)
         except (KafkaError, LookupError, TypeError, ValueError) as error:
-            name = partition_directory_name(METADATA_PARTITION)
-            places = (directory.path / name for directory in broker.logs.directories)
+            places = (directory.path / own for directory in broker.logs.directories)
             place = next(place for place in places if place.is_dir())
             raise MetadataError(
                 f"{place} is damaged ({error}). Put a good copy of it there, or move it away: topics are "
@@ -154,8 +156,9 @@ class TopicRegistry:
                     name in INTERNAL_TOPICS,
                 )
             )
-        kafkas = [one.path for one in broker.logs.directories if not one.was_ours]
-        self._found = topics_of_kafka(kafkas, self.knows)
+        if not served or not (is_new or self._deleting or len(self._topics) > 1):
+            # Else what was set here, and may be lost, is newer than what Kafka knew.
+            self._found = topics_of_kafka([one.path for one in broker.logs.directories], self.knows)
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""

@@ -50,8 +50,6 @@ class DataDirectory:
                 disk.sync_directory(made.parent)
         except OSError as error:
             raise DataDirectoryError(f"{path} cannot be used as a data directory: {error}") from error
-        # Kafka's checkpoints come without witnesses, which the first start on them writes.
-        self.was_ours = any((path / name).exists() for name in layout.WITNESS_OF.values())
         self.cleaner_checkpoint = self._witnessed(layout.CLEANER_CHECKPOINT)
         self.recovery_checkpoint = OffsetCheckpoint(path / layout.RECOVERY_POINT_CHECKPOINT, disk)
         self.log_start_checkpoint = self._witnessed(layout.LOG_START_CHECKPOINT)

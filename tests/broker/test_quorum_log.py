@@ -16,20 +16,22 @@ from typing import Any
 
 import pytest
 
+from broker.broker import Broker
 from broker.quorum_log import KafkasTopic, read_topics
 from broker.topic import KEEP_EVERYTHING
-from broker.topics import TOPIC
+from broker.topics import TopicRegistry
 from protocol.codegen import encode
 from protocol.errors import KafkaError
 from protocol.messages.quorum import ConfigRecord, RemoveTopicRecord, TopicRecord
 from protocol.records import encode_batch
 from protocol.varint import write_unsigned
-from storage.layout import WITNESS_OF
+from storage.layout import RECOVERY_POINT_CHECKPOINT
 from tests.broker.conftest import World
 
 A, B = uuid.uuid4(), uuid.uuid4()
 KEYS = {TopicRecord: 2, ConfigRecord: 4, RemoveTopicRecord: 9}
 BEGIN, END, ABORT, NO_OPERATION = 23, 24, 25, 20
+OWN = "__kompakt_metadata-0"
 COMPACT = {"cleanup.policy": "compact"}
 
 
@@ -156,11 +158,9 @@ async def brought(world: World) -> uuid.UUID:
     made = world.topic("kafkas", 2)
     client = await world.connect()
     await world.produce(client, world.batch((b"k", b"v")), topic="kafkas")
-    world.broker.topics._append(TOPIC, "kafkas", None)
     await world.stop()
-    for checkpoint, witness in WITNESS_OF.items():
-        (world.directory / checkpoint).write_text("0\n0\n")
-        (world.directory / witness).unlink(missing_ok=True)
+    shutil.rmtree(world.directory / OWN)
+    (world.directory / RECOVERY_POINT_CHECKPOINT).write_text("0\n0\n")
     return made.topic_id
 
 
@@ -227,6 +227,25 @@ async def test_where_kompakt_was_before_kafkas_word_is_out_of_date(world: World)
     log(world.directory, topic("kafkas", topic_id), setting("kafkas", "retention.ms", "77"))
     await world.start()
     assert overrides(world)["retention.ms"] == "77"
-    world.broker.topics._append(TOPIC, "kafkas", None)
-    await world.restart()
+    await world.stop()
+    shutil.rmtree(world.directory / OWN)
+    await world.start()
     assert overrides(world) == KEEP_EVERYTHING
+
+
+@pytest.mark.parametrize("method", [(Broker, "_open_logs"), (TopicRegistry, "reconcile")])
+async def test_a_first_start_that_fails_leaves_it_to_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch, method: tuple[type, str]
+) -> None:
+    def fails(self: object) -> None:
+        raise OSError(5, "as a test says")
+
+    topic_id = await brought(world)
+    log(world.directory, topic("kafkas", topic_id), setting("kafkas", "segment.ms", "77"))
+    with monkeypatch.context() as patch:
+        patch.setattr(*method, fails)
+        with pytest.raises(OSError, match="as a test says"):
+            await world.start()
+        await world.broker.stop()
+    await world.start()
+    assert overrides(world)["segment.ms"] == "77"
