@@ -1,6 +1,6 @@
-"""What the broker does on its own: retention, checkpoints, flushes by time, rolls of idle segments,
-removal of deleted files, offset expiry, finding logs whose files somebody removed, opening those that went
-offline.
+"""What the broker does on its own: retention, checkpoints, flushes by time, rolls of idle segments, removal
+of deleted files, offset expiry, ends of transactions whose time is over, finding logs whose files somebody
+removed, opening those that went offline.
 
 Every job is a task that sleeps by the broker's clock; a job that fails is logged, counted and tried again
 at its next turn. Mirrors the scheduled tasks of Kafka's `LogManager` and `GroupCoordinatorService`.
@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from broker import left_transactions, reopening
+from broker import reopening
 from broker.idle_segments import IdleSegments
 from broker.questions import keeping
 from broker.vanished import LOOK_MS as VANISHED_CHECK_MS
@@ -68,7 +68,17 @@ class Background:
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
         self._every("segment statistics", keeping.LOOK_MS, self._statistics.run)
         self._every("offline logs", reopening.LOOK_MS, self._broker.reopening.run)
-        self._every("left transactions", left_transactions.LOOK_MS, self._broker.left_transactions.end_due)
+        transactions = self._broker.transactions
+        self._every(
+            "ends of transactions",
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            transactions.end_due,
+        )
+        self._every(
+            "expiry of transactional ids",
+            config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            transactions.expire,
+        )
         self._every("vanished logs", VANISHED_CHECK_MS, self._vanished.run)
         # The delay of a topic, or what a client sets for all, may be far shorter than that of the start.
         removal_ms = min(config.log_segment_delete_delay_ms, REMOVAL_CHECK_MS)

@@ -1,7 +1,7 @@
 """The composition root: builds every room of the broker, starts them in order, stops them in reverse.
 
 Start: lock the directories, take the ports, load the topics from `__kompakt_metadata`, open and recover the
-logs, end the transactions that a Kafka left, load the groups, start the cleaner, listen, load the kernels.
+logs, end the transactions that were decided, load the groups, start the cleaner, listen, load the kernels.
 Stop: stop listening, answer what waits, stop the cleaner, flush, mark a clean shutdown.
 Mirrors Kafka's `BrokerServer`.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import itertools
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,16 +31,15 @@ from broker.departure import Departure
 from broker.fetch_session import FetchSessions
 from broker.flusher import Flusher
 from broker.groups.coordinator import GroupCoordinator
-from broker.left_transactions import LeftTransactions
 from broker.partition import Partition
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
 from broker.read_ahead import ReadAhead
-from broker.refused_transactions import RefusedTransactions
 from broker.reopening import Reopening
 from broker.server import Server, bind
 from broker.topics import TopicRegistry
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.warm_up import load_kernels
 from cleaner.manager import CleanerManager
 from cleaner.pool import CleanerPool
@@ -97,8 +97,7 @@ class Broker:
         )
         self.cleanings = CleaningHistory(self)
         self.producer_ids = ProducerIds(self)
-        self.refused_transactions = RefusedTransactions()
-        self.left_transactions = LeftTransactions(self)
+        self.transactions = TransactionCoordinator(self)
         self.cleaner.on_cleaned = self.cleanings.note
         self.cleaner.on_set_aside = self.cleanings.note_failure
         self.cleaner_pool = CleanerPool(self.cleaner)
@@ -165,12 +164,14 @@ class Broker:
         await self._open_logs()
         self.topics.reconcile()
         self.cleanings.recall()
+        await self.transactions.load()
         self.producer_ids.skip(
-            producer_id
-            for partition in self.partitions.values()
-            for producer_id in partition.log.producers.producers
+            itertools.chain(
+                self.transactions.producer_ids(),
+                *(partition.log.producers.producers for partition in self.partitions.values()),
+            )
         )
-        await self.left_transactions.find()
+        await self.transactions.end_due()
         loading = self._loop.create_task(self.groups.load())
         await asyncio.sleep(0)  # from here on groups answer that they are being loaded
         if config.log_cleaner_enable:
@@ -237,6 +238,7 @@ class Broker:
         for server in self.servers:
             server.stop_listening()
         self.purgatory.close()
+        await self.transactions.stop()
         await self.groups.stop()
         for server in self.servers:
             await server.drain()

@@ -34,6 +34,7 @@ from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from broker.partition import Partition
     from broker.topic import Topic
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -311,8 +312,9 @@ class HttpApi:
         return {"partition": index, "end_offset": served.log.log_end_offset}
 
     async def abort(self, request: web.Request) -> web.StreamResponse:
-        """End open transactions, which nobody here can commit: those of a topic or of one partition, or the
-        one that began at `start_offset` there.
+        """End open transactions: those of a topic or of one partition, or the one that began at
+        `start_offset` there. One that a coordinator knows ends in all its partitions, and its producer is
+        fenced.
         """
         topic = self._topic(request)
         body = await _body(request, {"partition": int, "start_offset": int})
@@ -330,12 +332,9 @@ class HttpApi:
             return {"partition": index, "error": "the partition is being deleted"}
         found = partition.log.producers.open_transactions().items()
         aborted = [(producer_id, first) for producer_id, first in found if start_offset in (None, first)]
-        now_ms = self._broker.clock.now_ms()
         try:
-            flushes = [partition.end_open_transaction(one, now_ms, is_commit=False) for one, _ in aborted]
-            for flushed in flushes:
-                if flushed is not None:
-                    await flushed
+            for producer_id, _ in aborted:
+                await self._abort_one(partition, producer_id)
         except KafkaError as error:
             return {"partition": index, "error": str(error)}
         if start_offset is not None and not aborted:
@@ -348,6 +347,17 @@ class HttpApi:
             "aborted": [{"producer_id": one, "first_offset": first} for one, first in aborted],
             "last_stable_offset": partition.log.last_stable_offset,
         }
+
+    async def _abort_one(self, partition: Partition, producer_id: int) -> None:
+        transactions = self._broker.transactions
+        entry = transactions.going_on(partition.topic_partition, producer_id)
+        if entry is not None:
+            await transactions.shielded(transactions.abort(entry))
+        if producer_id in partition.log.producers.open_transactions():  # nobody knows of it
+            now_ms = self._broker.clock.now_ms()
+            flushed = partition.end_open_transaction(producer_id, now_ms, is_commit=False)
+            if flushed is not None:
+                await flushed
 
     def _wish(self, topic: Topic, body: Mapping[str, Any]) -> Wish:
         settings, is_dry = body.get("set", {}), body.get("dry_run", False)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from broker.policy_lint import policy_warning
+from broker import metric_readings as readings
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -46,53 +46,6 @@ class Metric(NamedTuple, Generic[S]):
     words: str
     read: Callable[[S], Number | Mapping[str, Number] | Distribution | None]
     label: str = ""
-
-
-def offline_partitions(broker: Broker) -> int:
-    """Partitions whose log is offline, because its disk failed or it could not be opened."""
-    partitions = tuple(broker.partitions.values())
-    return sum(partition.log.offline_reason is not None for partition in partitions)
-
-
-def offline_directories(broker: Broker) -> dict[str, int]:
-    """For each log directory, 1 when it has logs and none of them is served."""
-    served: dict[str, list[bool]] = {str(directory.path): [] for directory in broker.logs.directories}
-    for partition in tuple(broker.partitions.values()):
-        served[str(partition.log.directory.parent)].append(partition.log.offline_reason is None)
-    return {path: int(bool(states) and not any(states)) for path, states in served.items()}
-
-
-def offline_directory_count(broker: Broker) -> int:
-    return sum(offline_directories(broker).values())
-
-
-def topic_count(broker: Broker) -> int:
-    return len(broker.topics.all())
-
-
-def partition_count(broker: Broker) -> int:
-    return sum(topic.partition_count for topic in broker.topics.all())
-
-
-def logs_to_recover(broker: Broker) -> int:
-    return broker.logs.logs_to_recover
-
-
-def segments_to_recover(broker: Broker) -> int:
-    return broker.logs.segments_to_recover
-
-
-def segments_recovered(broker: Broker) -> int:
-    return broker.logs.segments_recovered
-
-
-def key_hash_bytes(broker: Broker) -> int:
-    return broker.logs.key_hashes.used_bytes
-
-
-def policy_warnings(broker: Broker) -> dict[str, int]:
-    """For each topic whose policy loses data of a known system, 1."""
-    return {topic.name: 1 for topic in broker.topics.all() if policy_warning(topic.name, topic.config)}
 
 
 TOPIC: tuple[Metric[TopicCounters], ...] = (
@@ -197,16 +150,16 @@ BROKER: tuple[Metric[Broker], ...] = (
     ),
     Metric(
         "kafka_controller_kafkacontroller_globaltopiccount", Kind.GAUGE,
-        "Topics, the internal ones among them", topic_count,
+        "Topics, the internal ones among them", readings.topic_count,
     ),
     Metric(
         "kafka_controller_kafkacontroller_globalpartitioncount", Kind.GAUGE,
         "Partitions of all topics",
-        partition_count,
+        readings.partition_count,
     ),
     Metric(
         "kafka_controller_kafkacontroller_offlinepartitionscount", Kind.GAUGE,
-        "Partitions that are not served", offline_partitions,
+        "Partitions that are not served", readings.offline_partitions,
     ),
     Metric(
         "kafka_server_replicamanager_partitioncount", Kind.GAUGE,
@@ -215,7 +168,7 @@ BROKER: tuple[Metric[Broker], ...] = (
     Metric(
         "kafka_server_replicamanager_leadercount", Kind.GAUGE,
         "Partitions that this node leads: all that are not offline",
-        lambda broker: len(broker.partitions) - offline_partitions(broker),
+        lambda broker: len(broker.partitions) - readings.offline_partitions(broker),
     ),
     Metric(
         "kafka_server_replicamanager_underreplicatedpartitions", Kind.GAUGE,
@@ -224,34 +177,43 @@ BROKER: tuple[Metric[Broker], ...] = (
     Metric(
         "kafka_log_logmanager_offlinelogdirectorycount", Kind.GAUGE,
         "Log directories of which no partition is served",
-        offline_directory_count,
+        readings.offline_directory_count,
     ),
     Metric(
         "kafka_log_logmanager_logdirectoryoffline", Kind.GAUGE,
-        "1 where no partition of a log directory is served", offline_directories,
+        "1 where no partition of a log directory is served", readings.offline_directories,
         "logDirectory",
     ),
     Metric(
         "kafka_log_logmanager_remaininglogstorecover", Kind.GAUGE,
-        "Logs that the start still has to open", logs_to_recover,
+        "Logs that the start still has to open", readings.logs_to_recover,
     ),
     Metric(
         "kafka_log_logmanager_remainingsegmentstorecover", Kind.GAUGE,
         "Segments that the start still has to read through, of the logs that are being opened",
-        segments_to_recover,
+        readings.segments_to_recover,
     ),
     Metric(
         "kompakt_topic_policy_warning", Kind.GAUGE,
         "1 for a topic that looks like the table of a known system (_schemas, connect-*, *-changelog) and "
-        "has a policy that loses data", policy_warnings, "topic",
+        "has a policy that loses data", readings.policy_warnings, "topic",
     ),
     Metric(
         "kompakt_segments_recovered", Kind.COUNTER,
-        "Segments that were read through after an unclean stop", segments_recovered,
+        "Segments that were read through after an unclean stop", readings.segments_recovered,
     ),
     Metric(
         "kompakt_cleaner_key_hashes_bytes", Kind.GAUGE, "Memory of the keys that no cleaning has mapped yet; "
-        "log.cleaner.key.hashes.bytes bounds it", key_hash_bytes,
+        "log.cleaner.key.hashes.bytes bounds it", readings.key_hash_bytes,
+    ),
+    Metric(
+        "kompakt_transactional_ids", Kind.GAUGE, "Transactional ids by what they are doing",
+        readings.transactional_ids, "state",
+    ),
+    Metric(
+        "kompakt_oldest_transaction_seconds", Kind.GAUGE,
+        "For how long the oldest transaction that is going on has been; 0 if there is none",
+        readings.oldest_transaction_seconds,
     ),
 )  # fmt: skip
 

@@ -131,9 +131,19 @@ class Partition:
         self, producer_id: int, now_ms: int, *, is_commit: bool
     ) -> asyncio.Future[None] | None:
         """As `end_transaction`, of a producer that has one open, with the epochs that the log knows."""
-        state = self.log.producers.producers[producer_id]
-        marker = Marker(is_commit, max(0, state.coordinator_epoch))
-        return self.end_transaction(marker, producer_id, state.epoch, now_ms)
+        epoch = self.log.producers.producers[producer_id].epoch
+        return self.end_transaction_of(producer_id, epoch, now_ms, is_commit=is_commit)
+
+    def end_transaction_of(
+        self, producer_id: int, producer_epoch: int, now_ms: int, *, is_commit: bool
+    ) -> asyncio.Future[None] | None:
+        """As `end_transaction`, by the coordinator that the log knows: here there is only one, but a log of
+        Kafka's may have seen its epochs.
+        """
+        state = self.log.producers.producers.get(producer_id)
+        coordinator_epoch = 0 if state is None else max(0, state.coordinator_epoch)
+        marker = Marker(is_commit, coordinator_epoch)
+        return self.end_transaction(marker, producer_id, producer_epoch, now_ms)
 
     @property
     def is_flushing(self) -> bool:

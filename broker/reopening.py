@@ -125,6 +125,7 @@ class Reopening:
         broker.forget(topic_partition)
         broker.serve(log)
         logger.warning("%s is back: it ends at %d", topic_partition, log.log_end_offset)
+        await broker.transactions.load_again(topic_partition)
         await broker.groups.load_again(topic_partition)
 
     async def settled(self, topic_partition: TopicPartition) -> None:

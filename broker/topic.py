@@ -14,7 +14,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_TOPIC = "__kompakt_metadata"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC))
-"""written by the broker only; the second one comes with directories of Kafka's"""
+"""written by the broker only"""
 KEEP_EVERYTHING = {"retention.bytes": "-1", "retention.ms": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}
 

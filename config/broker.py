@@ -341,6 +341,32 @@ class BrokerConfig:
         Type.INT, 100 * MIB, "The segment size of __consumer_offsets", at_least=1
     )
 
+    # Transactions
+    transaction_max_timeout_ms: int = key(
+        Type.INT, 15 * MINUTE_MS, "The longest transaction.timeout.ms that a producer may ask for", at_least=1
+    )
+    transactional_id_expiration_ms: int = key(
+        Type.INT, 7 * 24 * HOUR_MS,
+        "For so long a transactional id that nobody uses is remembered, and its producer fenced by its next "
+        "one",
+        at_least=1,
+    )  # fmt: skip
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = key(
+        Type.INT, 10_000,
+        "How often transactions whose timeout is over are looked for, and those whose end is decided and "
+        "could not be written",
+        at_least=1,
+    )  # fmt: skip
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = key(
+        Type.INT, HOUR_MS, "How often expired transactional ids are looked for", at_least=1
+    )
+    transaction_state_log_num_partitions: int = key(
+        Type.INT, 50, "How many partitions __transaction_state gets", at_least=1
+    )
+    transaction_state_log_segment_bytes: int = key(
+        Type.INT, 100 * MIB, "The segment size of __transaction_state", at_least=1
+    )
+
     static: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """what file, environment and flags set, by key"""
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

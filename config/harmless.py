@@ -45,11 +45,8 @@ HARMLESS: dict[str, str] = {
     "offsets.load.buffer.size": "loading reads whole batches",
     "transaction.state.log.replication.factor": "one node holds one copy",
     "transaction.state.log.min.isr": "one node holds one copy",
-    "transaction.state.log.num.partitions": "transactions do not exist here",
-    "transaction.state.log.segment.bytes": "transactions do not exist here",
-    "transaction.state.log.load.buffer.size": "transactions do not exist here",
-    "transaction.max.timeout.ms": "transactions do not exist here",
-    "transactional.id.expiration.ms": "transactions do not exist here",
+    "transaction.state.log.load.buffer.size": "loading reads whole batches",
+    "transaction.partition.verification.enable": "partitions are always verified: it costs nothing here",
     "share.coordinator.state.topic.replication.factor": "share groups do not exist here",
     "share.coordinator.state.topic.min.isr": "share groups do not exist here",
     "group.coordinator.threads": "groups live on the event loop",
@@ -91,7 +88,7 @@ def unknown(name: str, keys: Mapping[str, str]) -> str:
     """The line for a key that nobody knows; `keys` leads from names that a person may mean to keys of the
     broker.
     """
-    if name.startswith(_NOT_HERE) or name.partition(".")[0] in ("authorizer", "transactional"):
+    if name.startswith(_NOT_HERE) or name.partition(".")[0] == "authorizer":
         return f"Configuration {name} is not supported: kompakt does not have what it sets up"
     if name in keys:
         return f"Unknown configuration {name}: a key of topics, whose default the broker calls {keys[name]}"

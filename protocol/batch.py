@@ -22,6 +22,7 @@ LENGTH_PREFIX_BYTES = 12  # base offset and batch length: what `batch_length` do
 MAGIC = 2
 MAGIC_POSITION = 16
 CRC_POSITION = 17
+PRODUCER_POSITION = 43
 ATTRIBUTES_POSITION = 21  # the checksum covers everything from here on
 
 CODEC_MASK = 0x07
@@ -48,6 +49,15 @@ encode_prefix = Struct(">qii").pack
 """(base offset, batch length, leader epoch): the first 16 bytes of a batch, all that the broker assigns, and
 none of what the checksum covers"""
 _new_header = tuple.__new__  # what `_make` does, without its Python
+
+
+_PRODUCER = Struct(">qh")
+
+
+def unpack_producer(data: Buffer) -> tuple[int, int]:
+    """The producer's id and epoch, where there are surely 61 bytes."""
+    producer_id, epoch = _PRODUCER.unpack_from(data, PRODUCER_POSITION)
+    return producer_id, epoch
 
 
 class BatchHeader(NamedTuple):

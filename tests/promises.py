@@ -1,8 +1,7 @@
 """Which test shows which promise: the numbers that tests carry in their names and docstrings, as a table.
 
 S-numbers are promises to users, T-numbers cases of Kafka's semantics, G-numbers traps of the protocol,
-W-numbers wishes that no other broker serves. A case that cannot be shown here stands in NOT_APPLICABLE, with
-the reason and how that is known.
+W-numbers wishes that no other broker serves.
 `python -m tests.promises` writes the table into tests/README.md; tests/test_docs.py compares.
 """
 
@@ -18,20 +17,12 @@ README = TESTS / "README.md"
 START, END = "<!-- table: start -->", "<!-- table: end -->"
 IN_NAME = re.compile(r"(?<![a-z0-9])([stgw])(\d{1,3})(?:b)?(?=_|$)")
 IN_TEXT = re.compile(r"\b([STGW])(\d{1,3})b?\b(?:\s*(?:-|–|to)\s*\1?(\d{1,3})\b)?")
-LATER = {21: "replicas on other nodes", 22: "replicas on other nodes", 23: "transactions"}
+LATER = {21: "replicas on other nodes", 22: "replicas on other nodes"}
 S_NUMBERS = range(1, 75)
 COMPACTION = (*range(1, 144), *range(162, 185))
 """the T-numbers of cleaning, retention, producer state and recovery: none may be missing"""
 KNOWN = {"S": 74, "T": 204, "G": 34, "W": 23}
 """how many numbers of each kind there are"""
-NOT_APPLICABLE = {
-    "T166": (
-        "transactions cannot be begun here yet, so that there is no coordinator whose limit a timeout could "
-        "exceed: InitProducerId refuses every transactional id, as "
-        "`broker/test_lifecycle.py::test_transactions_are_refused_for_good` shows. Apache Kafka 4.3.1, asked "
-        "with a timeout of 900001 ms, answers INVALID_TRANSACTION_TIMEOUT"
-    ),
-}
 
 
 def _numbers(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
@@ -60,10 +51,7 @@ def render() -> str:
     """The table's lines: each number with the tests that carry it."""
     carried = tests_by_number()
     lines = ["| number | tests |", "| --- | --- |"]
-    for number in sorted({*carried, *NOT_APPLICABLE}, key=_order):
-        if number in NOT_APPLICABLE:
-            lines.append(f"| {number} | not applicable: {NOT_APPLICABLE[number]} |")
-            continue
+    for number in sorted(carried, key=_order):
         lines.append(f"| {number} | {', '.join(f'`{test}`' for test in sorted(carried[number]))} |")
     return "\n".join(lines)
 

@@ -207,8 +207,8 @@ def reopen(topic: str, partition: int | None, http: str, as_json: bool) -> None:
 @with_http
 @with_json
 def abort(topic: str, partition: int | None, start_offset: int | None, http: str, as_json: bool) -> None:
-    """End transactions that an Apache Kafka left open: readers and the cleaner wait for their end, and no
-    producer can come back to them. Exit status 1 when one stays open.
+    """End open transactions, for whose end readers of committed records and the cleaner wait; a producer that
+    is still there is fenced. Exit status 1 when one stays open.
     """
     given = {"partition": partition, "start_offset": start_offset}
     body = {name: value for name, value in given.items() if value is not None}

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups import records
+from broker.groups.contents import Contents
 from broker.groups.membership import Group
 from broker.groups.offsets import Commit
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import COMMIT_ANSWERS, GroupState
-from broker.groups.store import KeyValue, OffsetsStore
+from broker.state_topic import KeyValue, Producer, StateTopic, when_durable
 from config.definition import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition
@@ -73,6 +74,8 @@ class CommitRequest:
     # -1: by offsets.retention.minutes; OffsetCommit v2-4 may name their own.
     retention_ms: int
     positions: Sequence[Position]
+    # The transaction that it is a part of (TxnOffsetCommit).
+    producer: Producer | None = None
 
 
 @dataclass(slots=True)
@@ -86,24 +89,31 @@ class Outcome:
 class Commits:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker, store: OffsetsStore, rebalancer: Rebalancer) -> None:
+    def __init__(self, broker: Broker, store: StateTopic[Contents], rebalancer: Rebalancer) -> None:
         self._broker = broker
         self._store = store
         self._rebalancer = rebalancer
+        self._undecided: dict[int, set[Group]] = {}  # by producer id, where its transaction commits offsets
 
     # commit
 
     def check_commit(self, group: Group, request: CommitRequest) -> None:
-        """Whether this sender may commit now (T191, T192)."""
+        """Whether this sender may commit now (T191, T192).
+
+        A transaction of a client that knows nothing of members may always, as before KIP-447; what fences it
+        is its producer's epoch.
+        """
         if request.generation < 0 and group.state is GroupState.EMPTY:
             return
         if request.generation < 0 and not request.member_id and request.group_instance_id is None:
+            if request.producer is not None:
+                return
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members: only they commit")
         member = group.check_member(request.member_id, request.group_instance_id)
         if request.generation != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation is {group.generation}")
         answer = COMMIT_ANSWERS[group.state]
-        if answer is not ErrorCode.NONE:
+        if answer is not ErrorCode.NONE and request.producer is None:
             raise KafkaError(answer, f"the group is {group.state.value}")
         self._rebalancer.touch(member, group)
 
@@ -127,7 +137,7 @@ class Commits:
                 )
         if not commits:
             return Outcome(errors)
-        return self._append(group, commits, errors)
+        return self._append(group, commits, errors, request.producer)
 
     def refused(self, request: CommitRequest, code: ErrorCode) -> Outcome:
         """The group does not take the request; of partitions that do not exist that is said all the same."""
@@ -138,32 +148,61 @@ class Commits:
         return Outcome(errors)
 
     def _append(
-        self, group: Group, commits: dict[TopicPartition, Commit], errors: dict[TopicPartition, ErrorCode]
+        self,
+        group: Group,
+        commits: dict[TopicPartition, Commit],
+        errors: dict[TopicPartition, ErrorCode],
+        producer: Producer | None,
     ) -> Outcome:
         entries: list[KeyValue] = [
             (records.offset_key(group.group_id, topic_partition), records.offset_value(commit))
             for topic_partition, commit in commits.items()
         ]
+        offsets = group.offsets
 
         def finish(error: KafkaError | None) -> None:
             for topic_partition, commit in commits.items():
-                if error is None:
-                    group.offsets.complete(topic_partition, commit)
-                else:
-                    group.offsets.fail(topic_partition, commit)
+                if error is not None:
                     errors[topic_partition] = _STORE_ERRORS.get(error.code, error.code)
+                if producer is None:
+                    (offsets.complete if error is None else offsets.fail)(topic_partition, commit)
+                elif error is not None:
+                    offsets.fail_undecided(producer.producer_id, topic_partition, commit)
 
         try:
-            written = self._store.append(group.group_id, entries)
+            written = self._store.append(group.group_id, entries, producer)
         except KafkaError as error:
             logger.warning("group %s: commit not stored: %s", group.group_id, error)
             finish(error)
             return Outcome(errors)
         for log_offset, (topic_partition, commit) in enumerate(commits.items(), written.base_offset):
             commit.log_offset = log_offset
-            group.offsets.append(topic_partition, commit)
-        self._store.when_durable(written, finish)
+            if producer is None:
+                offsets.append(topic_partition, commit)
+            else:
+                self.append_undecided(group, producer.producer_id, topic_partition, commit)
+        when_durable(written, finish)
         return Outcome(errors, written.flushed)
+
+    # transactions
+
+    def append_undecided(
+        self, group: Group, producer_id: int, topic_partition: TopicPartition, commit: Commit
+    ) -> None:
+        """A commit of a transaction lies in the group's partition (T195)."""
+        group.offsets.append_undecided(producer_id, topic_partition, commit)
+        self._undecided.setdefault(producer_id, set()).add(group)
+
+    def end_transaction(self, index: int, producer_id: int, *, is_commit: bool) -> None:
+        """A marker is durable in a partition of `__consumer_offsets`: offsets that the transaction commits
+        there are visible from now on, or gone.
+        """
+        groups = self._undecided.pop(producer_id, set())
+        elsewhere = {one for one in groups if self._store.place_of(one.group_id).partition != index}
+        for group in groups - elsewhere:
+            group.offsets.end_transaction(producer_id, is_commit=is_commit)
+        if elsewhere:
+            self._undecided[producer_id] = elsewhere
 
     def _exists(self, topic_partition: TopicPartition) -> bool:
         topic = self._broker.topics.get(topic_partition.topic)

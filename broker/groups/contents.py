@@ -1,36 +1,14 @@
-"""What a partition of `__consumer_offsets` says: the last value of every key, read on a thread at start.
-
-Mirrors the loading half of Kafka's GroupMetadataManager. Nearly all batches hold one commit, so that the
-work a batch would outweigh that a record: the records of many plain batches are joined and located at once,
-and a key is decoded once, not once a record.
-"""
+"""What a partition of `__consumer_offsets` says of its groups, read on a thread at start."""
 
 from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-import numpy
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups.records import GroupKey, OffsetKey, read_key
-from protocol.batch import HEADER_BYTES, BatchHeader, is_intact
-from protocol.compression import Codec
-from protocol.control import ControlType, control_type
-from protocol.errors import ErrorCode, KafkaError, MalformedFrame
-from protocol.records import (
-    KEY_BYTES,
-    KEY_POSITION,
-    OFFSET_DELTA,
-    VALUE_BYTES,
-    VALUE_POSITION,
-    Buffer,
-    as_array,
-    decode_batch,
-    locate,
-    payload,
-)
+from broker.latest_values import read_latest_values
+from protocol.errors import MalformedFrame
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -38,109 +16,38 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Key = OffsetKey | GroupKey
-# Of every key its last record's offset and value; what a tombstone ended is not there.
-Contents = dict[Key, tuple[int, bytes]]
 
-_Entry = tuple[bytes, int, bytes | None]
-_RECORDS_AT_ONCE = 4096
+
+class Contents(NamedTuple):
+    """The records of groups, of whatever kind is known here."""
+
+    latest: dict[Key, tuple[int, bytes]]
+    """of every key its last record's offset and value; what a tombstone ended is not there"""
+    undecided: dict[int, list[tuple[OffsetKey, int, bytes]]]
+    """by producer id, the offsets that a transaction which has not ended commits: key, offset, value"""
 
 
 def read_contents(log: Log) -> Contents:
     """Read a whole partition, waiting for the disk; a transaction's records count from its marker on."""
-    reader = _Reader()
-    for header, data in log.scan(log.log_start_offset):
-        try:
-            reader.take(header, data)
-        except KafkaError as error:
-            # Whatever else the partition says can still be served.
-            logger.error(
-                "batch at offset %d of %s skipped: %s", header.base_offset, log.topic_partition, error
-            )
-    return reader.finish()
+    values, undecided = read_latest_values(log)
+    latest: dict[Key, tuple[int, bytes]] = {}
+    for raw_key, (offset, value) in values.items():
+        key = _key_at(offset, raw_key)
+        # The two versions of an offset's key mean the same key.
+        if key is not None and (key not in latest or latest[key][0] < offset):
+            latest[key] = (offset, value)
+    open_ones: dict[int, list[tuple[OffsetKey, int, bytes]]] = {}
+    for producer_id, entries in undecided.items():
+        for raw_key, offset, pending in entries:
+            key = _key_at(offset, raw_key)
+            if isinstance(key, OffsetKey) and pending is not None:
+                open_ones.setdefault(producer_id, []).append((key, offset, pending))
+    return Contents(latest, open_ones)
 
 
-class _Reader:
-    """Owned by: the thread that reads."""
-
-    def __init__(self) -> None:
-        self._latest: dict[bytes, tuple[int, bytes]] = {}
-        self._open_transactions: dict[int, list[_Entry]] = {}
-        self._joined: list[tuple[BatchHeader, Buffer]] = []
-        self._joined_records = 0
-
-    def take(self, header: BatchHeader, data: memoryview) -> None:
-        if not is_intact(data, 0, header):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "it fails its checksum")
-        if header.is_control:
-            self._end_transaction(header, data)
-        elif header.is_transactional:
-            entries = [(r.key, r.offset, r.value) for r in decode_batch(data) if r.key is not None]
-            self._open_transactions.setdefault(header.producer_id, []).extend(entries)
-        elif header.record_count > 0:
-            is_plain = header.codec == Codec.NONE
-            records = data[HEADER_BYTES:] if is_plain else payload(data, 0, header).data
-            self._joined.append((header, records))
-            self._joined_records += header.record_count
-            if self._joined_records >= _RECORDS_AT_ONCE:
-                self._read_joined()
-
-    def finish(self) -> Contents:
-        self._read_joined()
-        contents: Contents = {}
-        for raw_key, (offset, value) in self._latest.items():
-            try:
-                key = read_key(raw_key)
-            except (MalformedFrame, struct.error):
-                logger.warning("unreadable key of a group record at offset %d, skipped", offset)
-                continue
-            # The two versions of an offset's key mean the same key.
-            if key is not None and (key not in contents or contents[key][0] < offset):
-                contents[key] = (offset, value)
-        return contents
-
-    def _end_transaction(self, header: BatchHeader, data: memoryview) -> None:
-        self._read_joined()
-        entries = self._open_transactions.pop(header.producer_id, [])
-        if any(control_type(record.key) is ControlType.COMMIT for record in decode_batch(data)):
-            self._apply(entries)
-
-    def _read_joined(self) -> None:
-        joined, self._joined, self._joined_records = self._joined, [], 0
-        if not joined:
-            return
-        try:
-            self._apply(_entries(joined))
-        except KafkaError:
-            for header, section in joined:
-                try:
-                    self._apply(_entries([(header, section)]))
-                except KafkaError as error:
-                    logger.error("batch at offset %d skipped: %s", header.base_offset, error)
-
-    def _apply(self, entries: Iterable[_Entry]) -> None:
-        for key, offset, value in entries:
-            if value is None:
-                self._latest.pop(key, None)
-            else:
-                self._latest[key] = (offset, value)
-
-
-def _entries(joined: list[tuple[BatchHeader, Buffer]]) -> list[_Entry]:
-    """The keyed records of the batches, in order."""
-    counts = [header.record_count for header, _ in joined]
-    data = b"".join([section for _, section in joined])
-    table = locate(as_array(data), sum(counts))
-    offsets = numpy.repeat([header.base_offset for header, _ in joined], counts) + table[OFFSET_DELTA]
-    rows = zip(
-        offsets.tolist(),
-        table[KEY_POSITION].tolist(),
-        table[KEY_BYTES].tolist(),
-        table[VALUE_POSITION].tolist(),
-        table[VALUE_BYTES].tolist(),
-        strict=True,
-    )
-    return [
-        (data[key : key + key_size], offset, None if size < 0 else data[value : value + size])
-        for offset, key, key_size, value, size in rows
-        if key_size >= 0
-    ]
+def _key_at(offset: int, raw_key: bytes) -> Key | None:
+    try:
+        return read_key(raw_key)
+    except (MalformedFrame, struct.error):
+        logger.warning("unreadable key of a group record at offset %d, skipped", offset)
+        return None

@@ -2,8 +2,7 @@
 
 Mirrors Kafka's GroupCoordinator (classic protocol). A method checks the request against the group, hands
 what has to happen to the engine, and returns the result or a future of it. Errors are raised as KafkaError;
-handlers put them where their response has room. Not implemented: KIP-848 consumer groups, share groups,
-transactional offsets.
+handlers put them where their response has room. Not implemented: KIP-848 consumer groups, share groups.
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.groups import records
 from broker.groups.commits import CommitRequest, Commits, Committed, Outcome
-from broker.groups.contents import Contents
+from broker.groups.contents import Contents, read_contents
 from broker.groups.joining import Joining, JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncResult
 from broker.groups.offsets import Commit
 from broker.groups.rebalance import Rebalancer
-from broker.groups.records import GroupKey, OffsetKey
+from broker.groups.records import GroupKey
 from broker.groups.state import HEARTBEAT_ANSWERS, SYNC_ANSWERS, GroupEvent, GroupState
-from broker.groups.store import OffsetsStore
+from broker.state_topic import StateTopic
 from broker.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from storage.layout import TopicPartition
@@ -58,7 +57,14 @@ class GroupCoordinator:
     def __init__(self, broker: Broker) -> None:
         self.groups: dict[str, Group] = {}
         self._broker = broker
-        self._store = OffsetsStore(broker)
+        config = broker.config
+        self._store = StateTopic(
+            broker,
+            OFFSETS_TOPIC,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_segment_bytes,
+            read_contents,
+        )
         self._rebalancer = Rebalancer(broker, self._store)
         self._joining = Joining(self._rebalancer, self._store)
         self._commits = Commits(broker, self._store, self._rebalancer)
@@ -89,22 +95,36 @@ class GroupCoordinator:
 
     @property
     def has_offsets_topic(self) -> bool:
-        return self._broker.topics.get(OFFSETS_TOPIC) is not None
+        return self._store.exists
 
     async def ensure_offsets_topic(self) -> None:
         """Bring `__consumer_offsets` into being: the first group that looks for its coordinator needs it."""
-        await self._store.ensure_topic()
+        await self._store.ensure()
+
+    def place_of(self, group_id: str) -> TopicPartition:
+        """Where the group's records lie."""
+        return self._store.place_of(group_id)
 
     def _apply(self, contents: Contents) -> None:
         now_ms = self._broker.clock.now_ms()
-        for key, (log_offset, value) in contents.items():
+        for key, (log_offset, value) in contents.latest.items():
             try:
                 if isinstance(key, GroupKey):
                     self._restore(records.read_group(key.group_id, value, now_ms))
                 else:
-                    self._restore_commit(key, records.read_commit(value, log_offset), now_ms)
+                    commit = records.read_commit(value, log_offset)
+                    self._known_or_new(key.group_id, now_ms).offsets.load(key.topic_partition, commit)
             except (MalformedFrame, struct.error) as error:
                 logger.warning("unreadable record of %s, skipped: %s", key, error)
+        for producer_id, entries in contents.undecided.items():
+            for place, log_offset, value in entries:
+                try:
+                    commit = records.read_commit(value, log_offset)
+                except (MalformedFrame, struct.error) as error:
+                    logger.warning("unreadable record of %s, skipped: %s", place, error)
+                    continue
+                group = self._known_or_new(place.group_id, now_ms)
+                self._commits.append_undecided(group, producer_id, place.topic_partition, commit)
         for group in self.groups.values():
             if len(group.members) > self._broker.config.group_max_size:
                 self._rebalancer.start_if_possible(group, "more members than group.max.size")
@@ -128,11 +148,11 @@ class GroupCoordinator:
         for member in group.members.values():
             self._rebalancer.touch(member, group)
 
-    def _restore_commit(self, key: OffsetKey, commit: Commit, now_ms: int) -> None:
-        group = self.groups.get(key.group_id)
+    def _known_or_new(self, group_id: str, now_ms: int) -> Group:
+        group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[key.group_id] = Group(key.group_id, now_ms)
-        group.offsets.load(key.topic_partition, commit)
+            group = self.groups[group_id] = Group(group_id, now_ms)
+        return group
 
     # membership
 
@@ -279,6 +299,16 @@ class GroupCoordinator:
         self._store.check_available(group_id)
         group = self.groups.get(group_id)
         return group.offsets.committed if group is not None else {}
+
+    def undecided_offsets(self, group_id: str) -> Set[TopicPartition]:
+        """Where a transaction that goes on commits offsets of the group (T195)."""
+        group = self.groups.get(group_id)
+        return group.offsets.undecided() if group is not None else frozenset()
+
+    def end_transaction(self, topic_partition: TopicPartition, producer_id: int, *, is_commit: bool) -> None:
+        """A marker is durable; it concerns groups where it lies in `__consumer_offsets`."""
+        if topic_partition.topic == OFFSETS_TOPIC:
+            self._commits.end_transaction(topic_partition.partition, producer_id, is_commit=is_commit)
 
     def delete_offsets(self, group_id: str, topic_partitions: Iterable[TopicPartition]) -> Outcome:
         """OffsetDelete."""

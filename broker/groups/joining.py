@@ -12,10 +12,11 @@ import uuid
 from dataclasses import dataclass
 
 from broker.groups import records
+from broker.groups.contents import Contents
 from broker.groups.membership import Group, JoinResult, Member, Protocols, SyncResult
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import GroupState
-from broker.groups.store import OffsetsStore
+from broker.state_topic import StateTopic, when_durable
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class JoinRequest:
 class Joining:
     """Owned by: event loop."""
 
-    def __init__(self, rebalancer: Rebalancer, store: OffsetsStore) -> None:
+    def __init__(self, rebalancer: Rebalancer, store: StateTopic[Contents]) -> None:
         self._rebalancer = rebalancer
         self._store = store
 
@@ -229,7 +230,7 @@ class Joining:
         except KafkaError as error:
             stored(error)
         else:
-            self._store.when_durable(written, stored)
+            when_durable(written, stored)
 
     def _restore(self, group: Group, member_id: str, undo: _Undo) -> None:
         member = group.members.get(member_id)

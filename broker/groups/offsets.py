@@ -2,8 +2,8 @@
 
 Mirrors the offset half of Kafka's GroupMetadata. A commit is *pending* from its append until the record is
 durable, and becomes visible to OffsetFetch only then, so that no consumer resumes from a position that a
-power cut could take back. The place of the record in `__consumer_offsets` decides which of two commits is
-newer.
+power cut could take back. A commit of a transaction is *undecided* until the transaction ends. The place of
+the record in `__consumer_offsets` decides which of two commits is newer.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ class GroupOffsets:
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, Commit] = {}
         self._pending: dict[TopicPartition, list[Commit]] = {}
+        # By producer id.
+        self._undecided: dict[int, dict[TopicPartition, Commit]] = {}
 
     @property
     def is_empty(self) -> bool:
-        return not self.committed and not self._pending
+        return not self.committed and not self._pending and not self._undecided
 
     def append(self, topic_partition: TopicPartition, commit: Commit) -> None:
         """The record was appended and is not durable yet."""
@@ -60,10 +62,34 @@ class GroupOffsets:
     def remove(self, topic_partition: TopicPartition) -> None:
         self.committed.pop(topic_partition, None)
         self._pending.pop(topic_partition, None)
+        for commits in self._undecided.values():
+            commits.pop(topic_partition, None)
 
     def known(self) -> set[TopicPartition]:
-        """Every partition with a commit, durable or not."""
-        return self.committed.keys() | self._pending.keys()
+        """Every partition with a commit, durable, decided or not."""
+        return self.committed.keys() | self._pending.keys() | self.undecided()
+
+    # transactions
+
+    def append_undecided(self, producer_id: int, topic_partition: TopicPartition, commit: Commit) -> None:
+        """The record of a transaction was appended (T195)."""
+        self._undecided.setdefault(producer_id, {})[topic_partition] = commit
+
+    def fail_undecided(self, producer_id: int, topic_partition: TopicPartition, commit: Commit) -> None:
+        """The record will never be durable."""
+        commits = self._undecided.get(producer_id, {})
+        if commits.get(topic_partition) is commit:
+            del commits[topic_partition]
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """The transaction's marker is durable."""
+        for topic_partition, commit in self._undecided.pop(producer_id, {}).items():
+            if is_commit:
+                self.load(topic_partition, commit)
+
+    def undecided(self) -> set[TopicPartition]:
+        """Partitions with a commit of a transaction that goes on."""
+        return {topic_partition for commits in self._undecided.values() for topic_partition in commits}
 
     def expired(
         self,
@@ -74,10 +100,12 @@ class GroupOffsets:
     ) -> list[TopicPartition]:
         """What may go (T196): retention has passed since `base_ms`, and neither a commit under way nor
         `is_kept(topic)` holds it."""
+        undecided = self.undecided()
         return [
             topic_partition
             for topic_partition, commit in self.committed.items()
             if topic_partition not in self._pending
+            and topic_partition not in undecided
             and not is_kept(topic_partition.topic)
             and _is_expired(commit, now_ms, retention_ms, base_ms)
         ]

@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from broker.groups import records
+from broker.groups.contents import Contents
 from broker.groups.membership import Group, JoinResult, Member, SyncResult
 from broker.groups.state import GroupEvent, GroupState, can
-from broker.groups.store import OffsetsStore
+from broker.state_topic import StateTopic, when_durable
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 class Rebalancer:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker, store: OffsetsStore) -> None:
+    def __init__(self, broker: Broker, store: StateTopic[Contents]) -> None:
         self._broker = broker
         self._clock = broker.clock
         self._store = store
@@ -179,7 +180,7 @@ class Rebalancer:
             # Nobody waits for it; a reload would only find the former members and expire them.
             logger.warning("group %s: empty generation not stored: %s", group.group_id, error)
             return
-        self._store.when_durable(written, lambda error: self._note_unstored(group, error))
+        when_durable(written, lambda error: self._note_unstored(group, error))
 
     def _note_unstored(self, group: Group, error: KafkaError | None) -> None:
         if error is not None:
@@ -250,7 +251,7 @@ class Rebalancer:
         except KafkaError as error:
             stored(error)
         else:
-            self._store.when_durable(written, stored)
+            when_durable(written, stored)
 
     def _fail_assignment(self, group: Group, error: KafkaError) -> None:
         logger.warning("group %s: assignment not stored: %s", group.group_id, error)

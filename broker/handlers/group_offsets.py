@@ -1,8 +1,9 @@
 """OffsetCommit 2-9, OffsetFetch 1-9, OffsetDelete 0.
 
 Behaviour: commits are answered when they are durable and visible from then on; an unknown group or partition
-is no error in OffsetFetch but offset -1. Not implemented: KIP-848 member epochs (a group is always classic),
-transactional offsets, so that `require_stable` never finds an unstable one.
+is no error in OffsetFetch but offset -1; where a transaction that goes on commits one, who requires stable
+offsets (v7+) is answered UNSTABLE_OFFSET_COMMIT. Not implemented: KIP-848 member epochs (a group is always
+classic).
 
 Version notes: OffsetCommit v2-4 may name a retention of its own, v9 says GROUP_ID_NOT_FOUND instead of
 ILLEGAL_GENERATION. OffsetFetch v2+ takes null topics for all, v8+ several groups, v9 member fields that are
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 _NO_COMMIT = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
+_UNSTABLE = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
+"""instead of one that a transaction is about to replace, for who requires stable ones"""
 _ReadTopics = list[tuple[str, list[tuple[int, Commit]]]]
 _Committed = Mapping[TopicPartition, Commit]
 _Wanted = Sequence[tuple[str, Sequence[int]]] | None
@@ -107,7 +110,7 @@ def fetch_offsets(
     if context.api_version < 8:
         return _fetch_one(broker, context.api_version, request)
     distinct = {group.group_id: group for group in request.groups}
-    found = [_look_up(broker, group) for group in distinct.values()]
+    found = [_look_up(broker, group, request.require_stable) for group in distinct.values()]
     if sum(1 + one.commit_count for one in found) <= COMMITS_AT_ONCE:
         return _fetched(found)
     copies = [one._replace(committed=dict(one.committed)) for one in found]
@@ -129,9 +132,22 @@ class _Found(NamedTuple):
         return sum(len(indexes) for _, indexes in self.wanted)
 
 
-def _look_up(broker: Broker, group: OffsetFetchRequest.OffsetFetchRequestGroup) -> _Found:
+def _committed(broker: Broker, group_id: str, require_stable: bool, wants_all: bool) -> _Committed:
+    """What a group has committed; KafkaError: that is not known. Who wants all is told of nothing that was
+    never committed.
+    """
+    committed = broker.groups.fetch_offsets(group_id)
+    undecided = broker.groups.undecided_offsets(group_id) if require_stable else frozenset()
+    if wants_all:
+        undecided &= committed.keys()
+    return {**committed, **dict.fromkeys(undecided, _UNSTABLE)} if undecided else committed
+
+
+def _look_up(
+    broker: Broker, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
+) -> _Found:
     try:
-        committed = broker.groups.fetch_offsets(group.group_id)
+        committed = _committed(broker, group.group_id, require_stable, group.topics is None)
     except KafkaError as error:
         return _Found(group.group_id, error.code, {}, [])
     wanted = None if group.topics is None else _distinct(group.topics)
@@ -164,6 +180,7 @@ def _fetched_group(found: _Found) -> OffsetFetchResponse.OffsetFetchResponseGrou
                         committed_offset=commit.offset,
                         committed_leader_epoch=commit.leader_epoch,
                         metadata=commit.metadata,
+                        error_code=_code_of(commit),
                     )
                     for index, commit in commits
                 ],
@@ -179,7 +196,7 @@ def _fetch_one(broker: Broker, version: int, request: OffsetFetchRequest) -> Off
     wanted = None if request.topics is None else _distinct(request.topics)
     code = ErrorCode.NONE
     try:
-        topics = _read(broker.groups.fetch_offsets(request.group_id), wanted)
+        topics = _read(_committed(broker, request.group_id, request.require_stable, wanted is None), wanted)
     except KafkaError as error:
         code = error.code
         # v1 has no room for the error but in the partitions.
@@ -195,7 +212,7 @@ def _fetch_one(broker: Broker, version: int, request: OffsetFetchRequest) -> Off
                         committed_offset=commit.offset,
                         committed_leader_epoch=commit.leader_epoch,
                         metadata=commit.metadata,
-                        error_code=code,
+                        error_code=code or _code_of(commit),
                     )
                     for index, commit in commits
                 ],
@@ -203,6 +220,10 @@ def _fetch_one(broker: Broker, version: int, request: OffsetFetchRequest) -> Off
             for name, commits in topics
         ],
     )
+
+
+def _code_of(commit: Commit) -> ErrorCode:
+    return ErrorCode.UNSTABLE_OFFSET_COMMIT if commit is _UNSTABLE else ErrorCode.NONE
 
 
 def _distinct(

@@ -2,10 +2,8 @@
 ListGroups 0-5, DeleteGroups 0-2.
 
 Behaviour: the classic group protocol, whole; `broker/groups/` decides, here versions are translated. The one
-node coordinates every group. Not implemented: share group keys in FindCoordinator (refused with
-INVALID_REQUEST) and transactions. From v3 on, which librdkafka does not speak, who looks for their
-coordinator is told so in words: Java clients show them, and end. librdkafka would go on looking and say
-nothing; below v3 it finds this node, and logs how its InitProducerId is refused. Our log tells of both.
+node coordinates every group and transactional id. Not implemented: share group keys in FindCoordinator
+(refused with INVALID_REQUEST).
 
 Version notes: JoinGroup v4+ asks new members to come back with an id, v7+ allows a null protocol name, v9+
 can tell a leader to skip its assignment. LeaveGroup v3+ and FindCoordinator v4+ are batches. DescribeGroups
@@ -15,7 +13,7 @@ v6+ says GROUP_ID_NOT_FOUND where older versions describe a dead group.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from broker.api import Later, handles
@@ -24,7 +22,6 @@ from broker.groups.coordinator import SyncRequest
 from broker.groups.joining import JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncResult
 from broker.groups.state import GroupState
-from broker.refused_transactions import NO_TRANSACTIONS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -49,7 +46,6 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 _GROUP, _TRANSACTION = 0, 1
-_WORDS_VERSION = 3
 _NOT_ASKED_FOR = -(1 << 31)
 # Read, delete, describe, describe and alter configs: what nobody is kept from where there are no ACLs.
 _GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
@@ -65,21 +61,23 @@ def find_coordinator(
     if request.key_type not in (_GROUP, _TRANSACTION):
         refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"key type {request.key_type} is not supported")
         return _coordinators(broker, context, request, refusal)
-    if request.key_type == _TRANSACTION and context.api_version >= _WORDS_VERSION:
-        for transactional_id in request.coordinator_keys if context.api_version >= 4 else [request.key]:
-            broker.refused_transactions.tell(transactional_id, context.client_id)
-        refusal = KafkaError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
-        return _coordinators(broker, context, request, refusal)
-    if request.key_type == _TRANSACTION or broker.groups.has_offsets_topic:
+    if request.key_type == _TRANSACTION:
+        has_topic, ensure_topic = broker.transactions.has_topic, broker.transactions.ensure_topic
+    else:
+        has_topic, ensure_topic = broker.groups.has_offsets_topic, broker.groups.ensure_offsets_topic
+    if has_topic:
         return _coordinators(broker, context, request)
-    return _once_there_is_a_topic(broker, context, request)
+    return _once_there_is_a_topic(broker, context, request, ensure_topic)
 
 
 async def _once_there_is_a_topic(
-    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+    broker: Broker,
+    context: RequestContext,
+    request: FindCoordinatorRequest,
+    ensure_topic: Callable[[], Awaitable[None]],
 ) -> FindCoordinatorResponse:
     try:
-        await broker.groups.ensure_offsets_topic()
+        await ensure_topic()
     except KafkaError as error:
         refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
         return _coordinators(broker, context, request, refusal)

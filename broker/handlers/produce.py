@@ -4,7 +4,8 @@ Appends each partition's batch in the order of the request, straight from the re
 answered from the page cache, acks=all when a flush has covered the batch (group commit), acks=0 not at all:
 there an error closes the connection, as Kafka does, so that the client looks again. A refused partition
 leaves the others alone (T145). v0-v2 are advertised and refused: librdkafka before 2.11.1 would else turn
-compression off (G2). v7 allows zstd (T151b); v8 says which records were refused and why (T144); v10's
+compression off (G2). Records of a transaction are taken where it takes part (KIP-890; v11 knows
+TRANSACTION_ABORTABLE). v7 allows zstd (T151b); v8 says which records were refused and why (T144); v10's
 leader hints are absent (one node); v12 and v13 belong to transactions v2 and topic ids and are not served
 (G15). `min.insync.replicas` never refuses: Kafka asks for no more replicas than there are. `timeout_ms`
 bounds Kafka's wait for replicas; here it has nothing to bound.
@@ -22,7 +23,8 @@ from broker.context import RequestContext
 from broker.counters import TopicCounters
 from broker.partition import Partition
 from broker.produce_template import ProduceTemplate
-from protocol.batch import CODEC_MASK, MAGIC, MAGIC_POSITION, TRANSACTIONAL
+from broker.state_topic import Producer
+from protocol.batch import CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_POSITION, TRANSACTIONAL, unpack_producer
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -48,6 +50,14 @@ Waits = list[tuple[Placed, int, int, asyncio.Future[None]]]
 ACKS_ALL = -1
 NO_OFFSET = -1
 ZSTD_VERSION = 7
+ABORTABLE_VERSION = 11
+# What a producer is told where it cannot be seen now whether its transaction takes part: to send again.
+_TRANSACTION_ERRORS = {
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+}
 ATTRIBUTES_POSITION = 22  # the low byte
 
 
@@ -128,7 +138,7 @@ def _append_each(
         try:
             checked = partition
             if checked is None or checked.is_internal or seen is None:
-                checked = _checked(partition, version, acks, transactional_id, records)
+                checked = _checked(broker, partition, version, acks, transactional_id, records)
             assert records is not None
             appended = checked.append(records, now_ms, seen=seen)
         except KafkaError as error:
@@ -150,6 +160,7 @@ def _append_each(
 
 
 def _checked(
+    broker: Broker,
     partition: Partition | None,
     version: int,
     acks: int,
@@ -166,22 +177,37 @@ def _checked(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{partition.topic_partition.topic} is written by the broker only",
         )
-    if transactional_id is not None:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "one record batch per partition is required")
     if len(records) <= ATTRIBUTES_POSITION:
         return partition
     attributes = records[ATTRIBUTES_POSITION]
-    if attributes & TRANSACTIONAL and records[MAGIC_POSITION] == MAGIC:
-        # Nobody could end the transaction, and readers of committed records would wait at it for ever.
+    if attributes & TRANSACTIONAL and records[MAGIC_POSITION] == MAGIC and len(records) >= HEADER_BYTES:
+        _check_transaction(broker, partition, version, transactional_id, records)
+    if version < ZSTD_VERSION and attributes & CODEC_MASK == Codec.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
+    return partition
+
+
+def _check_transaction(
+    broker: Broker, partition: Partition, version: int, transactional_id: str | None, records: memoryview
+) -> None:
+    """Whether somebody will end the transaction that the records are a part of: readers of committed records
+    would wait at it for ever.
+    """
+    if transactional_id is None:
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "transactional records without a transactional id",
         )
-    if version < ZSTD_VERSION and attributes & CODEC_MASK == Codec.ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
-    return partition
+    producer = Producer(*unpack_producer(records))
+    try:
+        broker.transactions.check_part(transactional_id, producer, partition.topic_partition)
+    except KafkaError as error:
+        code = _TRANSACTION_ERRORS.get(error.code, error.code)
+        if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION:
+            code = ErrorCode.INVALID_TXN_STATE
+        raise KafkaError(code, error.message) from error
 
 
 def _after_flush(topics: Topics, waits: Waits) -> ProduceResponse:

@@ -1,9 +1,15 @@
-"""InitProducerId (key 22), v0-v5: producer ids for idempotent producers.
+"""InitProducerId (key 22) v0-v5, AddPartitionsToTxn (24) v0-v3, AddOffsetsToTxn (25) v0-v4, EndTxn (26)
+v0-v4, TxnOffsetCommit (28) v0-v4: producers, with transactions and without.
 
-Every call without a transactional id gets a fresh id with epoch 0, which is never given again, not even
-after a crash (`producer_ids.py`). A producer that sends its old id and epoch (v3, KIP-360) gets a fresh id
-as well, as Kafka does for producers without transactions. Transactions are not served: a transactional id
-is refused with UNSUPPORTED_VERSION, which clients treat as final or retry until their own timeout.
+Without a transactional id every InitProducerId gets a fresh id with epoch 0, which is never given again, not
+even after a crash (`producer_ids.py`). A producer that sends its old id and epoch (v3, KIP-360) gets a fresh
+id as well, as Kafka does for producers without transactions. With one the coordinator decides
+(`broker/transactions/`). Transactions v2 (KIP-890) are not served: no feature says so, and the versions that
+would (EndTxn 5, TxnOffsetCommit 5) are not there (G15). AddPartitionsToTxn v4 is between brokers (G16).
+
+Version notes: PRODUCER_FENCED is known from AddPartitionsToTxn, AddOffsetsToTxn and EndTxn v2 and
+InitProducerId v4 on, INVALID_PRODUCER_EPOCH before; TRANSACTION_ABORTABLE from TxnOffsetCommit v4 on,
+INVALID_TXN_STATE before.
 """
 
 from __future__ import annotations
@@ -11,30 +17,49 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from broker.api import handles
+from broker.api import Later, handles
 from broker.context import RequestContext
+from broker.groups.commits import CommitRequest, Outcome, Position
+from broker.state_topic import Producer
+from broker.topic import INTERNAL_TOPICS
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
     from broker.broker import Broker
 
-
 NONE = -1
 """the id, or the epoch, of a producer that has none yet"""
+ABORTABLE_VERSION = 4
+"""of TxnOffsetCommit"""
+INIT_FENCED_VERSION = 4
+FENCED_VERSION = 2
+
+
+# InitProducerId
 
 
 @handles(InitProducerIdRequest)
 def init_producer_id(
     broker: Broker, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    if request.transactional_id is not None:
-        if not request.transactional_id:
-            return _refused(ErrorCode.INVALID_REQUEST)
-        broker.refused_transactions.tell(request.transactional_id, context.client_id)
-        return _refused(ErrorCode.UNSUPPORTED_VERSION)
-    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+    has_id, has_epoch = request.producer_id != NONE, request.producer_epoch != NONE
+    if request.transactional_id == "" or has_id != has_epoch:
         return _refused(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        return _with_transactions(broker, context, request.transactional_id, request)
     producer_id = broker.producer_ids.next_now()
     if producer_id is not None:
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
@@ -48,5 +73,174 @@ async def _after_allocation(broker: Broker) -> InitProducerIdResponse:
         return _refused(error.code)
 
 
+async def _with_transactions(
+    broker: Broker, context: RequestContext, transactional_id: str, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    expected = None
+    if request.producer_id != NONE:
+        expected = Producer(request.producer_id, request.producer_epoch)
+    transactions = broker.transactions
+    try:
+        producer = await transactions.shielded(
+            transactions.init_producer_id(transactional_id, request.transaction_timeout_ms, expected)
+        )
+    except KafkaError as error:
+        return _refused(_known(error.code, context.api_version >= INIT_FENCED_VERSION))
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
 def _refused(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=NONE, producer_epoch=NONE)
+
+
+def _known(code: ErrorCode, knows_fenced: bool) -> ErrorCode:
+    """The code in a version that may not know PRODUCER_FENCED."""
+    is_new = code is ErrorCode.PRODUCER_FENCED and not knows_fenced
+    return ErrorCode.INVALID_PRODUCER_EPOCH if is_new else code
+
+
+# AddPartitionsToTxn, AddOffsetsToTxn
+
+
+@handles(AddPartitionsToTxnRequest)
+async def add_partitions(
+    broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    places = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
+    codes = {place: _why_not(broker, place) for place in places}
+    if any(codes.values()):  # all or none
+        codes = {place: code or ErrorCode.OPERATION_NOT_ATTEMPTED for place, code in codes.items()}
+    else:
+        producer = Producer(request.producer_id, request.producer_epoch)
+        code = await _take_part(broker, request.transactional_id, producer, places)
+        codes = dict.fromkeys(places, _known(code, context.api_version >= FENCED_VERSION))
+    topic_result = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+    partition_result = topic_result.AddPartitionsToTxnPartitionResult
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            topic_result(
+                name=topic.name,
+                results_by_partition=[
+                    partition_result(
+                        partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _why_not(broker: Broker, place: TopicPartition) -> ErrorCode:
+    if place.topic in INTERNAL_TOPICS:  # which no producer could write to
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.NONE if place in broker.partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def _take_part(
+    broker: Broker, transactional_id: str, producer: Producer, places: list[TopicPartition]
+) -> ErrorCode:
+    if not transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    transactions = broker.transactions
+    try:
+        await transactions.shielded(transactions.add_partitions(transactional_id, producer, places))
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+@handles(AddOffsetsToTxnRequest)
+async def add_offsets(
+    broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    try:
+        await broker.groups.ensure_offsets_topic()
+    except KafkaError:
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    producer = Producer(request.producer_id, request.producer_epoch)
+    place = broker.groups.place_of(request.group_id)
+    code = await _take_part(broker, request.transactional_id, producer, [place])
+    return AddOffsetsToTxnResponse(error_code=_known(code, context.api_version >= FENCED_VERSION))
+
+
+# EndTxn
+
+
+@handles(EndTxnRequest)
+async def end_txn(broker: Broker, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    if not request.transactional_id:
+        return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    transactions = broker.transactions
+    producer = Producer(request.producer_id, request.producer_epoch)
+    try:
+        await transactions.shielded(
+            transactions.end(request.transactional_id, producer, is_commit=request.committed)
+        )
+    except KafkaError as error:
+        return EndTxnResponse(error_code=_known(error.code, context.api_version >= FENCED_VERSION))
+    return EndTxnResponse()
+
+
+# TxnOffsetCommit
+
+
+@handles(TxnOffsetCommitRequest)
+def commit_offsets_in_transaction(
+    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Later:
+    producer = Producer(request.producer_id, request.producer_epoch)
+    commit = CommitRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        retention_ms=NONE,
+        positions=[
+            Position(
+                TopicPartition(topic.name, partition.partition_index),
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ],
+        producer=producer,
+    )
+    try:
+        place = broker.groups.place_of(request.group_id)
+        broker.transactions.check_part(request.transactional_id, producer, place)
+        outcome = broker.groups.commit(commit, api_version=context.api_version)
+    except KafkaError as error:
+        outcome = broker.groups.refused_commit(commit, _of_commit(error.code, context.api_version))
+    if outcome.flushed is None:
+        return _commit_response(request, outcome)
+    return Later([outcome.flushed], lambda: _commit_response(request, outcome))
+
+
+def _of_commit(code: ErrorCode, version: int) -> ErrorCode:
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    return _known(code, knows_fenced=False)
+
+
+def _commit_response(request: TxnOffsetCommitRequest, outcome: Outcome) -> TxnOffsetCommitResponse:
+    topic_response = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+    partition_response = topic_response.TxnOffsetCommitResponsePartition
+    return TxnOffsetCommitResponse(
+        topics=[
+            topic_response(
+                name=topic.name,
+                partitions=[
+                    partition_response(
+                        partition_index=partition.partition_index,
+                        error_code=outcome.errors[TopicPartition(topic.name, partition.partition_index)],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

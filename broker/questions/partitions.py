@@ -44,7 +44,7 @@ def moment_of(broker: Broker, topic_partition: TopicPartition) -> Moment | None:
     return Moment(
         partition.log,
         transactions,
-        {one: broker.left_transactions.due_ms(topic_partition, one) for one in transactions},
+        {one: broker.transactions.due_ms(topic_partition, one) for one in transactions},
         sum(runs[-1]["removed"].values()) if runs else None,
         broker.background.idle_segments.due_ms(partition.log),
         policy_warning(topic_partition.topic, partition.log.config),

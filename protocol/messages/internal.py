@@ -1,5 +1,4 @@
-"""Keys and values of `__consumer_offsets`, as Kafka's own formatter reads them, and the value of
-`__transaction_state`, which is only read.
+"""Keys and values of `__consumer_offsets` and `__transaction_state`, as Kafka's own formatters read them.
 
 The version is not part of the message: it is the int16 before it. A key's version is rather its kind: 0 and
 1 are a committed offset, 2 is a group. OffsetCommitValue v1 alone has an expiry of its own; v3 added the
@@ -63,6 +62,13 @@ class GroupMetadataValue:
     leader: str | None = string(nullable="0+")
     current_state_timestamp: int = int64("2+", default=-1)
     members: list[MemberMetadata] = array(MemberMetadata)
+
+
+@data(versions="0")
+class TransactionLogKey:
+    """The key of what a coordinator knows of a transactional id."""
+
+    transactional_id: str = string()
 
 
 @data(versions="0-1", flexible="1+")

@@ -1,9 +1,12 @@
-"""InitProducerId: the identity under which a producer's batches are numbered. WriteTxnMarkers,
-DescribeProducers, ListTransactions: by which an administrator finds and ends a transaction that hangs
-(KIP-664).
+"""Transactions: the identity of a producer (InitProducerId), what a transaction takes part in
+(AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit), its end (EndTxn). WriteTxnMarkers, DescribeProducers,
+DescribeTransactions, ListTransactions: by which an administrator sees them and ends one that hangs (KIP-664).
 
 InitProducerId v2: flexible. v3: a producer may bring the id and epoch it has (KIP-360). v4: PRODUCER_FENCED.
-v5: transaction errors (KIP-890). ListTransactions v1: filter by duration.
+v5: transaction errors (KIP-890). The four others of producers: v2 PRODUCER_FENCED (TxnOffsetCommit: leader
+epochs), v3 flexible (TxnOffsetCommit: the member and its generation as well, KIP-447), v4
+TRANSACTION_ABORTABLE (AddPartitionsToTxn: between brokers only); v5 is transactions v2, which is not served
+(G15). ListTransactions v1: filter by duration.
 """
 
 from __future__ import annotations
@@ -29,6 +32,121 @@ class InitProducerIdResponse:
     error_code: int = int16()
     producer_id: int = int64(default=-1)
     producer_epoch: int = int16()
+
+
+@request(key=24, versions="0-3", flexible="3+")
+class AddPartitionsToTxnRequest:
+    """Before the first record goes to a partition: the transaction takes part in it."""
+
+    @struct
+    class AddPartitionsToTxnTopic:
+        name: str = string()
+        partitions: list[int] = array(int32)
+
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
+
+
+@response(key=24, versions="0-3", flexible="3+")
+class AddPartitionsToTxnResponse:
+    """What came of it, a row a partition."""
+
+    @struct
+    class AddPartitionsToTxnTopicResult:
+        @struct
+        class AddPartitionsToTxnPartitionResult:
+            partition_index: int = int32()
+            partition_error_code: int = int16()
+
+        name: str = string()
+        results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(
+            AddPartitionsToTxnPartitionResult
+        )
+
+    throttle_time_ms: int = int32()
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
+
+
+@request(key=25, versions="0-4", flexible="3+")
+class AddOffsetsToTxnRequest:
+    """Before a group's offsets are committed by a transaction."""
+
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    group_id: str = string()
+
+
+@response(key=25, versions="0-4", flexible="3+")
+class AddOffsetsToTxnResponse:
+    """What came of it."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+
+
+@request(key=26, versions="0-4", flexible="3+")
+class EndTxnRequest:
+    """Commit or abort."""
+
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    committed: bool = boolean()
+
+
+@response(key=26, versions="0-4", flexible="3+")
+class EndTxnResponse:
+    """What came of it."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+
+
+@request(key=28, versions="0-4", flexible="3+")
+class TxnOffsetCommitRequest:
+    """Store how far a group has consumed, as a part of a transaction."""
+
+    @struct
+    class TxnOffsetCommitRequestTopic:
+        @struct
+        class TxnOffsetCommitRequestPartition:
+            partition_index: int = int32()
+            committed_offset: int = int64()
+            committed_leader_epoch: int = int32("2+", default=-1)
+            committed_metadata: str | None = string(nullable="0+")
+
+        name: str = string()
+        partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
+
+    transactional_id: str = string()
+    group_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    generation_id: int = int32("3+", default=-1)
+    member_id: str = string("3+")
+    group_instance_id: str | None = string("3+", nullable="3+", default=None)
+    topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
+
+
+@response(key=28, versions="0-4", flexible="3+")
+class TxnOffsetCommitResponse:
+    """What came of it, a row a partition."""
+
+    @struct
+    class TxnOffsetCommitResponseTopic:
+        @struct
+        class TxnOffsetCommitResponsePartition:
+            partition_index: int = int32()
+            error_code: int = int16()
+
+        name: str = string()
+        partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
+
+    throttle_time_ms: int = int32()
+    topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
 
 
 @request(key=27, versions="1", flexible="1+")
@@ -112,6 +230,37 @@ class DescribeProducersResponse:
 
     throttle_time_ms: int = int32()
     topics: list[TopicResponse] = array(TopicResponse)
+
+
+@request(key=65, versions="0", flexible="0+")
+class DescribeTransactionsRequest:
+    """Ask what a coordinator knows of transactional ids."""
+
+    transactional_ids: list[str] = array(string)
+
+
+@response(key=65, versions="0", flexible="0+")
+class DescribeTransactionsResponse:
+    """Each of them."""
+
+    @struct
+    class TransactionState:
+        @struct
+        class TopicData:
+            topic: str = string()
+            partitions: list[int] = array(int32)
+
+        error_code: int = int16()
+        transactional_id: str = string()
+        transaction_state: str = string()
+        transaction_timeout_ms: int = int32()
+        transaction_start_time_ms: int = int64()
+        producer_id: int = int64()
+        producer_epoch: int = int16()
+        topics: list[TopicData] = array(TopicData)
+
+    throttle_time_ms: int = int32()
+    transaction_states: list[TransactionState] = array(TransactionState)
 
 
 @request(key=66, versions="0-1", flexible="0+")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from broker.groups.records import offset_key, offset_value, read_commit
-from broker.groups.store import partition_for
 from broker.questions.partitions import explained, moment_of
+from broker.state_topic import partition_for
 from broker.topic import OFFSETS_TOPIC
 from protocol.control import Marker, marker_batch
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest

@@ -24,7 +24,7 @@ from broker.groups.records import (
     read_key,
 )
 from broker.groups.state import GroupState
-from broker.groups.store import java_hash, partition_for
+from broker.state_topic import java_hash, partition_for
 from broker.topic import OFFSETS_TOPIC
 from protocol.batch import CONTROL
 from protocol.errors import ErrorCode, KafkaError
@@ -514,7 +514,10 @@ def test_t195_a_transactions_offsets_count_from_its_commit_marker_on() -> None:
         marker(8, 0),
     )
     assert CONTROL
-    latest = read_contents(log)  # type: ignore[arg-type]
+    latest, undecided = read_contents(log)  # type: ignore[arg-type]
+    assert [(producer, key, offset) for producer, rows in undecided.items() for key, offset, _ in rows] == [
+        (9, OffsetKey("g", COLUMNS_0), 2)
+    ]
     assert {key: read_commit(value, offset).offset for key, (offset, value) in latest.items()} == {
         OffsetKey("g", ROWS_0): 1
     }
@@ -523,7 +526,7 @@ def test_t195_a_transactions_offsets_count_from_its_commit_marker_on() -> None:
 def test_records_of_an_unknown_kind_or_without_a_key_are_skipped() -> None:
     known = (0, offset_key("g", ROWS_0), offset_value_of(4), ())
     items = [(0, b"\x00\x63later", b"x", ()), (0, None, b"x", ()), (0, b"\x00\x01\x7f", b"x", ()), known]
-    latest = read_contents(log_of(encode_batch(items, now_ms=0)))  # type: ignore[arg-type]
+    latest, _ = read_contents(log_of(encode_batch(items, now_ms=0)))  # type: ignore[arg-type]
     assert list(latest) == [OffsetKey("g", ROWS_0)]
 
 
@@ -541,7 +544,7 @@ def test_batches_as_the_cleaner_leaves_them_are_read() -> None:
         encode_batch([item(1, 3), item(2, 4), item(3, 5)], base_offset=30, codec=4, now_ms=0),
         encode_batch([item(3, None)], base_offset=40, now_ms=0),
     ]
-    contents = read_contents(log)  # type: ignore[arg-type]
+    contents, _ = read_contents(log)  # type: ignore[arg-type]
     assert {
         key: (offset, read_commit(value, offset).offset) for key, (offset, value) in contents.items()
     } == {
@@ -557,7 +560,7 @@ def test_a_damaged_batch_costs_only_its_own_records() -> None:
 
     damaged = bytearray(batch(2))
     damaged[-1] ^= 1
-    latest = read_contents(log_of(batch(1), bytes(damaged)))  # type: ignore[arg-type]
+    latest, _ = read_contents(log_of(batch(1), bytes(damaged)))  # type: ignore[arg-type]
     assert [read_commit(value, offset).offset for offset, value in latest.values()] == [1]
 
 

@@ -168,38 +168,20 @@ async def test_leave_in_every_version(version: int) -> None:
 async def test_find_coordinator_in_every_version(version: int) -> None:
     world = World()
     here = (1, "kompakt.example", 19092)
-    for key_type in (0, 1) if 0 < version < 3 else (0,):
-        request = FindCoordinatorRequest(key_type=key_type)
-        request.key, request.coordinator_keys = ("g", []) if version < 4 else ("", ["g", "h"])
-        response = ask(world, request, version)
-        if version < 4:
-            assert (response.node_id, response.host, response.port) == here
-        else:
-            assert [(c.key, (c.node_id, c.host, c.port)) for c in response.coordinators] == [
-                ("g", here),
-                ("h", here),
-            ]
+    request = FindCoordinatorRequest()
+    request.key, request.coordinator_keys = ("g", []) if version < 4 else ("", ["g", "h"])
+    response = ask(world, request, version)
+    if version < 4:
+        assert (response.node_id, response.host, response.port) == here
+    else:
+        assert [(c.key, (c.node_id, c.host, c.port)) for c in response.coordinators] == [
+            ("g", here),
+            ("h", here),
+        ]
     if version >= 4:
         share = FindCoordinatorRequest(key_type=2, coordinator_keys=["g:t:0"])
         (coordinator,) = ask(world, share, version).coordinators
         assert (coordinator.error_code, coordinator.node_id) == (ErrorCode.INVALID_REQUEST, -1)
-
-
-@pytest.mark.parametrize("version", range(3, 7))
-async def test_a_search_for_the_coordinator_of_transactions_is_told_that_there_are_none(
-    version: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In words that the Java client shows, and in our log; what refuses its producer id can bring none."""
-    ids = ["tx", "other"]
-    requests = [FindCoordinatorRequest(key_type=1, key=name) for name in ids]
-    if version >= 4:
-        requests = [FindCoordinatorRequest(key_type=1, coordinator_keys=ids)]
-    world = World()
-    answers = [ask(world, request, version) for request in requests]
-    for coordinator in answers[0].coordinators if version >= 4 else answers:
-        assert (coordinator.error_code, coordinator.node_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
-        assert "kompakt has no transactions" in coordinator.error_message
-    assert ["'tx'" in caplog.records[0].getMessage(), len(caplog.records)] == [True, 2]
 
 
 async def test_t199_the_first_search_for_a_coordinator_creates_the_offsets_topic() -> None:

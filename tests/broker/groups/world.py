@@ -18,7 +18,6 @@ from broker.groups.coordinator import GroupCoordinator, SyncRequest
 from broker.groups.joining import JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncResult
 from broker.groups.state import GroupState
-from broker.refused_transactions import RefusedTransactions
 from broker.topic import OFFSETS_TOPIC
 from config.broker import BrokerConfig
 from protocol.batch import BatchHeader, parse_header
@@ -131,7 +130,9 @@ class World:
         self.topics.create(OFFSETS_TOPIC, 3, {})
         self.node_id = 1
         self.groups = GroupCoordinator(cast("Broker", self))
-        self.refused_transactions = RefusedTransactions()
+
+    def partition(self, topic: str, index: int) -> MemoryPartition | None:
+        return self.partitions.get(TopicPartition(topic, index))
 
     def run_blocking(self, function: Callable[..., Any], *arguments: object) -> asyncio.Future[Any]:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

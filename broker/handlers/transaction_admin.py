@@ -1,10 +1,11 @@
-"""DescribeProducers (key 61) v0, WriteTxnMarkers (27) v1, ListTransactions (66) v0-v1: by which Kafka's tools
-and clients find and end a transaction that hangs (KIP-664), and see who writes to a partition.
+"""DescribeProducers (key 61) v0, WriteTxnMarkers (27) v1, DescribeTransactions (65) v0, ListTransactions (66)
+v0-v1: by which Kafka's tools and clients see transactions and who writes to a partition, and find and end a
+transaction that hangs (KIP-664).
 
-Transactions are not served, but a directory of Apache Kafka may bring open ones, which hold readers of
-committed records and the cleaner back (T104). An administrator reads producer, epoch and coordinator's epoch
-from DescribeProducers and has a marker written. A marker is written whether or not a transaction is open, as
-in Kafka; the answer waits for its flush. No coordinator is here that would know a transactional id.
+A directory of Apache Kafka may bring open ones that no coordinator knows of, which hold readers of committed
+records and the cleaner back (T104). An administrator reads producer, epoch and coordinator's epoch from
+DescribeProducers and has a marker written. A marker is written whether or not a transaction is open, as in
+Kafka; the answer waits for its flush.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING
 from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.handlers.offsets import find_partition
-from broker.left_transactions import STATE_NAMES
-from broker.topic import METADATA_TOPIC, OFFSETS_TOPIC
+from broker.state_topic import call_when_flushed
+from broker.topic import METADATA_TOPIC, TRANSACTIONS_TOPIC
+from broker.transactions.state import STATE_NAMES, TransactionState
 from protocol.control import Marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
     WriteTxnMarkersRequest,
@@ -38,6 +42,7 @@ MarkerTopic = MarkerResult.WritableTxnMarkerTopicResult
 MarkerPartition = MarkerTopic.WritableTxnMarkerPartitionResult
 ProducersTopic = DescribeProducersResponse.TopicResponse
 ProducersPartition = ProducersTopic.PartitionResponse
+DescribedId = DescribeTransactionsResponse.TransactionState
 Flush = tuple[MarkerPartition, asyncio.Future[None]]
 NONE = -1
 
@@ -108,17 +113,61 @@ def write_txn_markers(
 
 
 def _write_one(broker: Broker, wanted: WantedMarker, topic: str, index: int) -> asyncio.Future[None] | None:
-    """The flush that makes it durable, if that is not over. KafkaError: nothing was written.
-
-    What a commit says of `__consumer_offsets` is read at start only: there transactions are but aborted.
-    """
+    """The flush that makes it durable, if that is not over. KafkaError: nothing was written."""
     partition = find_partition(broker, topic, index)
-    if topic == METADATA_TOPIC:
+    if topic in (METADATA_TOPIC, TRANSACTIONS_TOPIC):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if wanted.transaction_result and topic == OFFSETS_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-    marker = Marker(wanted.transaction_result, wanted.coordinator_epoch)
-    return partition.end_transaction(marker, wanted.producer_id, wanted.producer_epoch, broker.clock.now_ms())
+    is_commit = wanted.transaction_result
+    flushed = partition.end_transaction(
+        Marker(is_commit, wanted.coordinator_epoch),
+        wanted.producer_id,
+        wanted.producer_epoch,
+        broker.clock.now_ms(),
+    )
+
+    def end_offsets(error: KafkaError | None) -> None:
+        if error is None:
+            place = partition.topic_partition
+            broker.groups.end_transaction(place, wanted.producer_id, is_commit=is_commit)
+
+    call_when_flushed(flushed, end_offsets)
+    return flushed
+
+
+@handles(DescribeTransactionsRequest)
+def describe_transactions(
+    broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_described_id(broker, one) for one in dict.fromkeys(request.transactional_ids)]
+    )
+
+
+def _described_id(broker: Broker, transactional_id: str) -> DescribedId:
+    code, state = ErrorCode.NONE, None
+    if not transactional_id:
+        code = ErrorCode.INVALID_REQUEST
+    else:
+        try:
+            state = broker.transactions.find(transactional_id)
+        except KafkaError as error:
+            code = error.code
+        else:
+            code = ErrorCode.NONE if state is not None else ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    if state is None:
+        return DescribedId(error_code=code, transactional_id=transactional_id)
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in sorted(state.partitions):
+        by_topic.setdefault(topic, []).append(index)
+    return DescribedId(
+        transactional_id=transactional_id,
+        transaction_state=state.status.label,
+        transaction_timeout_ms=state.timeout_ms,
+        transaction_start_time_ms=state.started_ms,
+        producer_id=state.producer_id,
+        producer_epoch=state.epoch,
+        topics=[DescribedId.TopicData(topic=name, partitions=indexes) for name, indexes in by_topic.items()],
+    )
 
 
 @handles(ListTransactionsRequest)
@@ -126,4 +175,27 @@ def list_transactions(
     broker: Broker, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     unknown = [name for name in dict.fromkeys(request.state_filters) if name not in STATE_NAMES]
-    return ListTransactionsResponse(unknown_state_filters=unknown)
+    now_ms = broker.clock.now_ms()
+    listed = ListTransactionsResponse.TransactionState
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            listed(
+                transactional_id=transactional_id,
+                producer_id=entry.state.producer_id,
+                transaction_state=entry.state.status.label,
+            )
+            for transactional_id, entry in broker.transactions.entries.items()
+            if _is_wanted(entry.state, request, now_ms)
+        ],
+    )
+
+
+def _is_wanted(state: TransactionState, request: ListTransactionsRequest, now_ms: int) -> bool:
+    if request.producer_id_filters and state.producer_id not in request.producer_id_filters:
+        return False
+    if request.state_filters and state.status.label not in request.state_filters:
+        return False
+    if request.duration_filter < 0:
+        return True
+    return state.started_ms >= 0 and now_ms - state.started_ms > request.duration_filter
