@@ -1,10 +1,11 @@
 """The door of transactions: every transaction request enters here, and what ends by itself.
 
-What is asked of a transactional id runs one thing at a time, to its end, whether or not the client still
-waits; meanwhile others are answered CONCURRENT_TRANSACTIONS, and try again. What was decided when the broker
-stopped is carried out at the next start, before the groups are read (their offsets may be a part of it); a
-transaction whose timeout is over is aborted, and its producer fenced. An Apache Kafka's
-`__transaction_state` is as good as our own. Mirrors Kafka's TransactionCoordinator.
+What is asked of a transactional id runs one thing at a time, in the order in which it was asked, to its end,
+whether or not the client still waits: librdkafka sends two requests at once, of which Kafka reads the second
+when the first is answered. What was decided when the broker stopped is carried out at the next start, before
+the groups are read (their offsets may be a part of it); a transaction whose timeout is over is aborted, and
+its producer fenced. An Apache Kafka's `__transaction_state` is as good as our own. Mirrors Kafka's
+TransactionCoordinator.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ _MARKER_IS_LATE = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSAC
 class Entry:
     """A transactional id. Owned by: event loop."""
 
-    __slots__ = ("is_busy", "state", "transactional_id", "unmarked")
+    __slots__ = ("state", "transactional_id", "turn", "unmarked")
 
     def __init__(self, transactional_id: str, state: TransactionState) -> None:
         self.transactional_id = transactional_id
         self.state = state
-        self.is_busy = False
+        self.turn = asyncio.Lock()
         self.unmarked: set[TopicPartition] = set(state.partitions)
         """while it ends: where the marker is not on disk yet"""
 
@@ -133,7 +134,7 @@ class TransactionCoordinator:
         if entry is None:
             state = TransactionState(await self._broker.producer_ids.next(), NO_PRODUCER_EPOCH, timeout_ms)
             entry = self.entries.setdefault(transactional_id, Entry(transactional_id, state))
-        with _Turn(entry):
+        async with entry.turn:
             state = entry.state
             if state.status is Status.ONGOING:
                 await self._move(entry, state.fenced(self._now_ms()))
@@ -150,16 +151,18 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> None:
         """The transaction takes part in these from now on; the first ones begin it."""
-        entry = self._entry_of(transactional_id, producer)
-        with _Turn(entry):
+        entry = self._entry_of(transactional_id)
+        async with entry.turn:
+            entry.state.check_producer(producer)
             state = entry.state.with_partitions(partitions, self._now_ms())
             if state is not None:
                 await self._move(entry, state)
 
     async def end(self, transactional_id: str, producer: Producer, *, is_commit: bool) -> None:
         """Commit or abort: decided when this returns, and carried out if its markers can be written."""
-        entry = self._entry_of(transactional_id, producer)
-        with _Turn(entry):
+        entry = self._entry_of(transactional_id)
+        async with entry.turn:
+            entry.state.check_producer(producer)
             state = entry.state.ended(is_commit=is_commit, now_ms=self._now_ms())
             if state is not None:
                 await self._move(entry, state)
@@ -169,14 +172,15 @@ class TransactionCoordinator:
         """Raise unless the producer's transaction takes part in a partition: records that were written there
         without would never be decided upon (KIP-890).
         """
-        self._entry_of(transactional_id, producer).state.check_part(topic_partition)
+        entry = self._entry_of(transactional_id)
+        entry.state.check_producer(producer)
+        entry.state.check_part(topic_partition)
 
-    def _entry_of(self, transactional_id: str, producer: Producer) -> Entry:
+    def _entry_of(self, transactional_id: str) -> Entry:
         self._topic.check_available(transactional_id)
         entry = self.entries.get(transactional_id)
         if entry is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"nobody has the id {transactional_id!r}")
-        entry.state.check_producer(producer)
         return entry
 
     def find(self, transactional_id: str) -> TransactionState | None:
@@ -202,7 +206,7 @@ class TransactionCoordinator:
 
     async def abort(self, entry: Entry) -> None:
         """End a transaction against its producer. KafkaError: that cannot be stored now."""
-        with _Turn(entry):
+        async with entry.turn:
             if entry.state.status is Status.ONGOING:
                 await self._move(entry, entry.state.fenced(self._now_ms()))
             if entry.state.status in ENDING:
@@ -216,7 +220,7 @@ class TransactionCoordinator:
         for entry in tuple(self.entries.values()):
             due_ms = entry.state.due_ms
             is_overdue = due_ms is not None and due_ms <= now_ms
-            if entry.is_busy or not (is_overdue or entry.state.status in ENDING):
+            if entry.turn.locked() or not (is_overdue or entry.state.status in ENDING):
                 continue
             if is_overdue:
                 logger.info(
@@ -233,7 +237,7 @@ class TransactionCoordinator:
         oldest_ms = self._now_ms() - self._broker.config.transactional_id_expiration_ms
         for entry in tuple(self.entries.values()):
             state = entry.state
-            if entry.is_busy or state.status not in AT_REST or state.updated_ms > oldest_ms:
+            if entry.turn.locked() or state.status not in AT_REST or state.updated_ms > oldest_ms:
                 continue
             try:
                 self._topic.append(entry.transactional_id, [(state_key(entry.transactional_id), None)])
@@ -311,18 +315,3 @@ class TransactionCoordinator:
             self._broker.groups.end_transaction(
                 place, state.producer_id, is_commit=state.status is Status.PREPARE_COMMIT
             )
-
-
-class _Turn:
-    """While something is done with an id, nothing else is."""
-
-    def __init__(self, entry: Entry) -> None:
-        self._entry = entry
-
-    def __enter__(self) -> None:
-        if self._entry.is_busy:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is being carried out")
-        self._entry.is_busy = True
-
-    def __exit__(self, *error: object) -> None:
-        self._entry.is_busy = False

@@ -184,14 +184,23 @@ def test_a_table_is_kept_compacted_and_read_back(
     assert rows(told)[-1] == f"+U[{CUSTOMERS}, {ORDERS}, {amount}]"
 
 
+EXACTLY_ONCE = (
+    ", 'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = 'x'"
+    ", 'properties.transaction.timeout.ms' = '600000'"
+)
+
+
+@pytest.mark.parametrize("guarantee", ["", EXACTLY_ONCE], ids=["at least once", "exactly once"])
 def test_a_stream_into_a_table_is_exact_while_the_broker_is_killed(
-    flink: Flink, broker: BrokerProcess, admin: AdminClient
+    flink: Flink, broker: BrokerProcess, admin: AdminClient, guarantee: str
 ) -> None:
-    """At least once, which a table by keys makes exact; new partitions are found by Flink itself."""
+    """At least once, which a table by keys makes exact, and in transactions; new partitions are found by
+    Flink itself.
+    """
     orders = Orders(broker.bootstrap)
     orders.write(1000)
     discovering = ", 'scan.topic-partition-discovery.interval' = '1 s'"
-    process, output = flink.start(tables(broker.bootstrap, discovering) + INSERT)
+    process, output = flink.start(tables(broker.bootstrap, discovering, guarantee) + INSERT)
 
     def is_exact() -> bool:
         assert process.poll() is None, output.read_text()[-8000:]
@@ -209,10 +218,3 @@ def test_a_stream_into_a_table_is_exact_while_the_broker_is_killed(
     wait_for(is_exact, "all orders", LIMIT_SECONDS)
     broker.compact("totals")
     assert contents(broker.bootstrap) == (orders.totals, CUSTOMERS)
-
-
-def test_exactly_once_is_refused_in_words(flink: Flink, broker: BrokerProcess, admin: AdminClient) -> None:
-    Orders(broker.bootstrap).write(10)
-    exactly = ", 'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = 'x'"
-    told = flink.run(tables(broker.bootstrap, totals=exactly) + INSERT, "-Dattempts=0", status=1)
-    assert any(line.startswith("failed ") and "kompakt has no transactions" in line for line in told), told

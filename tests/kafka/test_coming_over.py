@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from storage.verify import verify_data_directory
-from tests.kafka.broker import KafkaBroker, answers_api_versions
+from tests.kafka.broker import KafkaBroker
 from tests.process import free_port
 from tests.waiting import wait_for
 
@@ -47,7 +47,7 @@ def serving(kafka: KafkaBroker) -> Iterator[int]:
 
         def answers() -> bool:
             assert process.poll() is None, output.read_text()
-            return answers_api_versions(kafka.port)
+            return "kompakt is ready" in output.read_text()  # the HTTP port, which opens last
 
         wait_for(answers, "kompakt")
         yield http_port

@@ -8,6 +8,7 @@ would.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,15 @@ from broker.transactions import coordinator
 from broker.transactions.state import EXHAUSTED_EPOCH, Status
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
-from protocol.messages.transactions import InitProducerIdRequest
+from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+)
 from storage.layout import TopicPartition
 from tests.broker.client import Client
 from tests.broker.conftest import World, produce_request
@@ -206,19 +215,27 @@ async def test_what_cannot_be_is_refused_and_nothing_is_added(world: World) -> N
     assert (await tx.client.ask(half, 4)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_of_two_requests_at_a_time_one_is_told_to_come_back(world: World) -> None:
+async def test_requests_that_come_together_are_carried_out_one_after_another(world: World) -> None:
+    """librdkafka sends AddOffsetsToTxn and AddPartitionsToTxn at once; Kafka reads one request of a
+    connection at a time.
+    """
     world.topic()
     tx = await Transactional.begin(world)
-    other = Transactional(world, await world.connect())
-    other.producer = tx.producer
-    assert await tx.add(T) == [0]
-    entry = world.broker.transactions.entries["tx"]
-    entry.is_busy = True
-    assert await other.end(is_commit=True) == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert await other.add(T) == [ErrorCode.CONCURRENT_TRANSACTIONS]
-    assert await other.init() == ErrorCode.CONCURRENT_TRANSACTIONS
-    entry.is_busy = False
-    assert await other.end(is_commit=True) == 0
+    await tx.client.ask(FindCoordinatorRequest(key="g"), 2)
+    part = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])
+    tx.client.send(AddOffsetsToTxnRequest(group_id="g", **tx.who), 3)
+    tx.client.send(AddPartitionsToTxnRequest(topics=[part], **tx.who), 3)
+    tx.client.send(EndTxnRequest(committed=True, **tx.who), 3)
+    tx.client.send(AddPartitionsToTxnRequest(topics=[part], **tx.who), 3)
+    assert (await tx.client.receive(AddOffsetsToTxnResponse, 3))[1].error_code == 0
+    for response in (AddPartitionsToTxnResponse, EndTxnResponse, AddPartitionsToTxnResponse):
+        answer: Any = (await tx.client.receive(response, 3))[1]
+        rows = getattr(answer, "results_by_topic_v3_and_below", [])
+        assert not getattr(answer, "error_code", 0)
+        assert [one.partition_error_code for row in rows for one in row.results_by_partition] in ([], [0])
+    assert status_of(world) is Status.ONGOING
+    log = world.broker.partitions[T].log
+    assert log.log_end_offset == 1, "the marker of the first"
 
 
 async def test_a_client_that_goes_away_leaves_nothing_half_done(world: World) -> None:
