@@ -350,9 +350,9 @@ class HttpApi:
 
     async def _abort_one(self, partition: Partition, producer_id: int) -> None:
         transactions = self._broker.transactions
-        entry = transactions.going_on(partition.topic_partition, producer_id)
-        if entry is not None:
-            await transactions.shielded(transactions.abort(entry))
+        transactional_id = transactions.taking_part(partition.topic_partition, producer_id)
+        if transactional_id is not None:
+            await transactions.shielded(transactions.abort(transactional_id))
         if producer_id in partition.log.producers.open_transactions():  # nobody knows of it
             now_ms = self._broker.clock.now_ms()
             flushed = partition.end_open_transaction(producer_id, now_ms, is_commit=False)

@@ -61,13 +61,13 @@ def policy_warnings(broker: Broker) -> dict[str, int]:
 
 def transactional_ids(broker: Broker) -> dict[str, int]:
     """How many there are in each state."""
-    found = Counter(entry.state.status for entry in tuple(broker.transactions.entries.values()))
+    found = Counter(state.status for state in tuple(broker.transactions.states.values()))
     return {status.label: found[status] for status in Status if found[status] or status is Status.ONGOING}
 
 
 def oldest_transaction_seconds(broker: Broker) -> float:
     """The age of the transaction that has been going on for the longest time."""
     now_ms = broker.clock.now_ms()
-    states = [entry.state for entry in tuple(broker.transactions.entries.values())]
+    states = tuple(broker.transactions.states.values())
     started_ms = (state.started_ms for state in states if state.status is Status.ONGOING)
     return max(0, now_ms - min(started_ms, default=now_ms)) / 1000

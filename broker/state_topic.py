@@ -33,6 +33,15 @@ KeyValue = tuple[bytes, bytes | None]
 Done = Callable[[KafkaError | None], None]
 
 
+LONGEST_STRING_BYTES = 32_767
+"""what a string of the records' schemas holds; the flexible versions of requests know no such limit"""
+
+
+def fits(text: str) -> bool:
+    """Whether `text` can be stored."""
+    return 4 * len(text) <= LONGEST_STRING_BYTES or len(text.encode()) <= LONGEST_STRING_BYTES
+
+
 def java_hash(text: str) -> int:
     """java.lang.String.hashCode: over UTF-16 units, wrapping at 32 bits."""
     value = 0

@@ -345,6 +345,12 @@ class BrokerConfig:
     transaction_max_timeout_ms: int = key(
         Type.INT, 15 * MINUTE_MS, "The longest transaction.timeout.ms that a producer may ask for", at_least=1
     )
+    max_transactional_ids: int = key(
+        Type.INT, 100_000,
+        "How many transactional ids are remembered; one more, and a tenth of them is forgotten before its "
+        "time: those that nobody has used for the longest (Kafka: no limit)",
+        at_least=1,
+    )  # fmt: skip
     transactional_id_expiration_ms: int = key(
         Type.INT, 7 * 24 * HOUR_MS,
         "For so long a transactional id that nobody uses is remembered, and its producer fenced by its next "

@@ -17,7 +17,7 @@ from broker.groups.membership import Group
 from broker.groups.offsets import Commit
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import COMMIT_ANSWERS, GroupState
-from broker.state_topic import KeyValue, Producer, StateTopic, when_durable
+from broker.state_topic import KeyValue, Producer, StateTopic, fits, when_durable
 from config.definition import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition
@@ -127,7 +127,7 @@ class Commits:
             topic_partition = position.topic_partition
             if not self._exists(topic_partition):
                 errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif len(position.metadata) > limit or not records.fits(position.metadata):
+            elif len(position.metadata) > limit or not fits(position.metadata):
                 errors[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 errors[topic_partition] = ErrorCode.NONE

@@ -16,7 +16,7 @@ from broker.groups.contents import Contents
 from broker.groups.membership import Group, JoinResult, Member, Protocols, SyncResult
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import GroupState
-from broker.state_topic import StateTopic, when_durable
+from broker.state_topic import StateTopic, fits, when_durable
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Joining:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id is needed")
         records.check_group_id(request.group_id)
         names = (request.group_instance_id or "", request.protocol_type, *dict(request.protocols))
-        if not all(map(records.fits, names)):
+        if not all(map(fits, names)):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a name is too long")
         if (
             not config.group_min_session_timeout_ms

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from broker.groups.membership import Group, Member
 from broker.groups.offsets import Commit
 from broker.groups.state import GroupState
+from broker.state_topic import fits
 from protocol.codegen import decode, encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal import (
@@ -24,20 +25,12 @@ from protocol.messages.internal import (
 )
 from storage.layout import TopicPartition
 
-LONGEST_STRING_BYTES = 32_767
-"""what a string of these schemas holds; the flexible versions of requests know no such limit"""
-
 _VERSION = struct.Struct(">h")
 _OFFSET_KEY = 1
 _GROUP_KEY = 2
 _OFFSET_VALUE = 3
 _OFFSET_VALUE_WITH_EXPIRY = 1
 _GROUP_VALUE = 3
-
-
-def fits(text: str) -> bool:
-    """Whether `text` can be stored."""
-    return 4 * len(text) <= LONGEST_STRING_BYTES or len(text.encode()) <= LONGEST_STRING_BYTES
 
 
 def check_group_id(group_id: str) -> None:

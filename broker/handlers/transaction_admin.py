@@ -182,11 +182,11 @@ def list_transactions(
         transaction_states=[
             listed(
                 transactional_id=transactional_id,
-                producer_id=entry.state.producer_id,
-                transaction_state=entry.state.status.label,
+                producer_id=state.producer_id,
+                transaction_state=state.status.label,
             )
-            for transactional_id, entry in broker.transactions.entries.items()
-            if _is_wanted(entry.state, request, now_ms)
+            for transactional_id, state in broker.transactions.states.items()
+            if _is_wanted(state, request, now_ms)
         ],
     )
 

@@ -1,11 +1,11 @@
 """The door of transactions: every transaction request enters here, and what ends by itself.
 
-What is asked of a transactional id runs one thing at a time, in the order in which it was asked, to its end,
-whether or not the client still waits: librdkafka sends two requests at once, of which Kafka reads the second
-when the first is answered. What was decided when the broker stopped is carried out at the next start, before
-the groups are read (their offsets may be a part of it); a transaction whose timeout is over is aborted, and
-its producer fenced. An Apache Kafka's `__transaction_state` is as good as our own. Mirrors Kafka's
-TransactionCoordinator.
+What is asked of a transactional id is done one thing at a time, in the order in which it was asked, to its
+end, whether or not the client still waits: librdkafka sends two requests at once, of which Kafka reads the
+second when the first is answered. What was decided when the broker stopped is carried out at the next start,
+before the groups are read (their offsets may be a part of it); a transaction whose timeout is over is
+aborted, and its producer fenced. An Apache Kafka's `__transaction_state` is as good as our own. Mirrors
+Kafka's TransactionCoordinator.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import logging
 import struct
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from broker.latest_values import LatestValues, read_latest_values
-from broker.state_topic import Producer, StateTopic, Written
+from broker.state_topic import Producer, StateTopic, Written, fits
 from broker.topic import TRANSACTIONS_TOPIC
 from broker.transactions.records import read_key, read_state, state_key, state_value
 from broker.transactions.state import AT_REST, ENDING, Status, TransactionState
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 MARKERS_A_TURN = 200
 """so many are written in one turn of the loop: a millisecond to two"""
+FORGOTTEN_A_TURN = 500
 
 # What a client is told when a state could not be stored: that it looks for the coordinator, and tries again.
 _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
@@ -44,24 +46,11 @@ _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 _MARKER_IS_LATE = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
-class Entry:
-    """A transactional id. Owned by: event loop."""
-
-    __slots__ = ("state", "transactional_id", "turn", "unmarked")
-
-    def __init__(self, transactional_id: str, state: TransactionState) -> None:
-        self.transactional_id = transactional_id
-        self.state = state
-        self.turn = asyncio.Lock()
-        self.unmarked: set[TopicPartition] = set(state.partitions)
-        """while it ends: where the marker is not on disk yet"""
-
-
 class TransactionCoordinator:
     """Owned by: event loop."""
 
     def __init__(self, broker: Broker) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.states: dict[str, TransactionState] = {}
         self._broker = broker
         config = broker.config
         self._topic: StateTopic[LatestValues] = StateTopic(
@@ -71,6 +60,9 @@ class TransactionCoordinator:
             config.transaction_state_log_segment_bytes,
             read_latest_values,
         )
+        self._ids: dict[int, str] = {}  # by producer id
+        self._unmarked: dict[str, set[TopicPartition]] = {}  # of what ends, where the marker is not on disk
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # life
@@ -107,11 +99,11 @@ class TransactionCoordinator:
                 logger.warning("unreadable record of %s, key %r, skipped: %s", TRANSACTIONS_TOPIC, key, error)
                 continue
             if state.status is not Status.DEAD:
-                self.entries[transactional_id] = Entry(transactional_id, state)
+                self._set(transactional_id, state)
 
     def producer_ids(self) -> Iterable[int]:
         """Those that are taken."""
-        return (entry.state.producer_id for entry in self.entries.values())
+        return self._ids.keys()
 
     def shielded(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Run to its end what a client may stop waiting for: half of it would be no state."""
@@ -120,186 +112,234 @@ class TransactionCoordinator:
         task.add_done_callback(self._tasks.discard)
         return asyncio.shield(task)
 
+    def _turn(self, transactional_id: str) -> asyncio.Lock:
+        """Who holds it does something with the id, the others wait. It is there while anybody needs it."""
+        lock = self._turns.get(transactional_id)
+        if lock is None:
+            lock = self._turns[transactional_id] = asyncio.Lock()
+        return lock
+
     # requests
 
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: Producer | None
     ) -> Producer:
         """The identity for a producer; one that had the id is fenced, its transaction aborted."""
-        if not 0 < timeout_ms <= self._broker.config.transaction_max_timeout_ms:
+        config = self._broker.config
+        if not 0 < timeout_ms <= config.transaction_max_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{timeout_ms} ms")
+        if not fits(transactional_id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is too long")
         self._topic.check_available(transactional_id)
         await self.ensure_topic()
-        entry = self.entries.get(transactional_id)
-        if entry is None:
-            state = TransactionState(await self._broker.producer_ids.next(), NO_PRODUCER_EPOCH, timeout_ms)
-            entry = self.entries.setdefault(transactional_id, Entry(transactional_id, state))
-        async with entry.turn:
-            state = entry.state
+        if len(self.states) >= config.max_transactional_ids and transactional_id not in self.states:
+            await self._make_room()
+        async with self._turn(transactional_id):
+            state = self.states.get(transactional_id)
+            if state is None:
+                state = TransactionState(
+                    await self._broker.producer_ids.next(), NO_PRODUCER_EPOCH, timeout_ms
+                )
             if state.status is Status.ONGOING:
-                await self._move(entry, state.fenced(self._now_ms()))
-            if entry.state.status in ENDING and not await self._complete(entry):
-                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is ending")
+                state = await self._move(transactional_id, state.fenced(self._now_ms()))
+            if state.status in ENDING:
+                if not await self._complete(transactional_id):
+                    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is ending")
+                state = self.states[transactional_id]
             new_producer_id = None
-            if entry.state.needs_new_producer_id(expected):
+            if state.needs_new_producer_id(expected):
                 new_producer_id = await self._broker.producer_ids.next()
-            now_ms = self._now_ms()
-            await self._move(entry, entry.state.initialized(expected, timeout_ms, now_ms, new_producer_id))
-            return entry.state.producer
+            begun = state.initialized(expected, timeout_ms, self._now_ms(), new_producer_id)
+            return (await self._move(transactional_id, begun)).producer
 
     async def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> None:
         """The transaction takes part in these from now on; the first ones begin it."""
-        entry = self._entry_of(transactional_id)
-        async with entry.turn:
-            entry.state.check_producer(producer)
-            state = entry.state.with_partitions(partitions, self._now_ms())
-            if state is not None:
-                await self._move(entry, state)
+        async with self._turn(transactional_id):
+            state = self._state_of(transactional_id, producer)
+            begun = state.with_partitions(partitions, self._now_ms())
+            if begun is not None:
+                await self._move(transactional_id, begun)
 
     async def end(self, transactional_id: str, producer: Producer, *, is_commit: bool) -> None:
         """Commit or abort: decided when this returns, and carried out if its markers can be written."""
-        entry = self._entry_of(transactional_id)
-        async with entry.turn:
-            entry.state.check_producer(producer)
-            state = entry.state.ended(is_commit=is_commit, now_ms=self._now_ms())
-            if state is not None:
-                await self._move(entry, state)
-                await self._complete(entry)
+        async with self._turn(transactional_id):
+            state = self._state_of(transactional_id, producer)
+            ended = state.ended(is_commit=is_commit, now_ms=self._now_ms())
+            if ended is not None:
+                await self._move(transactional_id, ended)
+                await self._complete(transactional_id)
 
     def check_part(self, transactional_id: str, producer: Producer, topic_partition: TopicPartition) -> None:
         """Raise unless the producer's transaction takes part in a partition: records that were written there
         without would never be decided upon (KIP-890).
         """
-        entry = self._entry_of(transactional_id)
-        entry.state.check_producer(producer)
-        entry.state.check_part(topic_partition)
+        self._state_of(transactional_id, producer).check_part(topic_partition)
 
-    def _entry_of(self, transactional_id: str) -> Entry:
-        self._topic.check_available(transactional_id)
-        entry = self.entries.get(transactional_id)
-        if entry is None:
+    def _state_of(self, transactional_id: str, producer: Producer) -> TransactionState:
+        state = self.find(transactional_id)
+        if state is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"nobody has the id {transactional_id!r}")
-        return entry
+        state.check_producer(producer)
+        return state
+
+    # what is known
 
     def find(self, transactional_id: str) -> TransactionState | None:
-        """What is known of an id."""
+        """What is known of an id; KafkaError: that cannot be told."""
         self._topic.check_available(transactional_id)
-        entry = self.entries.get(transactional_id)
-        return None if entry is None else entry.state
+        return self.states.get(transactional_id)
 
-    def going_on(self, topic_partition: TopicPartition, producer_id: int) -> Entry | None:
+    def taking_part(self, topic_partition: TopicPartition, producer_id: int) -> str | None:
         """The id whose transaction, of this producer, takes part in a partition."""
-        for entry in self.entries.values():
-            state = entry.state
-            if state.producer_id == producer_id and topic_partition in state.partitions:
-                return entry
-        return None
+        transactional_id = self._ids.get(producer_id, "")
+        state = self.states.get(transactional_id)
+        return transactional_id if state is not None and topic_partition in state.partitions else None
 
     def due_ms(self, topic_partition: TopicPartition, producer_id: int) -> int | None:
         """When a transaction that is open in a partition ends by itself at the latest; None: never."""
-        entry = self.going_on(topic_partition, producer_id)
-        if entry is None:
+        transactional_id = self.taking_part(topic_partition, producer_id)
+        if transactional_id is None:
             return None
-        return self._now_ms() if entry.state.due_ms is None else entry.state.due_ms
+        due_ms = self.states[transactional_id].due_ms
+        return self._now_ms() if due_ms is None else due_ms
 
-    async def abort(self, entry: Entry) -> None:
-        """End a transaction against its producer. KafkaError: that cannot be stored now."""
-        async with entry.turn:
-            if entry.state.status is Status.ONGOING:
-                await self._move(entry, entry.state.fenced(self._now_ms()))
-            if entry.state.status in ENDING:
-                await self._complete(entry)
+    # what happens without a producer
 
-    # what happens by itself
+    async def abort(self, transactional_id: str) -> None:
+        """End what goes on against its producer. KafkaError: that cannot be stored now."""
+        async with self._turn(transactional_id):
+            await self._abort(transactional_id)
+
+    async def _abort(self, transactional_id: str) -> None:
+        state = self.states[transactional_id]
+        if state.status is Status.ONGOING:
+            state = await self._move(transactional_id, state.fenced(self._now_ms()))
+        if state.status in ENDING:
+            await self._complete(transactional_id)
 
     async def end_due(self) -> None:
         """Abort transactions whose timeout is over, carry out what is decided, where that failed before."""
         now_ms = self._now_ms()
-        for entry in tuple(self.entries.values()):
-            due_ms = entry.state.due_ms
-            is_overdue = due_ms is not None and due_ms <= now_ms
-            if entry.turn.locked() or not (is_overdue or entry.state.status in ENDING):
-                continue
-            if is_overdue:
+        due = [one for one in self.states if one not in self._turns and self._is_due(one, now_ms)]
+        await asyncio.gather(*(self.shielded(self._end_due(one)) for one in due))
+
+    def _is_due(self, transactional_id: str, now_ms: int) -> bool:
+        state = self.states[transactional_id]
+        return state.status in ENDING or (state.due_ms is not None and state.due_ms <= now_ms)
+
+    async def _end_due(self, transactional_id: str) -> None:
+        async with self._turn(transactional_id):
+            state, now_ms = self.states.get(transactional_id), self._now_ms()
+            if state is None or not self._is_due(transactional_id, now_ms):  # its producer was quicker
+                return
+            if state.status is Status.ONGOING:
                 logger.info(
                     "the transaction of %r (producer %d) is aborted: it went on for more than its %d ms",
-                    entry.transactional_id, entry.state.producer_id, entry.state.timeout_ms,
+                    transactional_id, state.producer_id, state.timeout_ms,
                 )  # fmt: skip
             try:
-                await self.shielded(self.abort(entry))
+                await self._abort(transactional_id)
             except KafkaError as error:
-                logger.error("the transaction of %r goes on: %s", entry.transactional_id, error)
+                logger.error("the transaction of %r goes on: %s", transactional_id, error)
 
     async def expire(self) -> None:
         """Forget ids that nobody used for `transactional.id.expiration.ms`."""
         oldest_ms = self._now_ms() - self._broker.config.transactional_id_expiration_ms
-        for entry in tuple(self.entries.values()):
-            state = entry.state
-            if entry.turn.locked() or state.status not in AT_REST or state.updated_ms > oldest_ms:
+        await self._forget(one for one in self._unused() if self.states[one].updated_ms <= oldest_ms)
+
+    async def _make_room(self) -> None:
+        """Forget the tenth of the ids that nobody has used for the longest time."""
+        unused = sorted(self._unused(), key=lambda one: self.states[one].updated_ms)
+        await self._forget(unused[: max(1, len(self.states) // 10)])
+
+    def _unused(self) -> list[str]:
+        """Ids of which nothing goes on."""
+        return [
+            transactional_id
+            for transactional_id, state in self.states.items()
+            if state.status in AT_REST and transactional_id not in self._turns
+        ]
+
+    async def _forget(self, transactional_ids: Iterable[str]) -> None:
+        for number, one in enumerate(list(transactional_ids), 1):
+            state = self.states.get(one)
+            if state is None or state.status not in AT_REST or one in self._turns:  # used meanwhile
                 continue
             try:
-                self._topic.append(entry.transactional_id, [(state_key(entry.transactional_id), None)])
+                self._topic.append(one, [(state_key(one), None)])
             except KafkaError as error:
-                logger.warning("transactional id %r is kept: %s", entry.transactional_id, error)
+                logger.warning("transactional id %r is kept: %s", one, error)
             else:
-                del self.entries[entry.transactional_id]
-            await asyncio.sleep(0)
+                del self.states[one]
+                self._ids.pop(state.producer_id, None)
+            if number % FORGOTTEN_A_TURN == 0:
+                await asyncio.sleep(0)
 
     # storing
 
     def _now_ms(self) -> int:
         return self._broker.clock.now_ms()
 
-    def _append(self, entry: Entry, state: TransactionState) -> Written:
-        record = (state_key(entry.transactional_id), state_value(state))
-        return self._topic.append(entry.transactional_id, [record])
+    def _set(self, transactional_id: str, state: TransactionState) -> None:
+        known = self.states.get(transactional_id)
+        if known is not None and known.producer_id != state.producer_id:
+            self._ids.pop(known.producer_id, None)
+        self.states[transactional_id] = state
+        self._ids[state.producer_id] = transactional_id
 
-    async def _move(self, entry: Entry, state: TransactionState) -> None:
+    def _append(self, transactional_id: str, state: TransactionState) -> Written:
+        return self._topic.append(transactional_id, [(state_key(transactional_id), state_value(state))])
+
+    async def _move(self, transactional_id: str, state: TransactionState) -> TransactionState:
         """The id is in this state when that is durable."""
         try:
-            written = self._append(entry, state)
+            written = self._append(transactional_id, state)
             if written.flushed is not None:
                 await written.flushed
         except KafkaError as error:
-            logger.warning("transactional id %r: not stored: %s", entry.transactional_id, error)
+            logger.warning("transactional id %r: not stored: %s", transactional_id, error)
             raise KafkaError(_STORE_ERRORS.get(error.code, error.code), error.message) from error
-        entry.state = state
-        entry.unmarked = set(state.partitions)
+        self._set(transactional_id, state)
+        return state
 
-    async def _complete(self, entry: Entry) -> bool:
+    async def _complete(self, transactional_id: str) -> bool:
         """Carry out what is decided; whether nothing is left of it. What is left is tried again."""
-        await self._mark(entry)
-        if entry.unmarked:
+        state = self.states[transactional_id]
+        unmarked = self._unmarked.setdefault(transactional_id, set(state.partitions))
+        await self._mark(transactional_id, state, unmarked)
+        if unmarked:
             return False
-        completed = entry.state.completed(self._now_ms())
+        completed = state.completed(self._now_ms())
         try:
             self._append(
-                entry, completed
-            )  # in the log before whatever this id does next: nobody waits for it
+                transactional_id, completed
+            )  # before whatever this id does next: nobody waits for it
         except KafkaError as error:
-            logger.warning("transactional id %r: not stored: %s", entry.transactional_id, error)
+            logger.warning("transactional id %r: not stored: %s", transactional_id, error)
             return False
-        entry.state = completed
+        self._set(transactional_id, completed)
+        del self._unmarked[transactional_id]
         return True
 
-    async def _mark(self, entry: Entry) -> None:
+    async def _mark(
+        self, transactional_id: str, state: TransactionState, unmarked: set[TopicPartition]
+    ) -> None:
         """A marker into each partition that has none yet, all flushed at once."""
-        state = entry.state
+        is_commit = state.status is Status.PREPARE_COMMIT
         flushes: list[tuple[TopicPartition, asyncio.Future[None] | None]] = []
-        for number, place in enumerate(sorted(entry.unmarked), 1):
+        for number, place in enumerate(sorted(unmarked), 1):
             partition = self._broker.partitions.get(place)
             if partition is None:  # deleted, and its part of the transaction with it
-                entry.unmarked.discard(place)
+                unmarked.discard(place)
                 continue
             try:
-                is_commit = state.status is Status.PREPARE_COMMIT
                 flushed = partition.end_transaction_of(*state.producer, self._now_ms(), is_commit=is_commit)
             except KafkaError as error:
                 if error.code in _MARKER_IS_LATE:
-                    entry.unmarked.discard(place)
-                logger.error("the transaction of %r, in %s: %s", entry.transactional_id, place, error)
+                    unmarked.discard(place)
+                logger.error("the transaction of %r, in %s: %s", transactional_id, place, error)
             else:
                 flushes.append((place, flushed))
             if number % MARKERS_A_TURN == 0:
@@ -309,9 +349,7 @@ class TransactionCoordinator:
                 if flushed is not None:
                     await flushed
             except KafkaError as error:
-                logger.error("the transaction of %r, in %s: %s", entry.transactional_id, place, error)
+                logger.error("the transaction of %r, in %s: %s", transactional_id, place, error)
                 continue
-            entry.unmarked.discard(place)
-            self._broker.groups.end_transaction(
-                place, state.producer_id, is_commit=state.status is Status.PREPARE_COMMIT
-            )
+            unmarked.discard(place)
+            self._broker.groups.end_transaction(place, state.producer_id, is_commit=is_commit)

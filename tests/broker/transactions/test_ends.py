@@ -144,12 +144,12 @@ async def test_what_was_going_on_is_aborted_when_its_timeout_is_over(
     with monkeypatch.context() as patch:
         patch.setattr(Partition, "append", full)
         await transactions.end_due()
-    assert transactions.entries["t0"].state.status is Status.ONGOING
+    assert transactions.states["t0"].status is Status.ONGOING
     with monkeypatch.context() as patch:
         patch.setattr(Partition, "end_transaction", full)
         await transactions.end_due()
     assert partition.log.producers.open_transactions() == {7: 0}
-    assert transactions.entries["t0"].state.status is Status.PREPARE_ABORT
+    assert transactions.states["t0"].status is Status.PREPARE_ABORT
     await transactions.end_due()
     assert partition.log.last_stable_offset == 2
     await transactions.end_due()
@@ -234,15 +234,15 @@ async def test_a_last_record_that_cannot_be_stored_is_tried_again(
     await tx.put(b"1")
     append = world.broker.transactions._append
 
-    def refuses_the_last(entry: Any, state: Any) -> Any:
-        return full() if state.status is Status.COMPLETE_COMMIT else append(entry, state)
+    def refuses_the_last(transactional_id: str, state: Any) -> Any:
+        return full() if state.status is Status.COMPLETE_COMMIT else append(transactional_id, state)
 
     monkeypatch.setattr(world.broker.transactions, "_append", refuses_the_last)
     assert await tx.end(is_commit=True) == 0
     assert await values_of(tx.client) == [b"1"]
     monkeypatch.undo()
     await world.broker.transactions.end_due()
-    assert world.broker.transactions.entries["tx"].state.status is Status.COMPLETE_COMMIT
+    assert world.broker.transactions.states["tx"].status is Status.COMPLETE_COMMIT
     assert world.broker.partitions[T].log.log_end_offset == 2, "one marker"
 
 
@@ -258,7 +258,7 @@ async def test_a_marker_that_is_not_durable_is_written_again(
     flushes.end(OSError(errno.EIO, "as a test says"))
     assert await ending == 0
     monkeypatch.undo()
-    assert world.broker.transactions.entries["tx"].unmarked == {T}
+    assert world.broker.transactions._unmarked == {"tx": {T}}
     world.clock.advance(10_000)
     await world.broker.reopening.run()
     world.clock.advance(10_000)
@@ -275,7 +275,7 @@ async def test_a_log_that_knows_a_later_epoch_needs_no_marker(world: World) -> N
     await tx.put(b"1")
     world.broker.partitions[T].end_transaction_of(tx.producer.producer_id, 9, 0, is_commit=False)
     assert await tx.end(is_commit=True) == 0
-    assert world.broker.transactions.entries["tx"].state.status is Status.COMPLETE_COMMIT
+    assert world.broker.transactions.states["tx"].status is Status.COMPLETE_COMMIT
 
 
 async def test_a_topic_that_is_gone_meanwhile_has_no_transaction(world: World) -> None:
@@ -294,18 +294,52 @@ async def test_ids_that_nobody_uses_are_forgotten(world: World, monkeypatch: pyt
     week_ms = 7 * 24 * 3_600_000
     world.clock.advance(week_ms - 1)
     await world.broker.transactions.expire()
-    assert set(world.broker.transactions.entries) == {"idle", "busy"}
+    assert set(world.broker.transactions.states) == {"idle", "busy"}
     world.clock.advance(1)
     with monkeypatch.context() as patch:
         patch.setattr(Partition, "append", full)
         await world.broker.transactions.expire()
-    assert "idle" in world.broker.transactions.entries
+    assert "idle" in world.broker.transactions.states
     await world.broker.transactions.expire()
-    assert set(world.broker.transactions.entries) == {"busy"}
+    assert set(world.broker.transactions.states) == {"busy"}
     await world.restart()
-    assert "idle" not in world.broker.transactions.entries
+    assert "idle" not in world.broker.transactions.states
     idle.client = await world.connect()
     assert await idle.end(is_commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+async def test_beyond_a_number_of_ids_the_longest_unused_are_forgotten(make_world: MakeWorld) -> None:
+    """max.transactional.ids; none of which anything goes on."""
+    world = await make_world(max_transactional_ids="3")
+    world.topic()
+    for number in range(3):
+        tx = await Transactional.begin(world, f"tx-{number}")
+        if number == 0:
+            await tx.put(b"1")
+        world.clock.advance(1)
+    for number, left in ((3, {"tx-0", "tx-2", "tx-3"}), (4, {"tx-0", "tx-3", "tx-4"})):
+        world.clock.advance(1)
+        await Transactional.begin(world, f"tx-{number}")
+        assert set(world.broker.transactions.states) == left
+    assert await (await Transactional.begin(world, "tx-4")).end(is_commit=True) == ErrorCode.INVALID_TXN_STATE
+    await world.restart()
+    assert set(world.broker.transactions.states) == {"tx-0", "tx-3", "tx-4"}
+
+
+async def test_a_producer_that_is_quicker_than_its_timeout_is_left_alone(world: World) -> None:
+    """What was due when it was looked for may have ended when its turn comes."""
+    world.topic()
+    tx = await Transactional.begin(world, timeout_ms=MINUTE_MS)
+    await tx.put(b"1")
+    world.clock.advance(MINUTE_MS)
+    transactions = world.broker.transactions
+    await asyncio.gather(
+        transactions.end("tx", tx.producer, is_commit=True),
+        transactions._end_due("tx"),
+    )
+    assert transactions.states["tx"].status is Status.COMPLETE_COMMIT
+    transactions.states.clear()
+    await transactions._end_due("tx")
 
 
 async def test_producer_ids_that_a_coordinator_knows_are_not_given_again(world: World) -> None:
@@ -327,7 +361,7 @@ async def test_what_cannot_be_read_is_told_and_the_rest_counts(
     unreadable = [text for text in caplog.messages if "unreadable record of __transaction_state" in text]
     assert len(unreadable) == 3
     assert await values_of(await world.connect()) == [b"1"]
-    assert set(world.broker.transactions.entries) == {"t4"}
+    assert set(world.broker.transactions.states) == {"t4"}
 
 
 async def test_what_no_coordinator_knows_of_is_aborted_by_who_is_asked_to(asker: Asker) -> None:

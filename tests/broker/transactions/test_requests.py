@@ -16,7 +16,7 @@ from broker import producer_ids
 from broker.state_topic import Producer, partition_for
 from broker.topic import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.transactions import coordinator
-from broker.transactions.state import EXHAUSTED_EPOCH, Status
+from broker.transactions.state import EXHAUSTED_EPOCH, Status, TransactionState
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.transactions import (
@@ -127,11 +127,9 @@ async def test_a_producer_that_goes_on_after_an_error_keeps_its_id(world: World)
 async def test_an_id_whose_epochs_are_used_up_gets_another_producer_id(world: World) -> None:
     world.topic()
     tx = await Transactional.begin(world)
-    entry = world.broker.transactions.entries["tx"]
-    entry.state = world.broker.transactions.entries["tx"].state.__class__(
-        tx.producer.producer_id, EXHAUSTED_EPOCH, 60_000
-    )
-    tx.producer = entry.state.producer
+    state = TransactionState(tx.producer.producer_id, EXHAUSTED_EPOCH, 60_000)
+    world.broker.transactions.states["tx"] = state
+    tx.producer = state.producer
     await tx.put(b"1")
     last = tx.producer
     assert await tx.init() == 0
@@ -211,6 +209,8 @@ async def test_what_cannot_be_is_refused_and_nothing_is_added(world: World) -> N
     assert await nameless.add(T) == [ErrorCode.INVALID_REQUEST]
     assert await nameless.add_offsets() == ErrorCode.INVALID_REQUEST
     assert await nameless.end(is_commit=True) == ErrorCode.INVALID_REQUEST
+    endless = Transactional(world, tx.client, "x" * 32_768)
+    assert await endless.init() == ErrorCode.INVALID_REQUEST
     half = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1, producer_id=5)
     assert (await tx.client.ask(half, 4)).error_code == ErrorCode.INVALID_REQUEST
 
