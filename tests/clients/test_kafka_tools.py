@@ -12,8 +12,11 @@ import json
 import re
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
+from broker.state_topic import partition_for
+from storage.layout import TopicPartition
 from tests.clients.adaptors import Confluent, Sent
 from tests.clients.conftest import COMPACTED, MINUTE_MS, alter, wait_until_compacted
 from tests.kafka.fixtures import kafka_tools  # noqa: F401
@@ -192,3 +195,35 @@ def test_t184_s42_kafka_dumps_our_segments_before_and_after_a_cleaning(
     after = "".join(dump(tools, directory))
     assert len(re.findall(r"\| offset: ", after)) == 200
     assert re.findall(r"\| offset: (\d+)", after) == [str(offset) for offset in range(200, 400)]
+
+
+def test_transactions_are_listed_described_and_ended(
+    tools: Tools, at: tuple[str, str], broker: BrokerProcess, topic: str
+) -> None:
+    """By Kafka's own tool, which fences the producer; its dump tool reads what is stored of the id."""
+    tools.run("kafka-topics", *at, "--create", "--topic", topic)
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"v")
+    assert producer.flush(60) == 0
+
+    def listed() -> dict[str, str]:
+        rows = [row.split() for row in tools.run("kafka-transactions", *at, "list").splitlines()[1:]]
+        return {transactional_id: state for transactional_id, _, _, state in rows}
+
+    assert listed()[topic] == "Ongoing"
+    ours = ("--transactional-id", topic)
+    heading, row = tools.run("kafka-transactions", *at, "describe", *ours).splitlines()
+    described = dict(zip(heading.split(), row.split(), strict=True))
+    assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", f"{topic}-0")
+    tools.run("kafka-transactions", *at, "forceTerminateTransaction", "--transactionalId", topic)
+    assert listed()[topic] == "Empty"
+    with pytest.raises(confluent_kafka.KafkaException, match="fenced"):
+        producer.commit_transaction(60)
+
+    place = TopicPartition("__transaction_state", partition_for(topic, 50))
+    (segment,) = (broker.data / str(place)).glob("*.log")
+    dumped = tools.run("kafka-dump-log", "--files", segment, "--transaction-log-decoder", "--print-data-log")
+    states = re.findall(r'"producerEpoch":(\d),"transactionTimeoutMs":\d+,"transactionStatus":(\d)', dumped)
+    assert states == [("0", "0"), ("0", "1"), ("1", "3"), ("1", "5"), ("2", "0")]
