@@ -14,6 +14,15 @@ import uvloop
 
 from storage.file import POOL
 
+LONG = ("spark/test_pipeline_commands.py", "spark/test_pipelines.py", "spark/test_wheel.py")
+"""files that take minutes"""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """They begin first: no worker is left alone with one of them at the end."""
+    items.sort(key=lambda item: not str(item.path).endswith(LONG))
+
 
 @pytest.fixture(autouse=True, scope="module")
 def no_files_left_open() -> Iterator[None]:

@@ -19,6 +19,7 @@ from tests.process import BrokerProcess
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 BEGIN, END = "    from confluent_kafka import Consumer, Producer\n", "# 0 b'EURUSD' b'1.10'\n"
+EXACTLY_ONCE = "    worker = Producer(", "  # or abort_transaction()\n"
 
 
 FORMAT = (Path(__file__).parents[2] / "FORMAT.md").read_text()
@@ -46,12 +47,17 @@ def test_the_first_script_does_what_its_comments_say(
     try:
         names: dict[str, Any] = {}
         exec(script.replace("127.0.0.1:9092", process.bootstrap), names)
+        begin, end = map(README.index, EXACTLY_ONCE)
+        exec(textwrap.dedent(README[begin:end]), names)
+        places = names["consumer"].committed(names["consumer"].assignment(), 60)
+        assert [place.offset for place in places] == [1], "what was read"
         names["consumer"].close()
         names.clear()
         assert process.stop() == 0
         assert capsys.readouterr().out == "0 b'EURUSD' b'1.10'\n"
         rows = list(dump(tmp_path / "data" / "prices-0" / "00000000000000000000.log"))
-        assert sum(row["record_count"] for row in rows) == 3
+        assert [row["record_count"] for row in rows][-2:] == [1, 1], "a transaction's record and its marker"
+        assert sum(row["record_count"] for row in rows) == 5
         assert all(row["producer_id"] is not None for row in rows), "the producer is idempotent"
         monkeypatch.chdir(tmp_path)
         verified = CliRunner().invoke(app, ["verify", "./data"])
