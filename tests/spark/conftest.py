@@ -23,6 +23,13 @@ from tests.spark.peer.jars import peer_jars
 
 __all__ = ["kafka_broker", "kafka_tools", "start_kafka"]
 
+# Every JVM here lives for seconds: it is better off without the second compiler and threads that collect
+# garbage.
+os.environ.setdefault(
+    "PYSPARK_SUBMIT_ARGS",
+    "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto' pyspark-shell",
+)
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOOPBACK = {
     "spark.driver.bindAddress": "127.0.0.1",
