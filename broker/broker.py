@@ -171,6 +171,7 @@ class Broker:
                 *(partition.log.producers.producers for partition in self.partitions.values()),
             )
         )
+        self.transactions.abort_lost()
         await self.transactions.end_due()
         loading = self._loop.create_task(self.groups.load())
         await asyncio.sleep(0)  # from here on groups answer that they are being loaded

@@ -13,6 +13,7 @@ import functools
 import logging
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -81,6 +82,7 @@ class StateTopic(Generic[T]):
         new_partition_count: int,
         segment_bytes: int,
         read: Callable[[Log], T],
+        overrides: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self._broker = broker
@@ -89,6 +91,7 @@ class StateTopic(Generic[T]):
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(segment_bytes),
+            **overrides,
         }
         self._read = read
         self._loading: set[int] = set()

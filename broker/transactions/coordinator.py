@@ -59,8 +59,12 @@ class TransactionCoordinator:
             config.transaction_state_log_num_partitions,
             config.transaction_state_log_segment_bytes,
             read_latest_values,
+            # What is decided is never less safe than what it decides about: a log may be flushed each time
+            # though others are not.
+            {"flush.messages": "1"},
         )
         self._ids: dict[int, str] = {}  # by producer id
+        self._active: set[str] = set()  # of which anything goes on
         self._unmarked: dict[str, set[TopicPartition]] = {}  # of what ends, where the marker is not on disk
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -75,6 +79,25 @@ class TransactionCoordinator:
         """The log of a partition was opened anew: if it could not be read, it is now."""
         if topic_partition.topic == TRANSACTIONS_TOPIC:
             await self._topic.load_again(topic_partition.partition, self._apply)
+
+    def abort_lost(self) -> None:
+        """At the start, after `load`: a transaction that is open in a log though its coordinator knows that
+        it has ended, or that it takes no part there. A power cut took its end from a log that is not flushed
+        each time, with whatever else was behind it.
+        """
+        for topic_partition, partition in self._broker.partitions.items():
+            for producer_id in partition.log.producers.open_transactions():
+                if producer_id not in self._ids or self.taking_part(topic_partition, producer_id) is not None:
+                    continue
+                try:
+                    partition.end_open_transaction(producer_id, self._now_ms(), is_commit=False)
+                except KafkaError as error:
+                    logger.error("a transaction of %s stays open: %s", topic_partition, error)
+                else:
+                    logger.warning(
+                        "%s: the transaction of producer %d is aborted: its end was lost",
+                        topic_partition, producer_id,
+                    )  # fmt: skip
 
     async def stop(self) -> None:
         """Accept nothing more, end what goes on."""
@@ -222,7 +245,7 @@ class TransactionCoordinator:
     async def end_due(self) -> None:
         """Abort transactions whose timeout is over, carry out what is decided, where that failed before."""
         now_ms = self._now_ms()
-        due = [one for one in self.states if one not in self._turns and self._is_due(one, now_ms)]
+        due = [one for one in self._active if one not in self._turns and self._is_due(one, now_ms)]
         await asyncio.gather(*(self.shielded(self._end_due(one)) for one in due))
 
     def _is_due(self, transactional_id: str, now_ms: int) -> bool:
@@ -247,35 +270,33 @@ class TransactionCoordinator:
     async def expire(self) -> None:
         """Forget ids that nobody used for `transactional.id.expiration.ms`."""
         oldest_ms = self._now_ms() - self._broker.config.transactional_id_expiration_ms
-        await self._forget(one for one in self._unused() if self.states[one].updated_ms <= oldest_ms)
+        for number, (one, state) in enumerate(tuple(self.states.items()), 1):
+            if state.updated_ms <= oldest_ms:
+                self._forget(one)
+            if number % FORGOTTEN_A_TURN == 0:
+                await asyncio.sleep(0)
 
     async def _make_room(self) -> None:
         """Forget the tenth of the ids that nobody has used for the longest time."""
-        unused = sorted(self._unused(), key=lambda one: self.states[one].updated_ms)
-        await self._forget(unused[: max(1, len(self.states) // 10)])
-
-    def _unused(self) -> list[str]:
-        """Ids of which nothing goes on."""
-        return [
-            transactional_id
-            for transactional_id, state in self.states.items()
-            if state.status in AT_REST and transactional_id not in self._turns
-        ]
-
-    async def _forget(self, transactional_ids: Iterable[str]) -> None:
-        for number, one in enumerate(list(transactional_ids), 1):
-            state = self.states.get(one)
-            if state is None or state.status not in AT_REST or one in self._turns:  # used meanwhile
-                continue
-            try:
-                self._topic.append(one, [(state_key(one), None)])
-            except KafkaError as error:
-                logger.warning("transactional id %r is kept: %s", one, error)
-            else:
-                del self.states[one]
-                self._ids.pop(state.producer_id, None)
+        unused = [one for one in self.states if one not in self._active]
+        unused.sort(key=lambda one: self.states[one].updated_ms)
+        for number, one in enumerate(unused[: max(1, len(self.states) // 10)], 1):
+            self._forget(one)
             if number % FORGOTTEN_A_TURN == 0:
                 await asyncio.sleep(0)
+
+    def _forget(self, transactional_id: str) -> None:
+        """Unless it is used, or that cannot be stored."""
+        state = self.states.get(transactional_id)
+        if state is None or transactional_id in self._active or transactional_id in self._turns:
+            return
+        try:
+            self._topic.append(transactional_id, [(state_key(transactional_id), None)])
+        except KafkaError as error:
+            logger.warning("transactional id %r is kept: %s", transactional_id, error)
+        else:
+            del self.states[transactional_id]
+            self._ids.pop(state.producer_id, None)
 
     # storing
 
@@ -288,6 +309,10 @@ class TransactionCoordinator:
             self._ids.pop(known.producer_id, None)
         self.states[transactional_id] = state
         self._ids[state.producer_id] = transactional_id
+        if state.status in AT_REST:
+            self._active.discard(transactional_id)
+        else:
+            self._active.add(transactional_id)
 
     def _append(self, transactional_id: str, state: TransactionState) -> Written:
         return self._topic.append(transactional_id, [(state_key(transactional_id), state_value(state))])

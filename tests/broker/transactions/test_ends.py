@@ -342,6 +342,28 @@ async def test_a_producer_that_is_quicker_than_its_timeout_is_left_alone(world: 
     await transactions._end_due("tx")
 
 
+@pytest.mark.parametrize("status", [Status.EMPTY, Status.COMPLETE_COMMIT, Status.ONGOING])
+async def test_what_a_power_cut_took_the_end_of_is_aborted(
+    world: World, status: Status, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log that is not flushed each time may lose a marker that its coordinator has seen on the way to
+    disk. One that goes on elsewhere takes no part here.
+    """
+    world.topic()
+    world.topic("rows")
+    await Transaction(world, T).write((b"a", b"1"))
+    place = () if status is not Status.ONGOING else (ROWS,)
+    knows(world, value_of(status, *place, transaction_start_timestamp_ms=world.clock.now_ms() + MINUTE_MS))
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "end_transaction", full)
+        await world.restart()
+    assert "a transaction of t-0 stays open" in caplog.text
+    await world.restart()
+    assert "t-0: the transaction of producer 7 is aborted: its end was lost" in caplog.text
+    await until(lambda: world.broker.partitions[T].log.last_stable_offset == 2)
+    assert len(world.broker.partitions[T].log.aborted_transactions(0, 2)) == 1
+
+
 async def test_producer_ids_that_a_coordinator_knows_are_not_given_again(world: World) -> None:
     """Of a directory of Kafka's, where no log has written of them."""
     knows(world, value_of(Status.EMPTY, producer_id=0), value_of(Status.EMPTY, producer_id=1))
