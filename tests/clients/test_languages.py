@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.clients.adaptors import Client
+from tests.clients.test_transactions import committed_values
 from tests.process import BrokerProcess
 
 pytestmark = pytest.mark.slow
@@ -113,3 +115,27 @@ def test_clients_read_what_is_there_and_commit_where_it_ends(
     assert (left, ends) == read(broker.bootstrap, topic)
     assert len(left) < len(records)
     assert {record[2]: record for record in left} == {record[2]: record for record in records}
+
+
+@pytest.mark.parametrize("client", ["franz-go", "sarama", "kafkajs"])
+def test_clients_move_records_exactly_once(
+    made: Callable[[str], list[str]], broker: BrokerProcess, confluent: Client, client: str
+) -> None:
+    """In transactions with their offsets; some are aborted (S23)."""
+    command, sink = made(client), f"{client}-{uuid.uuid4().hex[:8]}"
+    source, count = f"{sink}-source", 300
+    for topic in (source, sink):
+        confluent.create_topic(topic, partitions=PARTITIONS)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 10})
+    for number in range(count):
+        producer.produce(source, b"%d" % number, b"%d" % (number % 7), number % PARTITIONS)
+    assert producer.flush(60) == 0
+    moving = [*command, broker.bootstrap, sink, sink, "move", source, str(count)]
+    ended = subprocess.run(moving, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert ended.returncode == 0, ended.stderr
+    values = committed_values(broker.bootstrap, sink, count)
+    assert sorted(map(int, values)) == list(range(count))
+    group = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": sink})
+    places = group.committed([TopicPartition(source, index) for index in range(PARTITIONS)], 60)
+    assert [place.offset for place in places] == [count // PARTITIONS] * PARTITIONS
+    group.close()

@@ -4,6 +4,10 @@
 //	clients franz-go|sarama|kafka-go BOOTSTRAP TOPIC GROUP [fill]
 //
 // Prints one JSON object: the records, and the committed offset of each partition.
+//
+//	clients franz-go|sarama BOOTSTRAP TOPIC GROUP move SOURCE COUNT
+//
+// Moves so many records from SOURCE to TOPIC in transactions, and prints nothing.
 package main
 
 import (
@@ -11,6 +15,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -88,6 +93,16 @@ func main() {
 	one, err := made[os.Args[1]](bootstrap)
 	if err != nil {
 		log.Fatal(err)
+	}
+	if len(os.Args) > 5 && os.Args[5] == "move" {
+		count, err := strconv.Atoi(os.Args[7])
+		if err == nil {
+			err = one.(mover).move(os.Args[6], topic, group, count)
+		}
+		if err != nil {
+			log.Fatalf("move: %v", err)
+		}
+		return
 	}
 	if len(os.Args) > 5 {
 		if err := one.fill(topic); err != nil {

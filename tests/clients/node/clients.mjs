@@ -4,12 +4,16 @@
 //   node clients.mjs BOOTSTRAP TOPIC GROUP [fill]
 //
 // Prints one JSON object: the records, and the committed offset of each partition.
+//
+//   node clients.mjs BOOTSTRAP TOPIC GROUP move SOURCE COUNT
+//
+// Moves so many records from SOURCE to TOPIC in transactions, every third of which is aborted; prints nothing.
 import kafkajs from 'kafkajs'
 
 const PARTITIONS = [0, 1]
 const PER_CODEC = 40
 const KEYS = 10
-const [bootstrap, topic, group, fill] = process.argv.slice(2)
+const [bootstrap, topic, group, task, source, count] = process.argv.slice(2)
 
 // The records of one producer: every seventh is a tombstone.
 const batch = codec =>
@@ -39,6 +43,31 @@ class KafkaJs {
       await producer.send({ topic, compression, messages: batch(codec + idempotent) })
       await producer.disconnect()
     }
+  }
+
+  async move () {
+    const producer = this.kafka.producer({ transactionalId: group, idempotent: true, maxInFlightRequests: 1 })
+    const consumer = this.kafka.consumer({ groupId: group })
+    await Promise.all([producer.connect(), consumer.connect()])
+    await consumer.subscribe({ topics: [source], fromBeginning: true })
+    let [done, number] = [0, 0]
+    await new Promise((resolve, reject) => {
+      consumer.on(consumer.events.CRASH, event => reject(event.payload.error))
+      const eachBatch = async ({ batch }) => {
+        const { partition, messages } = batch
+        for (const isCommit of number++ % 3 < 2 ? [true] : [false, true]) {
+          const transaction = await producer.transaction()
+          await transaction.send({ topic, messages: messages.map(({ key, value }) => ({ key, value })) })
+          const offsets = [{ partition, offset: String(BigInt(batch.lastOffset()) + 1n) }]
+          await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic: source, partitions: offsets }] })
+          await (isCommit ? transaction.commit() : transaction.abort())
+        }
+        done += messages.length
+        if (done >= +count) resolve()
+      }
+      consumer.run({ autoCommit: false, eachBatch }).catch(reject)
+    })
+    await Promise.all([producer.disconnect(), consumer.disconnect()])
   }
 
   async read () {
@@ -73,5 +102,9 @@ class KafkaJs {
 }
 
 const client = new KafkaJs()
-if (fill) await client.fill()
-console.log(JSON.stringify(await client.read()))
+if (task === 'move') {
+  await client.move()
+} else {
+  if (task === 'fill') await client.fill()
+  console.log(JSON.stringify(await client.read()))
+}
