@@ -44,7 +44,7 @@ DescribedPartition = DescribedTopic.DescribeTopicPartitionsResponsePartition
 DescribedBroker = DescribeClusterResponse.DescribeClusterBroker
 
 NO_ID = UUID(int=0)
-LEADER_EPOCH = 0
+NO_LEADER_EPOCH = -1
 NOT_ASKED = -(2**31)
 IDS_ALONE_VERSION = 12
 BROKER_ENDPOINT = 1
@@ -165,7 +165,7 @@ def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataTopic:
             MetadataPartition(
                 partition_index=index,
                 leader_id=broker.node_id,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=_epoch(broker, topic.name, index),
                 replica_nodes=node,
                 isr_nodes=node,
                 offline_replicas=_offline(broker, topic.name, index),
@@ -174,6 +174,12 @@ def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataTopic:
         ],
         topic_authorized_operations=operations,
     )
+
+
+def _epoch(broker: Broker, name: str, index: int) -> int:
+    """That of the log, as Fetch compares it: a log of Apache Kafka's has another one after each start."""
+    partition = broker.partition(name, index)
+    return NO_LEADER_EPOCH if partition is None else partition.log.leader_epoch
 
 
 def _offline(broker: Broker, name: str, index: int) -> list[int]:
@@ -258,7 +264,7 @@ def _described(broker: Broker, topic: Topic, first: int, end: int) -> DescribedT
             DescribedPartition(
                 partition_index=index,
                 leader_id=broker.node_id,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=_epoch(broker, topic.name, index),
                 replica_nodes=node,
                 isr_nodes=node,
                 eligible_leader_replicas=[],

@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest
-from protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
+from protocol.messages.metadata import ApiVersionsRequest, DescribeTopicPartitionsRequest, MetadataRequest
 from protocol.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.records import decode_all
@@ -194,13 +194,22 @@ async def test_g9_a_long_poll_waits_for_the_last_stable_offset(world: World) -> 
     assert offsets(answer.responses[0].partitions[0]) == [0, 1, 2, 3, 4]
 
 
-async def test_g10_librdkafka_validates_with_the_same_epoch_everywhere(world: World) -> None:
-    """Metadata, ListOffsets, committed offsets and OffsetForLeaderEpoch v2 tell one story."""
+@pytest.mark.parametrize("of_log", [0, 3])
+async def test_g10_librdkafka_validates_with_the_same_epoch_everywhere(world: World, of_log: int) -> None:
+    """Metadata, Fetch, ListOffsets, committed offsets and OffsetForLeaderEpoch v2 tell one story, that of
+    the log: one of Apache Kafka's has a new epoch at each of its starts.
+    """
     world.topic()
     client = await world.connect()
+    world.broker.partitions[TopicPartition("t", 0)].log.leader_epoch = of_log
     await world.produce(client, world.batch(ONE, ONE))
     metadata = await client.ask(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 9)
     epoch = metadata.topics[0].partitions[0].leader_epoch
+    assert epoch == of_log
+    named = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.TopicRequest(name="t")])
+    assert (await client.ask(named, 0)).topics[0].partitions[0].leader_epoch == epoch
+    fetched = await client.ask(fetch_request([("t", 0, 0)], current_leader_epoch=epoch), 12)
+    assert fetched.responses[0].partitions[0].error_code == 0
     asked = ListOffsetsRequest.ListOffsetsTopic
     latest = asked.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
     listed = await client.ask(ListOffsetsRequest(topics=[asked(name="t", partitions=[latest])]), 5)

@@ -40,7 +40,7 @@ def by_name(*names: str, **fields: bool) -> MetadataRequest:
 
 @pytest.mark.parametrize("version", range(14))
 async def test_g34_every_version_names_node_cluster_and_controller(world: World, version: int) -> None:
-    """G34: an admin client waits for a controller. G10: a constant leader epoch. G33: the listener's
+    """G34: an admin client waits for a controller. G10: the leader epoch. G33: the listener's
     address.
     """
     topic = world.topic("t", 3)
