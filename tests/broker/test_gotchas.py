@@ -37,7 +37,8 @@ JAVA_4_MINIMUM = {
     "IncrementalAlterConfigs": 0, "ListPartitionReassignments": 0, "OffsetDelete": 0, "DescribeCluster": 0,
     "DescribeTopicPartitions": 0, "ListConfigResources": 0, "DescribeAcls": 1, "CreateAcls": 1,
     "DeleteAcls": 1, "WriteTxnMarkers": 1, "DescribeProducers": 0, "ListTransactions": 0,
-    "DescribeClientQuotas": 0, "DescribeUserScramCredentials": 0,
+    "DescribeClientQuotas": 0, "DescribeUserScramCredentials": 0, "AddPartitionsToTxn": 0,
+    "AddOffsetsToTxn": 0, "EndTxn": 0, "TxnOffsetCommit": 0, "DescribeTransactions": 0,
 }  # fmt: skip
 """the lowest version of each API that the Java client of Kafka 4 knows (KIP-896)"""
 
