@@ -106,13 +106,17 @@ def _known(code: ErrorCode, knows_fenced: bool) -> ErrorCode:
 async def add_partitions(
     broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    places = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions]
+    places = [
+        TopicPartition(topic.name, index)
+        for topic in request.v3_and_below_topics
+        for index in topic.partitions
+    ]
     codes = {place: _why_not(broker, place) for place in places}
     if any(codes.values()):  # all or none
         codes = {place: code or ErrorCode.OPERATION_NOT_ATTEMPTED for place, code in codes.items()}
     else:
-        producer = Producer(request.producer_id, request.producer_epoch)
-        code = await _take_part(broker, request.transactional_id, producer, places)
+        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        code = await _take_part(broker, request.v3_and_below_transactional_id, producer, places)
         codes = dict.fromkeys(places, _known(code, context.api_version >= FENCED_VERSION))
     topic_result = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
     partition_result = topic_result.AddPartitionsToTxnPartitionResult
@@ -127,7 +131,7 @@ async def add_partitions(
                     for index in topic.partitions
                 ],
             )
-            for topic in request.topics
+            for topic in request.v3_and_below_topics
         ]
     )
 

@@ -132,8 +132,14 @@ class TransactionCoordinator:
         """Run to its end what a client may stop waiting for: half of it would be no state."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """Its error is told to whoever waits; that nobody does any more is no news."""
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     def _turn(self, transactional_id: str) -> asyncio.Lock:
         """Who holds it does something with the id, the others wait. It is there while anybody needs it."""

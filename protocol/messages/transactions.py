@@ -43,10 +43,10 @@ class AddPartitionsToTxnRequest:
         name: str = string()
         partitions: list[int] = array(int32)
 
-    transactional_id: str = string()
-    producer_id: int = int64()
-    producer_epoch: int = int16()
-    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
+    v3_and_below_transactional_id: str = string()
+    v3_and_below_producer_id: int = int64()
+    v3_and_below_producer_epoch: int = int16()
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
 
 
 @response(key=24, versions="0-3", flexible="3+")

@@ -88,8 +88,8 @@ class Player:
     def add(self, name: str, *places: tuple[str, int], transactional_id: str = "tx", version: int = 3) -> Any:
         topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = AddPartitionsToTxnRequest(
-            topics=[topic(name=topic_name, partitions=[index]) for topic_name, index in places],
-            **self.who(name, transactional_id),
+            v3_and_below_topics=[topic(name=topic_name, partitions=[index]) for topic_name, index in places],
+            **{f"v3_and_below_{name}": value for name, value in self.who(name, transactional_id).items()},
         )
 
         def rows(answer: Any) -> list[int]:

@@ -33,7 +33,18 @@ OLDER_NAMES = {
 def upstream(name: str) -> dict[str, Any]:
     text = resources.files("kafka.protocol.schemas").joinpath(f"resources/{name}.json").read_text()
     found: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
-    return found
+    common = {struct["name"]: struct["fields"] for struct in found.get("commonStructs", ())}
+    return {**found, "fields": with_common(found["fields"], common)}
+
+
+def with_common(fields: list[dict[str, Any]], common: dict[str, Any]) -> list[dict[str, Any]]:
+    """The fields, with those of structs that several of them share where they are used."""
+    return [
+        {**field, "fields": with_common(own, common)}
+        if (own := field.get("fields") or common.get(field["type"].removeprefix("[]")))
+        else field
+        for field in fields
+    ]
 
 
 def snake_case(name: str) -> str:

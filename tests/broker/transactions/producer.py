@@ -25,6 +25,11 @@ T = TopicPartition("t", 0)
 TIMEOUT_MS = 60_000
 
 
+def partitions_request(topics: list[Any], who: Mapping[str, Any]) -> AddPartitionsToTxnRequest:
+    names = {f"v3_and_below_{name}": value for name, value in who.items()}
+    return AddPartitionsToTxnRequest(v3_and_below_topics=topics, **names)
+
+
 class Transactional:
     """Errors are what its methods return."""
 
@@ -67,7 +72,7 @@ class Transactional:
     async def add(self, *places: TopicPartition, version: int = 3) -> list[ErrorCode]:
         topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         topics = [topic(name=place.topic, partitions=[place.partition]) for place in places]
-        answer = await self.client.ask(AddPartitionsToTxnRequest(topics=topics, **self.who), version)
+        answer = await self.client.ask(partitions_request(topics, self.who), version)
         return [
             ErrorCode(one.partition_error_code)
             for result in answer.results_by_topic_v3_and_below

@@ -8,6 +8,7 @@ would.
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -29,10 +30,10 @@ from protocol.messages.transactions import (
     InitProducerIdRequest,
 )
 from storage.layout import TopicPartition
-from tests.broker.client import Client
+from tests.broker.client import Client, until
 from tests.broker.conftest import World, produce_request
 from tests.broker.test_transactional_cleaning import read
-from tests.broker.transactions.producer import T, Transactional
+from tests.broker.transactions.producer import T, Transactional, partitions_request
 
 U = TopicPartition("u", 1)
 
@@ -224,9 +225,9 @@ async def test_requests_that_come_together_are_carried_out_one_after_another(wor
     await tx.client.ask(FindCoordinatorRequest(key="g"), 2)
     part = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])
     tx.client.send(AddOffsetsToTxnRequest(group_id="g", **tx.who), 3)
-    tx.client.send(AddPartitionsToTxnRequest(topics=[part], **tx.who), 3)
+    tx.client.send(partitions_request([part], tx.who), 3)
     tx.client.send(EndTxnRequest(committed=True, **tx.who), 3)
-    tx.client.send(AddPartitionsToTxnRequest(topics=[part], **tx.who), 3)
+    tx.client.send(partitions_request([part], tx.who), 3)
     assert (await tx.client.receive(AddOffsetsToTxnResponse, 3))[1].error_code == 0
     for response in (AddPartitionsToTxnResponse, EndTxnResponse, AddPartitionsToTxnResponse):
         answer: Any = (await tx.client.receive(response, 3))[1]
@@ -251,6 +252,23 @@ async def test_a_client_that_goes_away_leaves_nothing_half_done(world: World) ->
         while status_of(world) is not Status.COMPLETE_COMMIT:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert await values(await world.connect()) == [b"1"]
+
+
+async def test_an_error_that_nobody_waits_for_is_no_news(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client went away before it could be told."""
+    transactions = world.broker.transactions
+    async with transactions._turn("x"):
+        waiting = transactions.shielded(transactions.end("x", Producer(1, 0), is_commit=True))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.sleep(0)
+    del waiting
+    await until(lambda: not transactions._tasks)
+    await asyncio.sleep(0)
+    gc.collect()
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("version", range(7))
