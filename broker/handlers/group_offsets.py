@@ -13,7 +13,7 @@ ignored.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from broker.api import Later, handles
 from broker.context import RequestContext
@@ -34,6 +34,8 @@ from storage.layout import TopicPartition
 if TYPE_CHECKING:
     from broker.broker import Broker
 
+T = TypeVar("T")
+
 _NO_COMMIT = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 _UNSTABLE = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 """instead of one that a transaction is about to replace, for who requires stable ones"""
@@ -53,23 +55,13 @@ again, and every other client would wait"""
 def commit_offsets(
     broker: Broker, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Later:
-    positions = [
-        Position(
-            TopicPartition(topic.name, partition.partition_index),
-            partition.committed_offset,
-            partition.committed_leader_epoch,
-            partition.committed_metadata or "",
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
     commit = CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         generation=request.generation_id_or_member_epoch,
         retention_ms=request.retention_time_ms,
-        positions=positions,
+        positions=positions_of(request.topics),
     )
     try:
         outcome = broker.groups.commit(commit, api_version=context.api_version)
@@ -81,23 +73,43 @@ def commit_offsets(
 
 
 def _commit_response(request: OffsetCommitRequest, outcome: Outcome) -> OffsetCommitResponse:
-    topic_response = OffsetCommitResponse.OffsetCommitResponseTopic
-    partition_response = topic_response.OffsetCommitResponsePartition
-    return OffsetCommitResponse(
-        topics=[
-            topic_response(
-                name=topic.name,
-                partitions=[
-                    partition_response(
-                        partition_index=partition.partition_index,
-                        error_code=outcome.errors[TopicPartition(topic.name, partition.partition_index)],
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topic = OffsetCommitResponse.OffsetCommitResponseTopic
+    rows = commit_rows(request.topics, outcome, topic, topic.OffsetCommitResponsePartition)
+    return OffsetCommitResponse(topics=rows)
+
+
+def positions_of(topics: Iterable[Any]) -> list[Position]:
+    """What a request commits, OffsetCommit or TxnOffsetCommit."""
+    return [
+        Position(
+            TopicPartition(topic.name, partition.partition_index),
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+        )
+        for topic in topics
+        for partition in topic.partitions
+    ]
+
+
+def commit_rows(
+    topics: Iterable[Any], outcome: Outcome, topic_response: type[T], partition_response: type[Any]
+) -> list[T]:
+    """What came of it, in the classes of the response."""
+    make: Any = topic_response
+    return [
+        make(
+            name=topic.name,
+            partitions=[
+                partition_response(
+                    partition_index=partition.partition_index,
+                    error_code=outcome.errors[TopicPartition(topic.name, partition.partition_index)],
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
 
 
 # OffsetFetch

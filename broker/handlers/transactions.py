@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from broker.api import Later, handles
 from broker.context import RequestContext
-from broker.groups.commits import CommitRequest, Outcome, Position
+from broker.groups.commits import CommitRequest, Outcome
+from broker.handlers.group_offsets import commit_rows, positions_of
 from broker.state_topic import Producer
 from broker.topic import INTERNAL_TOPICS
 from protocol.errors import ErrorCode, KafkaError
@@ -201,16 +202,7 @@ def commit_offsets_in_transaction(
         group_instance_id=request.group_instance_id,
         generation=request.generation_id,
         retention_ms=NONE,
-        positions=[
-            Position(
-                TopicPartition(topic.name, partition.partition_index),
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata or "",
-            )
-            for topic in request.topics
-            for partition in topic.partitions
-        ],
+        positions=positions_of(request.topics),
         producer=producer,
     )
     try:
@@ -231,20 +223,6 @@ def _of_commit(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def _commit_response(request: TxnOffsetCommitRequest, outcome: Outcome) -> TxnOffsetCommitResponse:
-    topic_response = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-    partition_response = topic_response.TxnOffsetCommitResponsePartition
-    return TxnOffsetCommitResponse(
-        topics=[
-            topic_response(
-                name=topic.name,
-                partitions=[
-                    partition_response(
-                        partition_index=partition.partition_index,
-                        error_code=outcome.errors[TopicPartition(topic.name, partition.partition_index)],
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+    rows = commit_rows(request.topics, outcome, topic, topic.TxnOffsetCommitResponsePartition)
+    return TxnOffsetCommitResponse(topics=rows)
