@@ -21,6 +21,7 @@ from broker import http_api
 from cleaner.cleaner import Cleaner
 from cleaner.manager import CleanerManager, CleaningRefused
 from cleaner.quarantine import Uncleanable
+from cleaner.states import Phase
 from storage.layout import TopicPartition
 from tests.broker.client import until
 from tests.broker.conftest import World
@@ -405,6 +406,9 @@ async def test_w22_the_cleaners_own_runs_say_why(make_world: MakeWorld) -> None:
     await until(lambda: world.broker.cleanings.runs(KEY, topic_id))
     run = (await asker.get("t/history"))["partitions"][0]["runs"][0]
     assert run["cause"] == "dirty ratio 1.00 above 0.5"
+    await until(
+        lambda: world.broker.cleaner.state_of(KEY).phase is Phase.IDLE
+    )  # it is noted before it is over
     assert "log.cleaner.enable" not in (await asker.why("nothing_dirty"))["sentence"]
 
 
