@@ -166,7 +166,16 @@ public class Client {
         try (KafkaProducer<String, String> producer =
                 new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
             producer.initTransactions();
-            return "granted";
+            for (boolean isCommit : new boolean[] {false, true}) {
+                producer.beginTransaction();
+                producer.send(new ProducerRecord<>("transactions", "key", "value"));
+                if (isCommit) {
+                    producer.commitTransaction();
+                } else {
+                    producer.abortTransaction();
+                }
+            }
+            return "committed";
         } catch (RuntimeException problem) {
             return problem.getMessage();
         }
