@@ -249,7 +249,7 @@ class _Decoder:
         target, marker = self.source.fresh(name), self.source.fresh(f"{name}_marker")
         self.take("b", marker)
         self.flush()
-        with self.source.block(f"if {marker} < 0:"):
+        with self.source.block(f"if {marker} {'<' if field.tag is None else '<='} 0:"):
             self.source.line(f"{target} = None")
         with self.source.block("else:"):
             values = self.fields(fields)

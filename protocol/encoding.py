@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import pack
 from typing import Any
 
-from protocol.schema import FIXED, ZERO_UUID, Field, Schema, schema_of
+from protocol.schema import FIXED, NO_VERSIONS, ZERO_UUID, Field, Schema, schema_of
 from protocol.source import Source
 from protocol.varint import ONE_BYTE, write_unsigned
 
@@ -228,7 +228,7 @@ class _Encoder:
         owner = self.source.fresh(name)
         self.source.line(f"{owner} = {expression}")
         with self.source.block(f"if {owner} is None:"):
-            self.append(repr(b"\xff"))
+            self.append(repr(b"\xff" if field.tag is None else b"\x00"))
         with self.source.block("else:"):
             self.take("b", "1")
             self.fields(fields, owner)
@@ -262,6 +262,8 @@ class _Encoder:
 def _is_filled(field: Field, owner: str) -> str:
     """The condition under which a field that may be empty is not."""
     expression = f"{owner}.{field.name}"
+    if field.kind == "struct" and field.tag is not None and field.nullable != NO_VERSIONS:
+        return "True"  # the default is a struct of defaults: null has to be said
     if (field.kind == "array" and field.default is not None) or (
         field.kind == "bool" and field.default is False
     ):
