@@ -78,6 +78,8 @@ class TopicRegistry:
         """what a Kafka knew of topics that are to be adopted, by name"""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
+        self.version = 0
+        """another one whenever a topic came, went, or got more partitions"""
 
     def get(self, name: str) -> Topic | None:
         return self._topics.get(name)
@@ -478,11 +480,13 @@ class TopicRegistry:
         before = self._topics.get(topic.name)
         if before is None or before.config != topic.config:
             warn(topic.name, topic.config)
+        self.version += before is None or before.partition_count != topic.partition_count
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self._forms[collision_form(topic.name)] = topic.name
 
     def _remove(self, topic: Topic) -> None:
+        self.version += 1
         del self._topics[topic.name]
         del self._by_id[topic.topic_id]
         del self._forms[collision_form(topic.name)]

@@ -325,6 +325,22 @@ class BrokerConfig:
     group_max_size: int = key(
         Type.INT, 10_000, "How many members a group may have (Kafka: no limit)", at_least=1
     )
+    group_consumer_heartbeat_interval_ms: int = key(
+        Type.INT, 1_000, "How often a member of the consumer protocol beats: so late it may learn of "
+        "a new assignment (Kafka: 5000)", at_least=1,
+    )  # fmt: skip
+    group_consumer_session_timeout_ms: int = key(
+        Type.INT, 45_000, "How long a member of the consumer protocol may be silent", at_least=1
+    )
+    group_consumer_max_size: int = key(
+        Type.INT, 10_000, "How many members a group of the consumer protocol may have (Kafka: no limit)",
+        at_least=1,
+    )  # fmt: skip
+    group_consumer_migration_policy: str = key(
+        Type.STRING, "bidirectional",
+        "Which way a group with members may change its protocol: upgrade is from classic to consumer",
+        one_of=("bidirectional", "upgrade", "downgrade", "disabled"),
+    )  # fmt: skip
     offset_metadata_max_bytes: int = key(
         Type.INT, 4096, "The longest text that a commit may carry", at_least=0
     )

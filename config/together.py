@@ -46,6 +46,13 @@ def _problem_of_strategy(config: BrokerConfig) -> ConfigError | None:
 
 
 def _problem_of_sessions(config: BrokerConfig) -> ConfigError | None:
+    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
+        return ConfigError.of_value(
+            config.group_consumer_heartbeat_interval_ms,
+            "group.consumer.heartbeat.interval.ms",
+            "It must be below group.consumer.session.timeout.ms "
+            f"({config.group_consumer_session_timeout_ms})",
+        )
     if config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms:
         return None
     return ConfigError.of_value(

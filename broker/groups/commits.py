@@ -9,9 +9,11 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups import records
+from broker.groups.consumer.group import ConsumerGroup, stale_epoch
 from broker.groups.contents import Contents
 from broker.groups.membership import Group
 from broker.groups.offsets import Commit
@@ -39,6 +41,9 @@ _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
+
+
+AnyGroup = Group | ConsumerGroup
 
 
 class Lag(NamedTuple):
@@ -93,21 +98,27 @@ class Commits:
         self._broker = broker
         self._store = store
         self._rebalancer = rebalancer
-        self._undecided: dict[int, set[Group]] = {}  # by producer id, where its transaction commits offsets
+        self._undecided: dict[
+            int, set[AnyGroup]
+        ] = {}  # by producer id, where its transaction commits offsets
 
     # commit
 
-    def check_commit(self, group: Group, request: CommitRequest) -> None:
-        """Whether this sender may commit now (T191, T192).
+    def check_commit(
+        self, group: AnyGroup, request: CommitRequest, api_version: int
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether this sender may commit now (T191, T192), and where it may not, if partitions differ.
 
         A transaction of a client that knows nothing of members may always, as before KIP-447; what fences it
         is its producer's epoch.
         """
+        if isinstance(group, ConsumerGroup):
+            return self._check_consumer_commit(group, request, api_version)
         if request.generation < 0 and group.state is GroupState.EMPTY:
-            return
+            return {}
         if request.generation < 0 and not request.member_id and request.group_instance_id is None:
             if request.producer is not None:
-                return
+                return {}
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members: only they commit")
         member = group.check_member(request.member_id, request.group_instance_id)
         if request.generation != group.generation:
@@ -116,9 +127,38 @@ class Commits:
         if answer is not ErrorCode.NONE and request.producer is None:
             raise KafkaError(answer, f"the group is {group.state.value}")
         self._rebalancer.touch(member, group)
+        return {}
 
-    def commit(self, group: Group, request: CommitRequest) -> Outcome:
-        """Append one record a partition, all in one batch."""
+    def _check_consumer_commit(
+        self, group: ConsumerGroup, request: CommitRequest, api_version: int
+    ) -> dict[TopicPartition, ErrorCode]:
+        """A member in an older epoch commits what it has held since (KIP-1251)."""
+        member = group.check_commit(
+            request.member_id,
+            request.group_instance_id,
+            request.generation,
+            is_transaction=request.producer is not None,
+            api_version=api_version,
+        )
+        refused: dict[TopicPartition, ErrorCode] = {}
+        if member is None:
+            return refused
+        for position in request.positions:
+            topic_partition = position.topic_partition
+            topic = self._broker.topics.get(topic_partition.topic)
+            since = member.held_since(topic.topic_id, topic_partition.partition) if topic else None
+            if since is None or request.generation < since:
+                is_told = request.producer is None
+                refused[topic_partition] = stale_epoch(member) if is_told else ErrorCode.ILLEGAL_GENERATION
+        return refused
+
+    def commit(
+        self,
+        group: AnyGroup,
+        request: CommitRequest,
+        refused: Mapping[TopicPartition, ErrorCode] = MappingProxyType({}),
+    ) -> Outcome:
+        """Append one record a partition, all in one batch, but of those that are `refused`."""
         now_ms = self._broker.clock.now_ms()
         limit = self._broker.config.offset_metadata_max_bytes
         errors: dict[TopicPartition, ErrorCode] = {}
@@ -127,6 +167,8 @@ class Commits:
             topic_partition = position.topic_partition
             if not self._exists(topic_partition):
                 errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif topic_partition in refused:
+                errors[topic_partition] = refused[topic_partition]
             elif len(position.metadata) > limit or not fits(position.metadata):
                 errors[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
@@ -149,7 +191,7 @@ class Commits:
 
     def _append(
         self,
-        group: Group,
+        group: AnyGroup,
         commits: dict[TopicPartition, Commit],
         errors: dict[TopicPartition, ErrorCode],
         producer: Producer | None,
@@ -187,7 +229,7 @@ class Commits:
     # transactions
 
     def append_undecided(
-        self, group: Group, producer_id: int, topic_partition: TopicPartition, commit: Commit
+        self, group: AnyGroup, producer_id: int, topic_partition: TopicPartition, commit: Commit
     ) -> None:
         """A commit of a transaction lies in the group's partition (T195)."""
         group.offsets.append_undecided(producer_id, topic_partition, commit)
@@ -197,7 +239,7 @@ class Commits:
         """A marker is durable in a partition of `__consumer_offsets`: offsets that the transaction commits
         there are visible from now on, or gone.
         """
-        groups = self._undecided.pop(producer_id, set())
+        groups: set[AnyGroup] = self._undecided.pop(producer_id, set())
         elsewhere = {one for one in groups if self._store.place_of(one.group_id).partition != index}
         for group in groups - elsewhere:
             group.offsets.end_transaction(producer_id, is_commit=is_commit)
@@ -210,9 +252,9 @@ class Commits:
 
     # delete and expire
 
-    def delete(self, group: Group, topic_partitions: Iterable[TopicPartition]) -> Outcome:
+    def delete(self, group: AnyGroup, topic_partitions: Iterable[TopicPartition]) -> Outcome:
         """OffsetDelete: forget positions that nobody in the group uses (T197)."""
-        if group.members and not group.is_consumer_group:
+        if group.members and isinstance(group, Group) and not group.is_consumer_group:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "what the members use is not known")
         errors: dict[TopicPartition, ErrorCode] = {}
         doomed: list[TopicPartition] = []
@@ -229,14 +271,11 @@ class Commits:
         return Outcome(errors, flushed)
 
     def forget(
-        self, group: Group, topic_partitions: Sequence[TopicPartition], *, with_group: bool = False
+        self, group: AnyGroup, topic_partitions: Sequence[TopicPartition], more: Iterable[bytes] = ()
     ) -> asyncio.Future[None] | None:
-        """Remove commits, and the group's own record if wanted, by tombstones; the future of the last of
-        them.
-        """
+        """Remove commits, and what else has the keys `more`, by tombstones; the future of the last one."""
         keys = [records.offset_key(group.group_id, topic_partition) for topic_partition in topic_partitions]
-        if with_group:
-            keys.append(records.group_key(group.group_id))
+        keys += more
         flushed: asyncio.Future[None] | None = None
         for start in range(0, len(keys), _TOMBSTONES_A_BATCH):
             batch: list[KeyValue] = [(key, None) for key in keys[start : start + _TOMBSTONES_A_BATCH]]
@@ -245,15 +284,17 @@ class Commits:
             group.offsets.remove(topic_partition)
         return flushed
 
-    def expired(self, group: Group, now_ms: int) -> list[TopicPartition]:
+    def expired(self, group: AnyGroup, now_ms: int) -> list[TopicPartition]:
         """What `offsets.retention.minutes` lets go (T196).
 
         An empty group's positions age from the moment it became empty, all together. A stable consumer
-        group's age one by one if their topic is no longer subscribed. Positions without a group age from
-        their commit.
+        group's age one by one if their topic is no longer subscribed, as do those of a group of the consumer
+        protocol. Positions without a group age from their commit.
         """
         retention_ms = self._broker.config.offsets_retention_minutes * 60_000
         offsets = group.offsets
+        if isinstance(group, ConsumerGroup):
+            return offsets.expired(now_ms, retention_ms, _committed_at, group.is_subscribed)
         if group.protocol_type is None:
             return offsets.expired(now_ms, retention_ms, _committed_at, lambda topic: False)
         if group.state is GroupState.EMPTY:

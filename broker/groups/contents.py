@@ -6,6 +6,7 @@ import logging
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.groups.consumer.changes import ConsumerKey
 from broker.groups.records import GroupKey, OffsetKey, read_key
 from broker.latest_values import read_latest_values
 from protocol.errors import MalformedFrame
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Key = OffsetKey | GroupKey
+Key = OffsetKey | GroupKey | ConsumerKey
 
 
 class Contents(NamedTuple):

@@ -1,8 +1,9 @@
 """The door of group coordination: every group and offset request enters here.
 
-Mirrors Kafka's GroupCoordinator (classic protocol). A method checks the request against the group, hands
-what has to happen to the engine, and returns the result or a future of it. Errors are raised as KafkaError;
-handlers put them where their response has room. Not implemented: KIP-848 consumer groups, share groups.
+Mirrors Kafka's GroupCoordinator. A method finds the group, checks the request against it, hands what has to
+happen to the engine of the group's protocol (classic: `rebalance.py`; consumer: `consumer/`), and returns the
+result or a future of it. Errors are raised as KafkaError; handlers put them where their response has room.
+Not implemented: share groups, streams groups.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.groups import records
-from broker.groups.commits import CommitRequest, Commits, Committed, Outcome
+from broker.groups.commits import AnyGroup, CommitRequest, Commits, Committed, Outcome
+from broker.groups.consumer import changes
+from broker.groups.consumer.changes import Change, ConsumerKey
+from broker.groups.consumer.classic_members import ClassicMembers
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.heartbeats import Beat, Heartbeat, Heartbeats, check_heartbeat
+from broker.groups.consumer.member import JOIN_EPOCH
 from broker.groups.contents import Contents, read_contents
 from broker.groups.joining import Joining, JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncResult
@@ -55,7 +62,7 @@ class GroupCoordinator:
     """Owned by: event loop."""
 
     def __init__(self, broker: Broker) -> None:
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
         self._broker = broker
         config = broker.config
         self._store = StateTopic(
@@ -68,6 +75,8 @@ class GroupCoordinator:
         self._rebalancer = Rebalancer(broker, self._store)
         self._joining = Joining(self._rebalancer, self._store)
         self._commits = Commits(broker, self._store, self._rebalancer)
+        self._heartbeats = Heartbeats(broker, self._store, self.groups, self._rebalancer)
+        self._classic_members = ClassicMembers(self._heartbeats)
 
     # life
 
@@ -88,9 +97,8 @@ class GroupCoordinator:
         """Answer everybody who waits, accept nothing more."""
         self._store.close()
         for group in self.groups.values():
-            for member in list(group.members.values()):
-                group.answer_join(member, JoinResult(member.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-                group.answer_sync(member, SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            if isinstance(group, Group):
+                group.answer_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             group.stop_timers()
 
     @property
@@ -107,15 +115,21 @@ class GroupCoordinator:
 
     def _apply(self, contents: Contents) -> None:
         now_ms = self._broker.clock.now_ms()
+        consumer_groups: dict[str, list[Change]] = {}
         for key, (log_offset, value) in contents.latest.items():
             try:
                 if isinstance(key, GroupKey):
                     self._restore(records.read_group(key.group_id, value, now_ms))
+                elif isinstance(key, ConsumerKey):
+                    change = changes.read_change(key, value)
+                    consumer_groups.setdefault(key.group_id, []).extend([change] if change else [])
                 else:
                     commit = records.read_commit(value, log_offset)
                     self._known_or_new(key.group_id, now_ms).offsets.load(key.topic_partition, commit)
             except (MalformedFrame, struct.error) as error:
                 logger.warning("unreadable record of %s, skipped: %s", key, error)
+        for group_id, made in consumer_groups.items():
+            self._restore_consumer_group(group_id, made)
         for producer_id, entries in contents.undecided.items():
             for place, log_offset, value in entries:
                 try:
@@ -126,7 +140,7 @@ class GroupCoordinator:
                 group = self._known_or_new(place.group_id, now_ms)
                 self._commits.append_undecided(group, producer_id, place.topic_partition, commit)
         for group in self.groups.values():
-            if len(group.members) > self._broker.config.group_max_size:
+            if isinstance(group, Group) and len(group.members) > self._broker.config.group_max_size:
                 self._rebalancer.start_if_possible(group, "more members than group.max.size")
 
     def _forget_lost_topics(self) -> None:
@@ -148,7 +162,16 @@ class GroupCoordinator:
         for member in group.members.values():
             self._rebalancer.touch(member, group)
 
-    def _known_or_new(self, group_id: str, now_ms: int) -> Group:
+    def _restore_consumer_group(self, group_id: str, made: list[Change]) -> None:
+        group = ConsumerGroup(group_id)
+        changes.apply(group, made)
+        known = self.groups.get(group_id)
+        if known is not None:
+            group.offsets = known.offsets
+        self.groups[group_id] = group
+        self._heartbeats.resume(group)
+
+    def _known_or_new(self, group_id: str, now_ms: int) -> AnyGroup:
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id, now_ms)
@@ -161,6 +184,10 @@ class GroupCoordinator:
         self._joining.check_limits(request)
         self._store.check_available(request.group_id)
         group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            if not group.is_empty:
+                return self._classic_members.join(group, request)
+            group = self._emptied(group)
         if group is None:
             if request.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no group {request.group_id}")
@@ -172,6 +199,11 @@ class GroupCoordinator:
     def sync(self, request: SyncRequest) -> SyncResult | asyncio.Future[SyncResult]:
         """SyncGroup: the future resolves when the leader's assignment is durable."""
         group = self._group_of_member(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            protocol = (request.protocol_type, request.protocol_name)
+            return self._classic_members.sync(
+                group, request.member_id, request.group_instance_id, request.generation, protocol
+            )
         member = group.check_member(request.member_id, request.group_instance_id)
         if request.generation != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation is {group.generation}")
@@ -207,6 +239,8 @@ class GroupCoordinator:
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ErrorCode.NONE
             raise
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.heartbeat(group, member_id, group_instance_id, generation)
         member = group.check_member(member_id, group_instance_id)
         if generation != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation is {group.generation}")
@@ -218,6 +252,8 @@ class GroupCoordinator:
     def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
         """Take members out by (member id, instance id); the answer to each, in order."""
         group = self._group_of_member(group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.leave(group, leaving)
         size = len(group.members)
         answers: list[ErrorCode] = []
         for member_id, group_instance_id in leaving:
@@ -239,36 +275,69 @@ class GroupCoordinator:
         else:
             self._rebalancer.discard(group, group.check_member(member_id, group_instance_id))
 
+    # the consumer protocol
+
+    def beat(self, request: Heartbeat, *, api_version: int) -> Beat:
+        """ConsumerGroupHeartbeat: a group comes into being, or changes its protocol, with who joins."""
+        check_heartbeat(request, api_version)
+        self._store.check_available(request.group_id)
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._heartbeats.beat(group, request)
+        if request.epoch != JOIN_EPOCH:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"{'Group' if request.epoch < JOIN_EPOCH else 'Consumer group'} {request.group_id} not found."
+                if group is None
+                else f"Group {request.group_id} is not a consumer group.",
+            )
+        if group is None:
+            made = ConsumerGroup(request.group_id)
+            beat = self._heartbeats.beat(made, request)
+            self.groups[request.group_id] = made
+            return beat
+        return self._heartbeats.beat_anew(group, request)
+
+    def _emptied(self, group: ConsumerGroup) -> Group:
+        """A classic group with the offsets of a consumer group that has no members, which is forgotten."""
+        made = Group(group.group_id, self._broker.clock.now_ms())
+        made.offsets = group.offsets
+        self._commits.forget(group, [], _record_keys(group))
+        group.stop_timers()
+        self.groups[group.group_id] = made
+        return made
+
     # groups
 
-    def find(self, group_id: str) -> Group | None:
-        """The group for DescribeGroups; None when there is none."""
+    def find(self, group_id: str) -> AnyGroup | None:
+        """The group for who describes it; None when there is none."""
         self._store.check_available(group_id)
         return self.groups.get(group_id)
 
-    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[Group]:
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[AnyGroup]:
         """Groups in any of `states` and of any of `types` (names in any case; none given = all)."""
         if self._store.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
         wanted = {state.lower() for state in states}
         kinds = {kind.lower() for kind in types}
-        if kinds and "classic" not in kinds:
-            return []
-        return [group for group in self.groups.values() if not wanted or group.state.value.lower() in wanted]
+        return [
+            group
+            for group in self.groups.values()
+            if (not wanted or group.state.value.lower() in wanted) and (not kinds or group.kind in kinds)
+        ]
 
     def delete_group(self, group_id: str) -> asyncio.Future[None] | None:
         """Delete an empty group with its offsets; the future of its tombstones' flush (T197)."""
         group = self._existing(group_id)
-        if group.state is not GroupState.EMPTY:
+        if not group.is_empty:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"the group is {group.state.value}")
         return self._remove(group)
 
-    def _remove(self, group: Group) -> asyncio.Future[None] | None:
-        # Here a group without a generation was never stored; one that Kafka stored would come back.
-        has_record = group.generation > 0 or group.was_stored
-        flushed = self._commits.forget(group, list(group.offsets.known()), with_group=has_record)
+    def _remove(self, group: AnyGroup) -> asyncio.Future[None] | None:
+        flushed = self._commits.forget(group, list(group.offsets.known()), _record_keys(group))
         group.stop_timers()
-        group.move(GroupEvent.REMOVED, self._broker.clock.now_ms())
+        if isinstance(group, Group):
+            group.move(GroupEvent.REMOVED, self._broker.clock.now_ms())
         del self.groups[group.group_id]
         return flushed
 
@@ -284,8 +353,8 @@ class GroupCoordinator:
                 code = ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
                 raise KafkaError(code, f"no group {request.group_id}")
             group = Group(request.group_id, self._broker.clock.now_ms())
-        self._commits.check_commit(group, request)
-        outcome = self._commits.commit(group, request)
+        refused = self._commits.check_commit(group, request, api_version)
+        outcome = self._commits.commit(group, request, refused)
         if not group.offsets.is_empty:
             self.groups[request.group_id] = group
         return outcome
@@ -294,10 +363,16 @@ class GroupCoordinator:
         """The answer to an OffsetCommit that `commit` refused with `code`."""
         return self._commits.refused(request, code)
 
-    def fetch_offsets(self, group_id: str) -> Mapping[TopicPartition, Commit]:
-        """OffsetFetch: the durable commits of a group; nothing for a group that is not there (T194)."""
+    def fetch_offsets(
+        self, group_id: str, member_id: str | None = None, member_epoch: int = -1
+    ) -> Mapping[TopicPartition, Commit]:
+        """OffsetFetch: the durable commits of a group; nothing for a group that is not there (T194). Who says
+        that it is a member of a consumer group has to be one.
+        """
         self._store.check_available(group_id)
         group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.check_fetch(member_id, member_epoch)
         return group.offsets.committed if group is not None else {}
 
     def undecided_offsets(self, group_id: str) -> Set[TopicPartition]:
@@ -329,12 +404,13 @@ class GroupCoordinator:
                 looked_at = 0
                 yield
 
-    def _expire(self, group: Group, now_ms: int) -> bool:
+    def _expire(self, group: AnyGroup, now_ms: int) -> bool:
         """Whether there was anything to remove."""
         expired = self._commits.expired(group, now_ms)
         try:
             self._commits.forget(group, expired)
-            is_over = group.state is GroupState.EMPTY and group.offsets.is_empty and not group.pending_members
+            is_awaited = isinstance(group, Group) and bool(group.pending_members)
+            is_over = group.is_empty and group.offsets.is_empty and not is_awaited
             if is_over:
                 self._remove(group)
         except KafkaError as error:
@@ -373,7 +449,7 @@ class GroupCoordinator:
 
     # look-ups
 
-    def _group_of_member(self, group_id: str) -> Group:
+    def _group_of_member(self, group_id: str) -> AnyGroup:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id is needed")
         self._store.check_available(group_id)
@@ -382,9 +458,18 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no group {group_id}")
         return group
 
-    def _existing(self, group_id: str) -> Group:
+    def _existing(self, group_id: str) -> AnyGroup:
         self._store.check_available(group_id)
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id}")
         return group
+
+
+def _record_keys(group: AnyGroup) -> list[bytes]:
+    """The keys of what the log says of an empty group but its offsets."""
+    if isinstance(group, ConsumerGroup):
+        return [change.key.encoded() for change in changes.group_removed(group)]
+    # Here a group without a generation was never stored; one that Kafka stored would come back.
+    has_record = group.generation > 0 or group.was_stored
+    return [records.group_key(group.group_id)] if has_record else []

@@ -44,6 +44,13 @@ class JoinRequest:
     can_skip_assignment: bool
 
 
+def new_member_id(request: JoinRequest) -> str:
+    """An id for who has none, by which it can be recognised."""
+    instance_id = request.group_instance_id
+    named = instance_id if instance_id is not None else request.client_id
+    return f"{named[:MEMBER_NAME_CHARACTERS]}-{uuid.uuid4()}"
+
+
 class Joining:
     """Owned by: event loop."""
 
@@ -86,8 +93,7 @@ class Joining:
 
     def _join_unknown(self, group: Group, request: JoinRequest) -> JoinResult | asyncio.Future[JoinResult]:
         instance_id = request.group_instance_id
-        named = instance_id if instance_id is not None else request.client_id
-        member_id = f"{named[:MEMBER_NAME_CHARACTERS]}-{uuid.uuid4()}"
+        member_id = new_member_id(request)
         if instance_id is not None:
             current = group.static_members.get(instance_id)
             if current is not None:

@@ -91,6 +91,8 @@ class Member:
 class Group:
     """A group with its members and committed offsets. Owned by: event loop."""
 
+    kind = "classic"
+
     def __init__(self, group_id: str, now_ms: int, state: GroupState = GroupState.EMPTY) -> None:
         self.group_id = group_id
         self.state = state
@@ -226,6 +228,16 @@ class Group:
         if not waiter.done():
             waiter.set_result(result)
         return True
+
+    def answer_all(self, error: ErrorCode) -> None:
+        """Answer everybody who waits."""
+        for member in list(self.members.values()):
+            self.answer_join(member, JoinResult(member.member_id, error))
+            self.answer_sync(member, SyncResult(error))
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
 
     @property
     def has_all_joined(self) -> bool:

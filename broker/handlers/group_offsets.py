@@ -2,12 +2,11 @@
 
 Behaviour: commits are answered when they are durable and visible from then on; an unknown group or partition
 is no error in OffsetFetch but offset -1; where a transaction that goes on commits one, who requires stable
-offsets (v7+) is answered UNSTABLE_OFFSET_COMMIT. Not implemented: KIP-848 member epochs (a group is always
-classic).
+offsets (v7+) is answered UNSTABLE_OFFSET_COMMIT.
 
 Version notes: OffsetCommit v2-4 may name a retention of its own, v9 says GROUP_ID_NOT_FOUND instead of
-ILLEGAL_GENERATION. OffsetFetch v2+ takes null topics for all, v8+ several groups, v9 member fields that are
-ignored.
+ILLEGAL_GENERATION, and members of consumer groups (KIP-848) need it. OffsetFetch v2+ takes null topics for
+all, v8+ several groups, v9 says who of a consumer group asks (a classic group's members need not tell).
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ T = TypeVar("T")
 _NO_COMMIT = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 _UNSTABLE = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 """instead of one that a transaction is about to replace, for who requires stable ones"""
+_NO_MEMBER = (None, -1)
 _ReadTopics = list[tuple[str, list[tuple[int, Commit]]]]
 _Committed = Mapping[TopicPartition, Commit]
 _Wanted = Sequence[tuple[str, Sequence[int]]] | None
@@ -144,11 +144,13 @@ class _Found(NamedTuple):
         return sum(len(indexes) for _, indexes in self.wanted)
 
 
-def _committed(broker: Broker, group_id: str, require_stable: bool, wants_all: bool) -> _Committed:
-    """What a group has committed; KafkaError: that is not known. Who wants all is told of nothing that was
-    never committed.
+def _committed(
+    broker: Broker, group_id: str, require_stable: bool, wants_all: bool, member: tuple[str | None, int]
+) -> _Committed:
+    """What a group has committed; KafkaError: that is not known, or not for this `member` (id, epoch). Who
+    wants all is told of nothing that was never committed.
     """
-    committed = broker.groups.fetch_offsets(group_id)
+    committed = broker.groups.fetch_offsets(group_id, *member)
     undecided = broker.groups.undecided_offsets(group_id) if require_stable else frozenset()
     if wants_all:
         undecided &= committed.keys()
@@ -159,7 +161,8 @@ def _look_up(
     broker: Broker, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
 ) -> _Found:
     try:
-        committed = _committed(broker, group.group_id, require_stable, group.topics is None)
+        member = (group.member_id, group.member_epoch)
+        committed = _committed(broker, group.group_id, require_stable, group.topics is None, member)
     except KafkaError as error:
         return _Found(group.group_id, error.code, {}, [])
     wanted = None if group.topics is None else _distinct(group.topics)
@@ -208,7 +211,8 @@ def _fetch_one(broker: Broker, version: int, request: OffsetFetchRequest) -> Off
     wanted = None if request.topics is None else _distinct(request.topics)
     code = ErrorCode.NONE
     try:
-        topics = _read(_committed(broker, request.group_id, request.require_stable, wanted is None), wanted)
+        committed = _committed(broker, request.group_id, request.require_stable, wanted is None, _NO_MEMBER)
+        topics = _read(committed, wanted)
     except KafkaError as error:
         code = error.code
         # v1 has no room for the error but in the partitions.

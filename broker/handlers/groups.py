@@ -1,7 +1,8 @@
 """FindCoordinator 0-6, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, DescribeGroups 0-6,
 ListGroups 0-5, DeleteGroups 0-2.
 
-Behaviour: the classic group protocol, whole; `broker/groups/` decides, here versions are translated. The one
+Behaviour: the classic group protocol, whole; `broker/groups/` decides, here versions are translated. A group
+of the consumer protocol is listed, and described as one that is not there (`consumer_groups.py`). The one
 node coordinates every group and transactional id. Not implemented: share group keys in FindCoordinator
 (refused with INVALID_REQUEST).
 
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 _GROUP, _TRANSACTION = 0, 1
-_NOT_ASKED_FOR = -(1 << 31)
+NOT_ASKED_FOR = -(1 << 31)
 # Read, delete, describe, describe and alter configs: what nobody is kept from where there are no ACLs.
-_GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
 # FindCoordinator
@@ -246,7 +247,7 @@ def leave_group(broker: Broker, context: RequestContext, request: LeaveGroupRequ
 def describe_groups(
     broker: Broker, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    operations = _GROUP_OPERATIONS if request.include_authorized_operations else _NOT_ASKED_FOR
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED_FOR
     return DescribeGroupsResponse(
         groups=[
             _describe(broker, group_id, context.api_version, operations)
@@ -262,14 +263,15 @@ def _describe(
         group = broker.groups.find(group_id)
     except KafkaError as error:
         return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
-    if group is None:
+    if not isinstance(group, Group):
         is_told = version >= 6
+        what = "not found" if group is None else "is not a classic group"
         return DescribeGroupsResponse.DescribedGroup(
             error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.NONE,
-            error_message=f"Group {group_id} not found." if is_told else None,
+            error_message=f"Group {group_id} {what}." if is_told else None,
             group_id=group_id,
             group_state=GroupState.DEAD.value,
-            authorized_operations=_NOT_ASKED_FOR if is_told else operations,
+            authorized_operations=NOT_ASKED_FOR if is_told else operations,
         )
     return DescribeGroupsResponse.DescribedGroup(
         group_id=group_id,
@@ -309,7 +311,7 @@ def list_groups(broker: Broker, context: RequestContext, request: ListGroupsRequ
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state.value,
-                group_type="classic",
+                group_type=group.kind,
             )
             for group in groups
         ]

@@ -219,6 +219,8 @@ def commit_offsets_in_transaction(
 def _of_commit(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION:
         return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.STALE_MEMBER_EPOCH:
+        return ErrorCode.ILLEGAL_GENERATION
     return _known(code, knows_fenced=False)
 
 

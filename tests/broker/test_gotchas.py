@@ -37,6 +37,7 @@ JAVA_4_MINIMUM = {
     "IncrementalAlterConfigs": 0, "ListPartitionReassignments": 0, "OffsetDelete": 0, "DescribeCluster": 0,
     "DescribeTopicPartitions": 0, "ListConfigResources": 0, "DescribeAcls": 1, "CreateAcls": 1,
     "DeleteAcls": 1, "WriteTxnMarkers": 1, "DescribeProducers": 0, "ListTransactions": 0,
+    "ConsumerGroupHeartbeat": 0, "ConsumerGroupDescribe": 0,
     "DescribeClientQuotas": 0, "DescribeUserScramCredentials": 0, "AddPartitionsToTxn": 0,
     "AddOffsetsToTxn": 0, "EndTxn": 0, "TxnOffsetCommit": 0, "DescribeTransactions": 0,
 }  # fmt: skip
@@ -287,9 +288,11 @@ async def test_g13_offsets_of_many_groups_and_members(world: World) -> None:
         assert [place.partition_index for place in answer.groups[0].topics[0].partitions] == [0]
 
 
-async def test_g14_the_new_group_protocol_is_not_advertised(world: World) -> None:
-    """Clients that would like KIP-848 must see that it is not there."""
-    assert not {68, 69, 76, 77, 78, 79} & (await advertised(await world.connect())).keys()
+async def test_g14_of_the_new_group_protocols_the_consumers_is_advertised(world: World) -> None:
+    """librdkafka asks in version 1 only; who would like share groups must see that they are not there."""
+    found = await advertised(await world.connect())
+    assert found[68] == found[69] == (0, 1)
+    assert not {76, 77, 78, 79} & found.keys()
 
 
 async def test_g19_one_request_makes_so_many_topics_and_the_next_one_the_rest(world: World) -> None:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.clock import ManualClock
 from broker.groups.commits import CommitRequest, Outcome, Position
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.heartbeats import Beat, Heartbeat
+from broker.groups.consumer.member import JOIN_EPOCH, Partitions
 from broker.groups.coordinator import GroupCoordinator, SyncRequest
 from broker.groups.joining import JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncResult
@@ -102,9 +106,16 @@ class Topics:
         self._world = world
         self.created: dict[str, SimpleNamespace] = {}
         self.refusal: KafkaError | None = None
+        self.version = 0
 
     def get(self, name: str) -> SimpleNamespace | None:
         return self.created.get(name)
+
+    def all(self) -> list[SimpleNamespace]:
+        return list(self.created.values())
+
+    def by_id(self, topic_id: uuid.UUID) -> SimpleNamespace | None:
+        return next((topic for topic in self.all() if topic.topic_id == topic_id), None)
 
     async def create_durably(self, name: str, partitions: int, overrides: Mapping[str, str]) -> None:
         if self.refusal is not None:
@@ -112,7 +123,11 @@ class Topics:
         self.create(name, partitions, overrides)
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> None:
-        self.created[name] = SimpleNamespace(partition_count=partitions, overrides=dict(overrides))
+        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, name)
+        self.created[name] = SimpleNamespace(
+            name=name, topic_id=topic_id, partition_count=partitions, overrides=dict(overrides)
+        )
+        self.version += 1
         for index in range(partitions):
             self._world.partitions[TopicPartition(name, index)] = MemoryPartition()
 
@@ -170,7 +185,7 @@ class World:
 
     def group(self, group_id: str = "g") -> Group:
         group = self.groups.find(group_id)
-        assert group is not None
+        assert isinstance(group, Group)
         return group
 
     def state(self, group_id: str = "g") -> GroupState:
@@ -261,6 +276,44 @@ class World:
             positions=[Position(place, offset, 0, metadata) for place, offset in offsets.items()],
         )
         return self.groups.commit(request, api_version=version)
+
+    def beat(
+        self,
+        member_id: str,
+        epoch: int,
+        *,
+        topics: Sequence[str] | None = None,
+        owned: Partitions | None = None,
+        group_id: str = "g",
+        **changes: Any,
+    ) -> Beat:
+        """A ConsumerGroupHeartbeat as version 1 would make it; joining, it says all that it has to."""
+        joins = epoch == JOIN_EPOCH
+        request = Heartbeat(
+            group_id=group_id,
+            member_id=member_id,
+            epoch=epoch,
+            instance_id=None,
+            rack_id=None,
+            client_id="client",
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if joins else None,
+            topic_names=frozenset(("rows",) if joins and topics is None else topics) if joins or topics
+            else None,
+            topic_regex=None,
+            server_assignor=None,
+            owned={} if joins else owned,
+        )  # fmt: skip
+        return self.groups.beat(dataclasses.replace(request, **changes), api_version=1)
+
+    def consumer_group(self, group_id: str = "g") -> ConsumerGroup:
+        group = self.groups.find(group_id)
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    def rows(self, *partitions: int) -> Partitions:
+        """Partitions of the topic rows, by its id."""
+        return {self.topics.created["rows"].topic_id: frozenset(partitions)} if partitions else {}
 
     def expire(self, now_ms: int) -> int:
         """Expire as if it were `now_ms`; how many offsets went."""

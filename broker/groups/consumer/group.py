@@ -1,0 +1,215 @@
+"""One consumer group: its members, what each shall have, who holds a partition, its offsets.
+
+Mirrors Kafka's ConsumerGroup. Nothing here sets a timer, writes a record or decides; `changes.py` says what
+can change, `heartbeats.py` what does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+from uuid import UUID
+
+from broker.clock import Timer
+from broker.groups.consumer.assignors import ASSIGNORS
+from broker.groups.consumer.member import ConsumerMember, MemberState, Partitions
+from broker.groups.membership import CONSUMER_PROTOCOL_TYPE
+from broker.groups.offsets import GroupOffsets
+from protocol.errors import ErrorCode, KafkaError
+
+FIRST_EPOCH = 1
+"""of a group without anybody; as in Kafka 4.3 the first member that joins begins the next one"""
+MEMBER_EPOCH_VERSION = 9
+"""OffsetCommit says a member's epoch from this version on"""
+
+
+class ConsumerGroupState(Enum):
+    """Kafka's names, as ConsumerGroupDescribe and ListGroups spell them."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class Deadline(Enum):
+    """What a member has to do in time, or it is fenced."""
+
+    SESSION = "the member session expired."
+    REVOCATION = "the member did not give back its partitions within its rebalance timeout."
+    JOIN = "the classic member failed to join within the rebalance timeout."
+    SYNC = "the member failed to sync within timeout."
+
+
+class ConsumerGroup:
+    """Owned by: event loop."""
+
+    kind = "consumer"
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = FIRST_EPOCH
+        """how often what there is to divide, or among whom, has changed"""
+        self.metadata_hash = 0
+        """of the topics as they were at that epoch"""
+        self.target_epoch = 0
+        """the epoch that `targets` are made for"""
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.targets: dict[str, Partitions] = {}
+        self.regexes: dict[str, frozenset[str]] = {}
+        """the topics that a regular expression of a member stood for at that epoch"""
+        self.offsets = GroupOffsets()
+        self.seen_topics = -1
+        """the version of the topics that were looked at last; not stored"""
+        self.timers: dict[tuple[str, Deadline], Timer] = {}
+        self._holders: dict[tuple[UUID, int], str] = {}
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(member.has_reached(self.target_epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    # members
+
+    def put(self, member: ConsumerMember) -> None:
+        """Take a member in, or in place of what it was."""
+        before = self.members.get(member.member_id)
+        if before is not None:
+            self._let_go(before)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        for held in (member.assigned, member.pending_revocation):
+            for topic_id, partitions in held.items():
+                self._holders.update(dict.fromkeys(((topic_id, one) for one in partitions), member.member_id))
+
+    def remove(self, member_id: str) -> None:
+        """Take a member out."""
+        member = self.members.pop(member_id, None)
+        self.targets.pop(member_id, None)
+        if member is None:
+            return
+        self._let_go(member)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+
+    def _let_go(self, member: ConsumerMember) -> None:
+        for held in (member.assigned, member.pending_revocation):
+            for topic_id, partitions in held.items():
+                for partition in partitions:
+                    if self._holders.get((topic_id, partition)) == member.member_id:
+                        del self._holders[topic_id, partition]
+
+    def is_free(self, topic_id: UUID, partition: int, member_id: str) -> bool:
+        """Whether no other member has the partition, or has still to give it back."""
+        return self._holders.get((topic_id, partition), member_id) == member_id
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """The member; KafkaError if there is none."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return member
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """Who holds an instance id now."""
+        member_id = self.static_members.get(instance_id) if instance_id is not None else None
+        return self.members.get(member_id) if member_id is not None else None
+
+    def check_holder(self, instance_id: str, member_id: str) -> ConsumerMember:
+        """The member that holds an instance id, if it has this id; KafkaError otherwise."""
+        holder = self.static_member(instance_id)
+        if holder is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if holder.member_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member "
+                f"{holder.member_id}.",
+            )
+        return holder
+
+    def waits_for_others(self, member: ConsumerMember) -> bool:
+        """Whether what a member lacks of its target is still with other members."""
+        target = self.targets.get(member.member_id, {})
+        return member.state is MemberState.UNRELEASED_PARTITIONS and any(
+            partition not in member.assigned.get(topic_id, {})
+            and not self.is_free(topic_id, partition, member.member_id)
+            for topic_id, partitions in target.items()
+            for partition in partitions
+        )
+
+    # subscriptions
+
+    def is_subscribed(self, topic: str) -> bool:
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The names that a member subscribes to; not all of them need exist."""
+        if not member.topic_regex:
+            return member.topic_names
+        return member.topic_names | self.regexes.get(member.topic_regex, frozenset())
+
+    @property
+    def assignor(self) -> str:
+        """The server-side assignor that most members want."""
+        votes = Counter(
+            one.server_assignor for one in self.members.values() if one.server_assignor in ASSIGNORS
+        )
+        names = list(ASSIGNORS)
+        return max(names, key=lambda name: (votes[name], -names.index(name)))
+
+    # offsets
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, *, is_transaction: bool, api_version: int
+    ) -> ConsumerMember | None:
+        """Who commits, if that need be asked; KafkaError: it may not (KIP-848, KIP-1251).
+
+        A member in an older epoch may: `held_since` says of which partitions.
+        """
+        if epoch < 0 and self.is_empty:
+            return None
+        if is_transaction and epoch < 0 and not member_id and instance_id is None:
+            return None
+        member = self.member(member_id)
+        if member.classic is None and not is_transaction and api_version < MEMBER_EPOCH_VERSION:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
+            )
+        if epoch > member.epoch:
+            raise KafkaError(stale_epoch(member), f"the member's epoch is {member.epoch}")
+        return member if epoch < member.epoch else None
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Whether who says that it is a member may see the offsets (KIP-848)."""
+        if member_id is None and epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member.epoch != epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
+
+    def stop_timers(self) -> None:
+        """No deadline of this group fires any more."""
+        for timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+
+
+def stale_epoch(member: ConsumerMember) -> ErrorCode:
+    """What a commit in a wrong epoch is answered: classic members know generations."""
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION

@@ -1,0 +1,352 @@
+"""Consumer groups (KIP-848): a heartbeat answered, a member that leaves or is fenced.
+
+Mirrors the consumer half of Kafka's GroupMetadataManager. A heartbeat makes a draft of the group, in which
+the member is what it says it is, everybody has a target, and the member is one step nearer to its own; what
+is different is written, and the answer leaves when that is durable. Whoever falls silent, or does not give
+back in time, is fenced: its partitions are for the others, and its next heartbeat finds that it is no member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from broker.groups import records
+from broker.groups.consumer import changes
+from broker.groups.consumer.assignors import ASSIGNORS
+from broker.groups.consumer.conversion import Conversion, Groups
+from broker.groups.consumer.draft import Draft
+from broker.groups.consumer.group import ConsumerGroup, Deadline
+from broker.groups.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    is_within,
+    partitions_of,
+)
+from broker.groups.consumer.topics import GroupTopics
+from broker.groups.contents import Contents
+from broker.groups.membership import Group
+from broker.groups.rebalance import Rebalancer
+from broker.state_topic import KeyValue, StateTopic, fits
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from config.broker import BrokerConfig
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+OWN_ID_VERSION = 1
+"""from this version on a client makes its member id (KIP-1082)"""
+BATCH_BYTES = 512 * 1024
+"""records of one change go into the log in batches of about this size"""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A ConsumerGroupHeartbeat, freed from its version; None: as before."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int | None
+    topic_names: frozenset[str] | None
+    topic_regex: str | None
+    server_assignor: str | None
+    owned: Partitions | None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the client says all that it knows, as after a request that had no answer."""
+        return self.epoch == JOIN_EPOCH or (
+            self.rebalance_timeout_ms is not None and self.topic_names is not None and self.owned is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a heartbeat is answered; final once `flushed` is done (None: already)."""
+
+    member_id: str
+    epoch: int
+    assigned: Partitions | None = None
+    flushed: asyncio.Future[None] | None = None
+
+
+def check_heartbeat(beat: Heartbeat, api_version: int) -> None:
+    """What is wrong with a request whatever the group's state is (GroupCoordinatorService)."""
+
+    def refuse(message: str) -> KafkaError:
+        return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+    if not beat.member_id and (api_version >= OWN_ID_VERSION or beat.epoch > 0 or beat.epoch == LEAVE_EPOCH):
+        raise refuse("MemberId can't be empty.")
+    for name, value in (
+        ("GroupId", beat.group_id),
+        ("InstanceId", beat.instance_id),
+        ("RackId", beat.rack_id),
+    ):
+        if value == "":
+            raise refuse(f"{name} can't be empty.")
+    if beat.epoch == JOIN_EPOCH:
+        if beat.rebalance_timeout_ms is None:
+            raise refuse("RebalanceTimeoutMs must be provided in first request.")
+        if beat.owned is None or beat.owned:
+            raise refuse("TopicPartitions must be empty when (re-)joining.")
+        if beat.topic_names is None and beat.topic_regex is None:
+            raise refuse(
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+            )
+    elif beat.epoch == STATIC_LEAVE_EPOCH and beat.instance_id is None:
+        raise refuse("InstanceId can't be null.")
+    elif beat.epoch < STATIC_LEAVE_EPOCH:
+        raise refuse("MemberEpoch is invalid.")
+    if beat.server_assignor is not None and beat.server_assignor not in ASSIGNORS:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {beat.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(ASSIGNORS)}.",
+        )
+    records.check_group_id(beat.group_id)
+    if not fits(beat.member_id):
+        raise refuse("MemberId is too long.")
+
+
+class Heartbeats:
+    """Owned by: event loop."""
+
+    def __init__(
+        self, broker: Broker, store: StateTopic[Contents], groups: Groups, rebalancer: Rebalancer
+    ) -> None:
+        self._broker = broker
+        self._clock = broker.clock
+        self._store = store
+        self.topics = GroupTopics(broker.topics)
+        self.conversion = Conversion(broker, groups, rebalancer, self.topics, self._append)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings as they are now."""
+        return self._broker.config
+
+    # a heartbeat
+
+    def beat(self, group: ConsumerGroup, request: Heartbeat, first: Sequence[KeyValue] = ()) -> Beat:
+        """Take the member in or note that it lives, and bring it a step further; what else has to be written
+        for that goes `first`.
+        """
+        if request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+            return self._leave(group, request)
+        member_id = request.member_id or str(uuid.uuid4())
+        self.check_room(group, member_id)
+        draft = self.draft(group)
+        member = self._member_for(draft, member_id, request)
+        now = draft.bring_up_to_date(_as_told(member, request), request.owned)
+        flushed = self.store(group, draft, first)
+        self.expect(group, member_id, Deadline.SESSION, self.config.group_consumer_session_timeout_ms)
+        self._expect_revocation(group, member, now)
+        is_told = request.is_full or now.assigned != member.assigned
+        return Beat(member_id, now.epoch, partitions_of(now.assigned) if is_told else None, flushed)
+
+    def beat_anew(self, group: Group, request: Heartbeat) -> Beat:
+        """The first member of the consumer protocol joins a classic group: it is a consumer group then."""
+        made = self.conversion.to_consumer(group)
+        first: list[KeyValue] = [(records.group_key(group.group_id), None)]
+        if made.members:
+            first += map(changes.encoded, changes.group_made(made, self._clock.now_ms()))
+        beat = self.beat(made, request, first)
+        self.conversion.put(made, group)
+        self.resume(made)
+        return beat
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """Whether `group.consumer.max.size` lets the member in; who is in may always stay."""
+        most = self.config.group_consumer_max_size
+        if len(group.members) >= most and member_id not in group.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {most} members.",
+            )
+
+    def _member_for(self, draft: Draft, member_id: str, request: Heartbeat) -> ConsumerMember:
+        """Who beats, as it was before; one that is new has no epoch yet."""
+        group, instance_id = draft.group, request.instance_id
+        is_joining = request.epoch == JOIN_EPOCH
+        if instance_id is None:
+            member = group.members.get(member_id)
+            if member is None and is_joining:
+                return ConsumerMember(member_id)
+            member = group.member(member_id)
+        else:
+            holder = group.static_member(instance_id)
+            if holder is None and is_joining:
+                return ConsumerMember(member_id)
+            if holder is not None and is_joining:
+                return _take_over(draft, holder, member_id)
+            member = group.check_holder(instance_id, member_id)
+        _check_epoch(member, request)
+        return member
+
+    # ways out
+
+    def _leave(self, group: ConsumerGroup, request: Heartbeat) -> Beat:
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            member = group.check_holder(request.instance_id, request.member_id)
+        if request.epoch == STATIC_LEAVE_EPOCH:
+            # Its session goes on: it has that long to come back to its partitions.
+            draft = self.draft(group)
+            away = dataclasses.replace(member, epoch=STATIC_LEAVE_EPOCH, pending_revocation={})
+            draft.add(changes.assignment_changed(group, away))
+            flushed = self.store(group, draft)
+        else:
+            flushed = self.take_out(group, [member.member_id])
+        logger.info("group %s: %s left", group.group_id, member.member_id)
+        return Beat(member.member_id, request.epoch, None, flushed)
+
+    def take_out(self, group: ConsumerGroup, member_ids: Sequence[str]) -> asyncio.Future[None] | None:
+        """End memberships; KafkaError: they go on."""
+        if self.conversion.can_become_classic(group, member_ids):
+            return self.conversion.to_classic(group, member_ids)
+        draft = self.draft(group)
+        for member_id in member_ids:
+            draft.remove(member_id)
+        draft.start_epoch()
+        return self.store(group, draft)
+
+    def fence(self, group: ConsumerGroup, member_id: str, deadline: Deadline) -> None:
+        """A deadline has passed: the member is one no more."""
+        del group.timers[member_id, deadline]
+        logger.info("group %s: %s fenced: %s", group.group_id, member_id, deadline.value)
+        try:
+            self.take_out(group, [member_id])
+        except KafkaError as error:
+            # It stays a member until that can be written down.
+            logger.warning("group %s: %s cannot be fenced now: %s", group.group_id, member_id, error)
+            self.expect(group, member_id, deadline, self.config.group_consumer_session_timeout_ms)
+
+    # deadlines
+
+    def expect(self, group: ConsumerGroup, member_id: str, deadline: Deadline, within_ms: int) -> None:
+        """From now on the member has so long; what it had before does not count."""
+        self.no_longer_expect(group, member_id, deadline)
+        group.timers[member_id, deadline] = self._clock.call_later(
+            within_ms, self.fence, group, member_id, deadline
+        )
+
+    def no_longer_expect(self, group: ConsumerGroup, member_id: str, deadline: Deadline) -> None:
+        timer = group.timers.pop((member_id, deadline), None)
+        if timer is not None:
+            timer.cancel()
+
+    def _expect_revocation(
+        self, group: ConsumerGroup, before: ConsumerMember, member: ConsumerMember
+    ) -> None:
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self.no_longer_expect(group, member.member_id, Deadline.REVOCATION)
+        elif member.pending_revocation != before.pending_revocation:
+            self.expect(group, member.member_id, Deadline.REVOCATION, member.rebalance_timeout_ms)
+
+    def resume(self, group: ConsumerGroup) -> None:
+        """The group was read at start: its members have their whole time again."""
+        for member in group.members.values():
+            session_ms = self.config.group_consumer_session_timeout_ms
+            if member.classic is not None:
+                session_ms = member.classic.session_timeout_ms
+            self.expect(group, member.member_id, Deadline.SESSION, session_ms)
+            if member.classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:
+                self.expect(group, member.member_id, Deadline.REVOCATION, member.rebalance_timeout_ms)
+
+    # records
+
+    def draft(self, group: ConsumerGroup) -> Draft:
+        return Draft(group, self.topics, self._clock.now_ms())
+
+    def store(
+        self, group: ConsumerGroup, draft: Draft, first: Sequence[KeyValue] = ()
+    ) -> asyncio.Future[None] | None:
+        """Write down what the draft changed, and do it to the group; the future of its flush. KafkaError:
+        nothing has changed.
+        """
+        flushed = self._append(group.group_id, [*first, *map(changes.encoded, draft.changes)])
+        changes.apply(group, draft.changes)
+        group.seen_topics = draft.seen_topics
+        for member_id, deadline in list(group.timers):
+            if member_id not in group.members:
+                self.no_longer_expect(group, member_id, deadline)
+        return flushed
+
+    def _append(self, group_id: str, entries: Sequence[KeyValue]) -> asyncio.Future[None] | None:
+        flushed: asyncio.Future[None] | None = None
+        batch: list[KeyValue] = []
+        batch_bytes = 0
+        for key, value in entries:
+            batch.append((key, value))
+            batch_bytes += len(key) + len(value or b"")
+            if batch_bytes >= BATCH_BYTES:
+                flushed = self._store.append(group_id, batch).flushed
+                batch, batch_bytes = [], 0
+        if batch:
+            flushed = self._store.append(group_id, batch).flushed
+        return flushed
+
+
+def _as_told(member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
+    """The member as its client says it is; what it does not say stays."""
+    told = dataclasses.replace(
+        member,
+        instance_id=_or(request.instance_id, member.instance_id),
+        rack_id=_or(request.rack_id, member.rack_id),
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topic_names=_or(request.topic_names, member.topic_names),
+        topic_regex=_or(request.topic_regex, member.topic_regex),
+        rebalance_timeout_ms=_or(request.rebalance_timeout_ms, member.rebalance_timeout_ms),
+        server_assignor=_or(request.server_assignor, member.server_assignor),
+        classic=None,
+    )
+    return member if told == member else told
+
+
+def _or(told: T | None, known: T) -> T:
+    return known if told is None else told
+
+
+def _take_over(draft: Draft, holder: ConsumerMember, member_id: str) -> ConsumerMember:
+    """A static member comes back under a new id, once the one before has left (KIP-848)."""
+    if holder.classic is None and holder.epoch != STATIC_LEAVE_EPOCH:
+        raise KafkaError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {holder.instance_id} cannot join the group because "
+            f"the instance id is owned by {holder.member_id} member.",
+        )
+    return draft.replace(holder, member_id)
+
+
+def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
+    """Whether client and broker agree where the member stands; who has lost an answer may be one behind."""
+    if request.epoch in (JOIN_EPOCH, member.epoch):
+        return
+    if request.epoch == member.previous_epoch and is_within(request.owned, member.assigned):
+        return
+    relation = "greater" if request.epoch > member.epoch else "smaller"
+    raise KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {relation} member epoch ({request.epoch}) than the one known by "
+        f"the group coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
+    )

@@ -1,0 +1,76 @@
+"""The topics that consumer groups divide: which there are, what a regular expression stands for."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.topics import TopicRegistry
+
+
+class GroupTopics:
+    """The registry as groups see it. Owned by: event loop."""
+
+    def __init__(self, registry: TopicRegistry) -> None:
+        self._registry = registry
+
+    @property
+    def version(self) -> int:
+        """Another one whenever a topic came, went, or got more partitions."""
+        return self._registry.version
+
+    def sizes(self, names: Iterable[str]) -> dict[UUID, int]:
+        """Number of partitions by topic id, of those of `names` that exist."""
+        topics = (self._registry.get(name) for name in names)
+        return {topic.topic_id: topic.partition_count for topic in topics if topic is not None}
+
+    def names(self, partitions: Mapping[UUID, Iterable[int]]) -> dict[UUID, str]:
+        """The names of topics that still exist."""
+        topics = (self._registry.by_id(topic_id) for topic_id in partitions)
+        return {topic.topic_id: topic.name for topic in topics if topic is not None}
+
+    def id_of(self, name: str) -> UUID | None:
+        topic = self._registry.get(name)
+        return None if topic is None else topic.topic_id
+
+    def matching(self, regex: str) -> frozenset[str]:
+        """The names of all topics that a regular expression matches as a whole.
+
+        INVALID_REGULAR_EXPRESSION where it is none.
+        """
+        pattern = compiled(regex)
+        return frozenset(topic.name for topic in self._registry.all() if pattern.fullmatch(topic.name))
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(regex: str) -> Any:
+    """By RE2, as in Kafka: a client's pattern takes time linear in a name's length, whatever it says."""
+    import re2  # only groups that subscribe by regular expression need it
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(regex, options)
+    except re2.error as error:
+        said = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {said}.",
+        ) from error
+
+
+def metadata_hash(sizes: Mapping[UUID, int]) -> int:
+    """Tells whether what a group divides is what it divided before; 0: nothing.
+
+    An int64 as Kafka stores one, of our own making: a broker that takes the group over assigns anew once.
+    """
+    if not sizes:
+        return 0
+    text = ",".join(f"{topic_id}:{size}" for topic_id, size in sorted(sizes.items()))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), signed=True)

@@ -1,0 +1,244 @@
+"""Goal: a group changes between the classic and the consumer protocol while it has members, and members of
+both share it (T202).
+
+Method: a coordinator over memory partitions and a manual clock; what clients do is in tests/clients, what
+Kafka does beside it in tests/kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+
+from broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState
+from broker.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from broker.groups.membership import Group, JoinResult, SyncResult
+from broker.groups.state import GroupState
+from protocol.codegen import encode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.consumer_groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from tests.broker.groups.world import RANGE, REBALANCE_TIMEOUT_MS, ROWS_0, SESSION_TIMEOUT_MS, World, refused
+
+
+def subscription(*owned: int) -> list[tuple[str, bytes]]:
+    said = ConsumerProtocolSubscription(
+        topics=["rows"],
+        owned_partitions=[ConsumerProtocolSubscription.TopicPartition(topic="rows", partitions=list(owned))],
+    )
+    return [("range", struct.pack(">h", 1) + b"".join(encode(said, 1)))]
+
+
+def assignment(*partitions: int) -> bytes:
+    topic = ConsumerProtocolAssignment.TopicPartition(topic="rows", partitions=list(partitions))
+    said = ConsumerProtocolAssignment(assigned_partitions=[topic] if partitions else [])
+    return struct.pack(">h", 1) + b"".join(encode(said, 1))
+
+
+async def classic_group(world: World) -> JoinResult:
+    """One member of the classic protocol that has both partitions of rows."""
+    waiting = world.joining(protocols=subscription())
+    world.clock.advance(2 * world.config.group_initial_rebalance_delay_ms)
+    joined = waiting.result()
+    world.sync(joined, {joined.member_id: assignment(0, 1)})
+    assert world.state() is GroupState.STABLE
+    return joined
+
+
+def rejoin(world: World, member_id: str, *owned: int) -> JoinResult:
+    answer = world.join(member_id, protocols=subscription(*owned))
+    assert isinstance(answer, JoinResult)
+    return answer
+
+
+async def mixed(world: World) -> JoinResult:
+    """The same with a member of the consumer protocol, a partition each."""
+    joined = await classic_group(world)
+    assert world.beat("new", 0).assigned == {}
+    assert world.heartbeat(joined) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = rejoin(world, joined.member_id, 0, 1)
+    kept = world.sync(joined)
+    assert isinstance(kept, SyncResult)
+    (index,) = [index for index in (0, 1) if kept.assignment == assignment(index)]
+    joined = rejoin(world, joined.member_id, index)
+    assert world.heartbeat(joined) is ErrorCode.NONE
+    world.sync(joined)
+    assert world.beat("new", joined.generation).assigned == world.rows(1 - index)
+    assert world.consumer_group().state is ConsumerGroupState.STABLE
+    return joined
+
+
+async def test_t202_members_of_both_protocols_share_a_group_and_its_offsets() -> None:
+    world = World()
+    world.commit({ROWS_0: 7})
+    await mixed(world)
+    assert world.committed() == {ROWS_0: 7}
+
+
+async def test_t202_the_mixed_group_outlives_a_restart() -> None:
+    world = World()
+    joined = await mixed(world)
+    before = world.consumer_group()
+    await world.restart()
+    assert world.consumer_group().members == before.members
+    assert world.heartbeat(joined) is ErrorCode.NONE
+    world.clock.advance(SESSION_TIMEOUT_MS)
+    assert world.consumer_group().members.keys() == {"new"}, "its session is the one it asked for"
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+async def test_t202_without_the_last_new_member_it_is_classic_again(is_fenced: bool) -> None:
+    world = World()
+    joined = await mixed(world)
+    if is_fenced:
+        for _ in range(world.config.group_consumer_session_timeout_ms // 5_000):
+            world.clock.advance(5_000)
+            world.heartbeat(joined)
+    else:
+        world.beat("new", LEAVE_EPOCH)
+    assert world.state() is GroupState.PREPARING_REBALANCE
+    assert world.heartbeat(joined) is ErrorCode.REBALANCE_IN_PROGRESS
+    again = world.joining(joined.member_id, protocols=subscription(0)).result()
+    assert again.leader_id == joined.member_id
+    world.sync(again, {joined.member_id: assignment(0, 1)})
+    await world.restart()
+    assert world.state() is GroupState.STABLE
+    assert world.group().members[joined.member_id].assignment == assignment(0, 1)
+
+
+async def test_t202_who_waits_in_the_classic_group_joins_the_new_one() -> None:
+    world = World()
+    joined = await classic_group(world)
+    waiting = world.joining(protocols=subscription())
+    world.beat("new", 0)
+    assert waiting.result().error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.consumer_group().members.keys() >= {joined.member_id, "new"}
+
+
+async def test_t202_a_classic_member_that_does_not_join_or_sync_in_time_is_fenced() -> None:
+    world = World()
+    joined = await mixed(world)
+    world.beat("third", 0)
+    assert world.heartbeat(joined) is ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(REBALANCE_TIMEOUT_MS // 5_000):
+        world.beat("new", world.consumer_group().members["new"].epoch, owned={})
+        world.beat("third", world.consumer_group().members["third"].epoch)
+        world.clock.advance(5_000)
+        if joined.member_id in world.consumer_group().members:
+            world.heartbeat(joined)
+    assert joined.member_id not in world.consumer_group().members
+    world = World()
+    joined = await mixed(world)
+    world.beat("third", 0)
+    joined = rejoin(world, joined.member_id)
+    for _ in range(REBALANCE_TIMEOUT_MS // 5_000):
+        world.beat("third", world.consumer_group().members["third"].epoch)
+        world.beat("new", world.consumer_group().members["new"].epoch, owned={})
+        assert world.heartbeat(joined) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+        world.clock.advance(5_000)
+    assert joined.member_id not in world.consumer_group().members
+
+
+async def test_t202_a_static_member_comes_back_under_the_other_protocol_and_back() -> None:
+    world = World()
+    waiting = world.joining(protocols=subscription(), group_instance_id="i")
+    world.clock.advance(2 * world.config.group_initial_rebalance_delay_ms)
+    joined = waiting.result()
+    world.sync(joined, {joined.member_id: assignment(0, 1)}, group_instance_id="i")
+    assert world.beat("new", 0, instance_id="i").assigned == world.rows(0, 1)
+    assert world.consumer_group().members.keys() == {"new"}
+    assert world.beat("new", STATIC_LEAVE_EPOCH, instance_id="i").flushed is None
+    back = world.join(protocols=subscription(), group_instance_id="i")
+    assert isinstance(back, JoinResult) and back.error is ErrorCode.NONE
+    assert list(world.group().static_members) == ["i"]
+    assert world.state() is GroupState.PREPARING_REBALANCE
+
+
+@pytest.mark.parametrize(
+    ("policy", "may_upgrade", "may_downgrade"),
+    [("bidirectional", True, True), ("upgrade", True, False), ("downgrade", False, True)],
+)
+async def test_t202_the_migration_policy_says_which_way_is_open(
+    policy: str, may_upgrade: bool, may_downgrade: bool
+) -> None:
+    world = World(group_consumer_migration_policy=policy)
+    joined = await classic_group(world)
+    if may_upgrade:
+        world.beat("new", 0)
+    else:
+        assert refused(lambda: world.beat("new", 0)) is ErrorCode.GROUP_ID_NOT_FOUND
+        assert world.heartbeat(joined) is ErrorCode.NONE
+        world.groups.leave("g", [(joined.member_id, None)])
+        world.beat("new", 0)
+        answer = world.join(protocols=subscription())
+        assert isinstance(answer, JoinResult) and answer.error is ErrorCode.NONE
+    world.beat("new", LEAVE_EPOCH)
+    assert isinstance(world.groups.find("g"), Group if may_downgrade else ConsumerGroup)
+
+
+async def test_t202_without_migration_a_group_keeps_its_protocol_while_it_has_members() -> None:
+    world = World(group_consumer_migration_policy="disabled")
+    joined = await classic_group(world)
+    assert refused(lambda: world.beat("new", 0)) is ErrorCode.GROUP_ID_NOT_FOUND
+    world.groups.leave("g", [(joined.member_id, None)])
+    world.beat("new", 0)
+    code = refused(lambda: world.join(protocols=subscription()))
+    assert code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    world.beat("new", LEAVE_EPOCH)
+    assert isinstance(world.join(protocols=subscription()), asyncio.Future)
+
+
+async def test_t202_a_group_that_cannot_be_understood_stays_classic() -> None:
+    world = World()
+    broken = [("range", b"\x00\x01\x7f\xff\xff\xff")]
+    waiting = world.joining(protocols=broken)
+    world.clock.advance(2 * world.config.group_initial_rebalance_delay_ms)
+    joined = waiting.result()
+    world.sync(joined, {joined.member_id: b"?"})
+    assert refused(lambda: world.beat("new", 0)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.heartbeat(joined) is ErrorCode.NONE
+    world.beat("m", 0, group_id="other")
+    code = refused(lambda: world.join(protocols=broken, group_id="other"))
+    assert code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+async def test_t202_a_group_that_is_no_consumers_stays_classic() -> None:
+    world = World()
+    waiting = world.joining(protocols=RANGE, protocol_type="connect")
+    world.clock.advance(2 * world.config.group_initial_rebalance_delay_ms)
+    assert waiting.result().error is ErrorCode.NONE
+    assert refused(lambda: world.beat("new", 0)) is ErrorCode.GROUP_ID_NOT_FOUND
+    world.beat("m", 0, group_id="other")
+    code = refused(lambda: world.join(protocol_type="connect", group_id="other"))
+    assert code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+async def test_t202_a_classic_members_join_waits_for_the_disk() -> None:
+    world = World()
+    world.beat("new", 0)
+    world.hold_flushes()
+    waiting = world.joining(protocols=subscription())
+    assert not waiting.done()
+    await world.flush()
+    assert waiting.result().generation == 3
+    waiting = world.joining(waiting.result().member_id, protocols=[*subscription(), ("other", b"")])
+    await world.flush(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk"))
+    assert waiting.result().error is ErrorCode.NOT_COORDINATOR
+
+
+async def test_t202_empty_groups_change_whatever_the_policy_is_and_leave_one_record_behind() -> None:
+    world = World(group_consumer_migration_policy="disabled")
+    joined = await classic_group(world)
+    world.groups.leave("g", [(joined.member_id, None)])
+    world.commit({ROWS_0: 5})
+    world.beat("new", 0)
+    await world.restart()
+    assert world.consumer_group().members.keys() == {"new"}
+    world.beat("new", LEAVE_EPOCH)
+    waiting = world.joining(protocols=subscription())
+    world.clock.advance(2 * world.config.group_initial_rebalance_delay_ms)
+    world.sync(waiting.result(), {waiting.result().member_id: assignment(0)})
+    await world.restart()
+    assert world.state() is GroupState.STABLE
+    assert world.committed() == {ROWS_0: 5}
