@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -259,11 +259,12 @@ class Commits:
         errors: dict[TopicPartition, ErrorCode] = {}
         doomed: list[TopicPartition] = []
         known = group.offsets.known()
+        is_used = _is_used(group)
         for topic_partition in topic_partitions:
             errors[topic_partition] = ErrorCode.NONE
             if not self._exists(topic_partition) and topic_partition not in known:
                 errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif group.members and group.is_subscribed(topic_partition.topic):
+            elif group.members and is_used(topic_partition.topic):
                 errors[topic_partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             elif topic_partition in known:
                 doomed.append(topic_partition)
@@ -294,7 +295,7 @@ class Commits:
         retention_ms = self._broker.config.offsets_retention_minutes * 60_000
         offsets = group.offsets
         if isinstance(group, ConsumerGroup):
-            return offsets.expired(now_ms, retention_ms, _committed_at, group.is_subscribed)
+            return offsets.expired(now_ms, retention_ms, _committed_at, _is_used(group))
         if group.protocol_type is None:
             return offsets.expired(now_ms, retention_ms, _committed_at, lambda topic: False)
         if group.state is GroupState.EMPTY:
@@ -302,7 +303,7 @@ class Commits:
                 now_ms, retention_ms, lambda commit: group.state_since_ms, lambda topic: False
             )
         if group.state is GroupState.STABLE and group.is_consumer_group:
-            return offsets.expired(now_ms, retention_ms, _committed_at, group.is_subscribed)
+            return offsets.expired(now_ms, retention_ms, _committed_at, _is_used(group))
         return []
 
 
@@ -318,6 +319,11 @@ def lags(committed: Committed, partitions: Mapping[TopicPartition, Partition]) -
             log = partition.log
             behind = log.high_watermark - max(commit.offset, log.log_start_offset)
             yield Lag(group_id, topic_partition, commit.offset, max(0, behind))
+
+
+def _is_used(group: AnyGroup) -> Callable[[str], bool]:
+    """Whether a topic is one that the group's members subscribe to."""
+    return group.subscribed_topics().__contains__ if isinstance(group, ConsumerGroup) else group.is_subscribed
 
 
 def _committed_at(commit: Commit) -> int:

@@ -167,6 +167,7 @@ class GroupCoordinator:
         changes.apply(group, made)
         known = self.groups.get(group_id)
         if known is not None:
+            known.stop_timers()
             group.offsets = known.offsets
         self.groups[group_id] = group
         self._heartbeats.resume(group)

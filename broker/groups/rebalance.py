@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 # The answer to a group request when its record could not be stored.
-_STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
+STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
@@ -255,7 +255,7 @@ class Rebalancer:
 
     def _fail_assignment(self, group: Group, error: KafkaError) -> None:
         logger.warning("group %s: assignment not stored: %s", group.group_id, error)
-        self._fail_sync(group, _STORE_ERRORS.get(error.code, error.code))
+        self._fail_sync(group, STORE_ERRORS.get(error.code, error.code))
         self.start_if_possible(group, "the assignment could not be stored")
 
     def _distribute(self, group: Group, assignments: Mapping[str, bytes]) -> None:

@@ -190,6 +190,8 @@ def regular_expressions() -> Iterator[Step]:
     yield "no expression", lambda it: it.beat("r1", 0, subscribed_topic_regex="(a", **wants)
     yield "no such group", lambda it: it.described("r")
     yield "an expression", lambda it: it.settled("r1", 0, subscribed_topic_regex="[ab]|o.*r.*", **wants)
+    yield "fourth group", lambda it: it.use("r3")
+    yield "all there is", lambda it: it.settled("r3", 0, subscribed_topic_regex=".*", **wants)
     yield "expression and topics", lambda it: it.join("r2", ["a"], subscribed_topic_regex="", group="r2")
     yield "described with topics", lambda it: it.described("r2")
 

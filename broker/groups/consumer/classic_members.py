@@ -19,7 +19,7 @@ from broker.groups.consumer.heartbeats import Heartbeats
 from broker.groups.consumer.member import ClassicProtocol, ConsumerMember, MemberState, partitions_of
 from broker.groups.joining import JoinRequest, new_member_id
 from broker.groups.membership import CONSUMER_PROTOCOL_TYPE, JoinResult, SyncResult
-from broker.state_topic import call_when_flushed
+from broker.state_topic import call_when_flushed, fits
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ class ClassicMembers:
         member_id = request.member_id or new_member_id(request)
         heartbeats.conversion.check_classic_may_join(group)
         heartbeats.check_room(group, member_id)
+        if not fits(member_id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the member id is too long")
         if not _is_supported(group, request):
             raise KafkaError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Member {member_id}'s protocols are not supported."

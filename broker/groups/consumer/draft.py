@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable
 from uuid import UUID
 
 from broker.groups.consumer import changes
@@ -89,14 +88,14 @@ class Draft:
             names = self._topics.matching(regex)
             if names != group.regexes.get(regex):
                 self.add(changes.regex_changed(group, regex, names, self._topics.version, self._now_ms))
-        return metadata_hash(self._sizes_of(group.members.values()))
+        return metadata_hash(self._sizes())
 
     def _assign(self) -> None:
         """Give every member its target, where the targets are of an older epoch."""
         group = self.group
         if group.epoch <= group.target_epoch:
             return
-        sizes = self._sizes_of(group.members.values())
+        sizes = self._sizes()
         # Usually all subscribe to the same.
         topic_ids = {
             names: frozenset(self._topics.sizes(names))
@@ -122,9 +121,8 @@ class Draft:
             self.add(changes.assignment_changed(group, moved))
         return moved
 
-    def _sizes_of(self, members: Iterable[ConsumerMember]) -> dict[UUID, int]:
-        names = frozenset[str]().union(*map(self.group.topics_of, members))
-        return self._topics.sizes(names)
+    def _sizes(self) -> dict[UUID, int]:
+        return self._topics.sizes(self.group.subscribed_topics())
 
     def _forget_unused_regexes(self) -> None:
         used = {member.topic_regex for member in self.group.members.values()}

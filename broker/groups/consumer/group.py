@@ -154,8 +154,9 @@ class ConsumerGroup:
 
     # subscriptions
 
-    def is_subscribed(self, topic: str) -> bool:
-        return any(topic in self.topics_of(member) for member in self.members.values())
+    def subscribed_topics(self) -> frozenset[str]:
+        """The names that members subscribe to; not all of them need exist."""
+        return frozenset[str]().union(*map(self.topics_of, self.members.values()))
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """The names that a member subscribes to; not all of them need exist."""

@@ -35,7 +35,7 @@ from broker.groups.consumer.member import (
 from broker.groups.consumer.topics import GroupTopics
 from broker.groups.contents import Contents
 from broker.groups.membership import Group
-from broker.groups.rebalance import Rebalancer
+from broker.groups.rebalance import STORE_ERRORS, Rebalancer
 from broker.state_topic import KeyValue, StateTopic, fits
 from protocol.errors import ErrorCode, KafkaError
 
@@ -122,8 +122,9 @@ def check_heartbeat(beat: Heartbeat, api_version: int) -> None:
             f"Supported assignors: {', '.join(ASSIGNORS)}.",
         )
     records.check_group_id(beat.group_id)
-    if not fits(beat.member_id):
-        raise refuse("MemberId is too long.")
+    for name, value in (("MemberId", beat.member_id), ("SubscribedTopicRegex", beat.topic_regex)):
+        if value is not None and not fits(value):
+            raise refuse(f"{name} is too long.")
 
 
 class Heartbeats:
@@ -283,6 +284,9 @@ class Heartbeats:
         """Write down what the draft changed, and do it to the group; the future of its flush. KafkaError:
         nothing has changed.
         """
+        if not draft.changes:
+            group.seen_topics = draft.seen_topics
+            return None
         flushed = self._append(group.group_id, [*first, *map(changes.encoded, draft.changes)])
         changes.apply(group, draft.changes)
         group.seen_topics = draft.seen_topics
@@ -292,6 +296,12 @@ class Heartbeats:
         return flushed
 
     def _append(self, group_id: str, entries: Sequence[KeyValue]) -> asyncio.Future[None] | None:
+        try:
+            return self._append_batches(group_id, entries)
+        except KafkaError as error:
+            raise KafkaError(STORE_ERRORS.get(error.code, error.code), error.message) from error
+
+    def _append_batches(self, group_id: str, entries: Sequence[KeyValue]) -> asyncio.Future[None] | None:
         flushed: asyncio.Future[None] | None = None
         batch: list[KeyValue] = []
         batch_bytes = 0

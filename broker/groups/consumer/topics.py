@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from broker.topic import METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -40,12 +41,14 @@ class GroupTopics:
         return None if topic is None else topic.topic_id
 
     def matching(self, regex: str) -> frozenset[str]:
-        """The names of all topics that a regular expression matches as a whole.
+        """The names of all topics that a regular expression matches as a whole, `__consumer_offsets` among
+        them as in Kafka; what only kompakt has is nobody's to read by chance.
 
         INVALID_REGULAR_EXPRESSION where it is none.
         """
         pattern = compiled(regex)
-        return frozenset(topic.name for topic in self._registry.all() if pattern.fullmatch(topic.name))
+        names = (topic.name for topic in self._registry.all() if topic.name != METADATA_TOPIC)
+        return frozenset(name for name in names if pattern.fullmatch(name))
 
 
 @functools.lru_cache(maxsize=256)
