@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from benchmarks.goals import KAFKA, KOMPAKT
 from benchmarks.wire import serves
-from tests.kafka.broker import KafkaBroker, answers_api_versions
+from tests.kafka.broker import AS_RELEASED, KafkaBroker, answers_api_versions
 from tests.kafka.tools import Tools
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
@@ -145,6 +145,7 @@ def make_systems(
         data.parent.mkdir(parents=True, exist_ok=True)
         systems.append(System(BrokerProcess(data, settings), KOMPAKT, data))
     if only in (None, KAFKA):
-        broker = KafkaBroker(directory / "kafka", settings, tools=tools, heap=ARCHIVE_HEAP)
+        options = (*ARCHIVE_HEAP, *AS_RELEASED)
+        broker = KafkaBroker(directory / "kafka", settings, tools=tools, measured=options)
         systems.append(System(broker, KAFKA, broker.data))
     return systems

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from tests.classes import ClassArchive
 from tests.kafka.jars import environment
 from tests.kafka.tools import Tools
 from tests.process import free_port
@@ -21,9 +22,10 @@ from tests.waiting import wait_for
 
 START_LIMIT_SECONDS = 120.0
 STOP_LIMIT_SECONDS = 60.0
-# As the release archive starts it, but with a heap for a test machine.
-HEAP = ("-Xms512m", "-Xmx512m")
-COLLECTOR = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+AS_RELEASED = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+"""how the release archive starts it, but for the heap"""
+SHORT_LIVED = ("-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+"""a broker of a test lives for seconds: it is better off without the second compiler"""
 
 _ASK_BODY = struct.pack(">hhih", 18, 0, 1, 5) + b"probe"
 _ASK = struct.pack(">i", len(_ASK_BODY)) + _ASK_BODY
@@ -66,15 +68,18 @@ class KafkaBroker:
         settings: Mapping[str, str] | None = None,
         *,
         tools: Tools | None = None,
-        heap: tuple[str, ...] = HEAP,
+        measured: tuple[str, ...] = (),
     ) -> None:
+        """`measured`: the JVM's options where its speed is the point."""
         self.directory = directory
         self.data = directory / "data"
         self.port = free_port()
         self.controller_port = free_port()
         self.settings = dict(settings or {})
         self.tools = tools or Tools()
-        self.heap = heap
+        self.options = measured or SHORT_LIVED
+        classes = str(self.tools.libraries)
+        self.archive = None if measured else ClassArchive(self.tools.java, "broker", classes)
         self.process: subprocess.Popen[bytes] | None = None
         self.start_seconds = 0.0
         self.output = directory / "broker.log"
@@ -112,7 +117,8 @@ class KafkaBroker:
         if not (self.data / "meta.properties").exists():
             arguments = ("format", *self.quorum, "-t", random_cluster_id(), "-c", settings)
             self.tools.run("kafka-storage", *arguments)
-        options = (*self.heap, *COLLECTOR, f"-Dkafka.logs.dir={self.directory}")
+        archive = self.archive.options() if self.archive is not None else []
+        options = (*self.options, *archive, f"-Dkafka.logs.dir={self.directory}")
         command = [*self.tools.jvm("kafka.Kafka", *options, log_level="INFO"), str(settings)]
         began = time.monotonic()
         with self.output.open("ab") as output:
@@ -138,6 +144,8 @@ class KafkaBroker:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(STOP_LIMIT_SECONDS)
         self.process = None
+        if self.archive is not None:
+            self.archive.keep()
 
     def kill(self) -> None:
         """`kill -9`, and wait until the process is gone."""
@@ -145,10 +153,14 @@ class KafkaBroker:
         self.process.kill()
         self.process.wait()
         self.process = None
+        if self.archive is not None:
+            self.archive.drop()
 
     def close(self) -> None:
         """End the process if it still runs, and remove everything."""
-        if self.process is not None:
+        if self.process is not None and self.archive is not None and not self.archive.is_there:
+            self.stop()  # the next ones start from what it leaves
+        elif self.process is not None:
             self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.classes import ClassArchive
 from tests.kafka.jars import HERE, NoKafkaError, environment, java, libraries
 
 TOOLS = {
@@ -63,26 +64,30 @@ class Tools:
             raise NoKafkaError(f"{self.java} is no JDK: it has no compiler for the tests' own programs")
         return self
 
-    def command(self, name: str, *arguments: object) -> list[str]:
+    def command(self, name: str, *arguments: object, options: Sequence[str] = ()) -> list[str]:
         """The command of a tool, for those who start and watch it themselves (with `environment()`)."""
         if name in MEASURING:
-            options = ["-Xmx512m", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+            usual = ["-Xmx512m", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
         else:
-            options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-        return [*self.jvm(TOOLS[name], *options), *map(str, arguments)]
+            usual = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        return [*self.jvm(TOOLS[name], *usual, *options), *map(str, arguments)]
 
     def attempt(
         self, name: str, *arguments: object, stdin: str = "", limit_s: float = RUN_LIMIT_SECONDS
     ) -> subprocess.CompletedProcess[str]:
         """Run a tool to its end, whatever its exit status."""
-        return subprocess.run(
-            self.command(name, *arguments),
+        archive = ClassArchive(self.java, name, str(self.libraries))
+        started_from = [] if name in MEASURING else archive.options()
+        done = subprocess.run(
+            self.command(name, *arguments, options=started_from),
             input=stdin,
             capture_output=True,
             text=True,
             timeout=limit_s,
             env=environment(),
         )
+        archive.keep()
+        return done
 
     def assert_sane_indexes(self, files: Sequence[Path]) -> None:
         """kafka-dump-log finds each of these sane; an empty `.index` it names so."""

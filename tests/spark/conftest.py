@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from spark_connector import client, producer
 from spark_connector.offsets import TopicPartition
+from tests.classes import ClassArchive
 from tests.kafka.fixtures import REQUIRE_VARIABLE, kafka_broker, kafka_tools, or_skip, start_kafka
-from tests.kafka.jars import NoKafkaError
+from tests.kafka.jars import NoKafkaError, java
 from tests.process import BrokerProcess
+from tests.spark import training
 from tests.spark.fake_broker import FakeBroker, FakeLog
 from tests.spark.fake_leader import FakeLeader
 from tests.spark.peer.jars import peer_jars
 
 __all__ = ["kafka_broker", "kafka_tools", "start_kafka"]
 
+SUBMIT = "PYSPARK_SUBMIT_ARGS"
 # Every JVM here lives for seconds: it is better off without the second compiler and threads that collect
 # garbage.
-os.environ.setdefault(
-    "PYSPARK_SUBMIT_ARGS",
-    "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto' pyspark-shell",
-)
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+os.environ.setdefault(SUBMIT, f"--driver-java-options '{SHORT_LIVED}' pyspark-shell")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOOPBACK = {
@@ -40,6 +45,38 @@ LOOPBACK = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
 }
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Spark's many JVMs start from an archive of classes, which the first of the processes makes."""
+    if SHORT_LIVED not in os.environ[SUBMIT] or not any(
+        item.get_closest_marker("spark") for item in session.items
+    ):
+        return
+    with contextlib.suppress(NoKafkaError):
+        archive = ClassArchive(java(), "spark", f"{pyspark.__version__} {pyspark.__file__}")
+        archive.directory.mkdir(parents=True, exist_ok=True)
+        with (archive.directory / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not archive.is_there:
+                train(archive)
+        os.environ[SUBMIT] = _started_with(archive.options())
+
+
+def train(archive: ClassArchive) -> None:
+    submit = _started_with(archive.options())
+    environment = {**os.environ, SUBMIT: submit, "PYSPARK_PYTHON": sys.executable}
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, str(Path(training.__file__)), directory]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        archive.drop()
+        raise AssertionError(done.stderr)
+    archive.keep()
+
+
+def _started_with(options: list[str]) -> str:
+    return f"--driver-java-options '{' '.join([SHORT_LIVED, *options])}' pyspark-shell"
 
 
 @pytest.fixture
