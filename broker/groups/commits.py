@@ -98,9 +98,8 @@ class Commits:
         self._broker = broker
         self._store = store
         self._rebalancer = rebalancer
-        self._undecided: dict[
-            int, set[AnyGroup]
-        ] = {}  # by producer id, where its transaction commits offsets
+        self._undecided: dict[int, set[AnyGroup]] = {}
+        """by producer id, where its transaction commits offsets"""
 
     # commit
 

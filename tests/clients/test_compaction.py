@@ -136,7 +136,9 @@ def active_segment(broker: BrokerProcess, topic: str) -> tuple[str, int, int]:
 
 
 def test_s62_below_the_dirty_ratio_nothing_is_cleaned(broker: BrokerProcess, topic: str) -> None:
-    """What is dirty then is about a seventh of what may be cleaned: not above 0.5, above 0.1."""
+    """What is dirty then is a seventh of what may be cleaned, or a tenth where a busy client sent every record
+    of a round in a batch of its own: not above 0.5, above 0.05.
+    """
     client = Confluent(broker.bootstrap)
     client.create_topic(topic, 1, COMPACTED)
     rounds(client, topic, [{b"%d" % key: b"%100d" % number for key in range(8)} for number in range(6)])
@@ -151,7 +153,7 @@ def test_s62_below_the_dirty_ratio_nothing_is_cleaned(broker: BrokerProcess, top
     rounds(client, f"{topic}-other", UPDATES)
     wait_until_compacted(broker, f"{topic}-other", 0, 40)
     assert [record.offset for record in read_all(client, topic)] == list(range(40, 51))
-    alter(broker, topic, {"min.cleanable.dirty.ratio": "0.1"})
+    alter(broker, topic, {"min.cleanable.dirty.ratio": "0.05"})
     wait_until_compacted(broker, topic, 0, 50)
     assert [record.offset for record in read_all(client, topic)] == [*range(41, 48), 49, 50]
 
