@@ -136,8 +136,8 @@ def active_segment(broker: BrokerProcess, topic: str) -> tuple[str, int, int]:
 
 
 def test_s62_below_the_dirty_ratio_nothing_is_cleaned(broker: BrokerProcess, topic: str) -> None:
-    """What is dirty then is a seventh of what may be cleaned, or a tenth where a busy client sent every record
-    of a round in a batch of its own: not above 0.5, above 0.05.
+    """What is dirty then is a seventh of what may be cleaned, or a tenth where a busy client sent every
+    record of a round in a batch of its own: not above 0.5, above 0.05.
     """
     client = Confluent(broker.bootstrap)
     client.create_topic(topic, 1, COMPACTED)
