@@ -1,4 +1,4 @@
-"""Group coordination: the classic rebalance protocol and committed offsets.
+"""Group coordination: both rebalance protocols and committed offsets.
 
 A reader goes through the room in this order:
 
@@ -9,10 +9,11 @@ A reader goes through the room in this order:
 - `offsets.py`     the committed offsets of one group: pending, visible, expired (pure)
 - `records.py`     group and offset records <-> bytes of `__consumer_offsets`
 - `contents.py`    what `__consumer_offsets` says at start
-- `store.py`       where a group's records go and when they are durable
 - `commits.py`     commit, fetch, delete, expiry and lag of offsets over all groups
+- `consumer/`      groups of the consumer protocol (KIP-848)
 - `coordinator.py` the door: every group and offset request enters here
 
 It mirrors Kafka's GroupCoordinator and GroupMetadataManager (KIP-62, KIP-134, KIP-345, KIP-394, KIP-429,
-KIP-559, KIP-800, KIP-814). Everything is owned by the event loop; only the scan at start runs on a thread.
+KIP-559, KIP-800, KIP-814, KIP-848). Everything is owned by the event loop; only the scan at start runs on a
+thread.
 """

@@ -9,4 +9,6 @@ A reader goes through the room in this order:
 - `topics.py`     the topics that groups divide; regular expressions
 - `draft.py`      a group as it will be
 - `heartbeats.py` the engine: a heartbeat answered, who leaves or is fenced
+- `conversion.py` a group changes its protocol while it has members
+- `classic_protocol.py`, `classic_members.py`  what members of the classic protocol say, and who serves them
 """

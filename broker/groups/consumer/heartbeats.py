@@ -350,6 +350,12 @@ def _take_over(draft: Draft, holder: ConsumerMember, member_id: str) -> Consumer
 
 def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
     """Whether client and broker agree where the member stands; who has lost an answer may be one behind."""
+    if member.state is MemberState.UNKNOWN and request.owned != {}:
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            "The consumer group member is in a unknown state. The member must abandon all its partitions and "
+            "rejoin.",
+        )
     if request.epoch in (JOIN_EPOCH, member.epoch):
         return
     if request.epoch == member.previous_epoch and is_within(request.owned, member.assigned):

@@ -10,7 +10,7 @@ CurrentAssignmentBuilder (KIP-848).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -146,8 +146,3 @@ def _without_empty(held: Held) -> Held:
 def partitions_of(held: Held) -> Partitions:
     """Without the epochs."""
     return {topic_id: frozenset(partitions) for topic_id, partitions in held.items()}
-
-
-def within(partitions: Partitions, topic_ids: Collection[UUID]) -> Partitions:
-    """What of `partitions` belongs to `topic_ids`."""
-    return {topic_id: indexes for topic_id, indexes in partitions.items() if topic_id in topic_ids}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from broker.groups.consumer import heartbeats
 from broker.groups.consumer.group import ConsumerGroupState
 from broker.groups.consumer.heartbeats import Beat
-from broker.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Partitions
+from broker.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, MemberState, Partitions
 from broker.groups.membership import JoinResult
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
@@ -262,6 +262,16 @@ async def test_a_change_of_many_members_goes_into_the_log_in_batches(monkeypatch
     await world.restart()
     assert world.consumer_group().members == before.members
     assert world.consumer_group().targets == before.targets
+
+
+async def test_a_member_in_a_state_of_another_broker_begins_anew() -> None:
+    """A later Kafka may have left one: who knows what it means to have what it has."""
+    world = settled()
+    group = world.consumer_group()
+    group.put(dataclasses.replace(group.members["a"], state=MemberState.UNKNOWN))
+    assert refused(lambda: next_beat(world, "a", owned=world.rows(0))) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert world.beat("a", 0).assigned == world.rows(0)
+    assert group.state is ConsumerGroupState.STABLE
 
 
 async def test_names_that_no_record_holds_are_refused() -> None:
