@@ -37,6 +37,7 @@ from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
 from broker.read_ahead import ReadAhead
 from broker.reopening import Reopening
+from broker.security.users import Users
 from broker.server import Server, bind
 from broker.topics import TopicRegistry
 from broker.transactions.coordinator import TransactionCoordinator
@@ -63,8 +64,8 @@ class Broker:
     """Everything a handler may ask for. Owned by: event loop; made inside the running loop.
 
     `TopicRegistry(broker)` and its `load()` (blocking, before the logs are opened) see `config`, `logs`,
-    `settings`, `cleanings` and `producer_ids`; what creates or deletes partitions later calls `serve(log)`
-    and `forget(topic_partition)`.
+    `settings`, `cleanings`, `producer_ids` and `users`; what creates or deletes partitions later calls
+    `serve(log)` and `forget(topic_partition)`.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
@@ -97,6 +98,7 @@ class Broker:
         )
         self.cleanings = CleaningHistory(self)
         self.producer_ids = ProducerIds(self)
+        self.users = Users(self)
         self.transactions = TransactionCoordinator(self)
         self.cleaner.on_cleaned = self.cleanings.note
         self.cleaner.on_set_aside = self.cleanings.note_failure
@@ -212,6 +214,7 @@ class Broker:
                 endpoint.port,
                 endpoint.advertised_host,
                 endpoint.advertised_port,
+                self.config.security_of(endpoint),
             )
             server = Server(self, listener)
             self.servers.append(server)

@@ -26,6 +26,9 @@ from broker.failures import response_to, unsupported_api_versions
 from broker.handlers.produce import produce_alike
 from broker.produce_template import Asked, ProduceTemplate
 from broker.receiving import LARGE_BYTES, LargeFrame, Room, has_hung_up
+from broker.security.principal import ANONYMOUS
+from broker.security.sasl import Refused
+from broker.security.session import Session
 from broker.sending import JOINED_BYTES, Parts, Sender
 from broker.slot import Slot
 from protocol.codegen import decode
@@ -52,38 +55,17 @@ class Connection(asyncio.BufferedProtocol):
     """Owned by: event loop."""
 
     __slots__ = (
-        "_api",
-        "_broker",
-        "_busy_poll",
-        "_counters",
-        "_departure",
-        "_has_ended",
-        "_head",
-        "_is_closing",
-        "_is_reading",
-        "_is_turn_due",
-        "_large",
-        "_limits",
-        "_out",
-        "_out_bytes",
-        "_queued_bytes",
-        "_reserved_bytes",
-        "_room",
-        "_sender",
-        "_server",
-        "_slots",
-        "_template",
-        "activity",
-        "client_host",
-        "client_id",
-        "peer",
-        "transport",
-    )
+        "_api", "_broker", "_busy_poll", "_counters", "_departure", "_has_ended", "_head", "_is_closing",
+        "_is_reading", "_is_turn_due", "_large", "_limits", "_out", "_out_bytes", "_queued_bytes",
+        "_reserved_bytes", "_room", "_sender", "_server", "_slots", "_template", "activity", "client_host",
+        "client_id", "peer", "principal", "session", "transport",
+    )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._broker = server.broker
-        self._limits = server.limits
+        self.session = server.new_session(self)
+        self._limits = server.limits if self.session is None else server.limits_of_strangers
         self._counters = server.broker.metrics_state
         self._busy_poll = server.broker.busy_poll
         self._departure = server.broker.departure
@@ -96,15 +78,14 @@ class Connection(asyncio.BufferedProtocol):
         self._queued_bytes = 0  # of answers that are ready behind one that is not
         self._reserved_bytes = 0  # for answers to fetches that wait
         self._is_reading = True
-        self._is_turn_due = False
-        self._is_closing = False
+        self._is_turn_due = self._is_closing = False
         self._has_ended = False  # nothing comes any more, the rest of an answer leaves
         self._api: Api | None = None
         self._template = ProduceTemplate()
         self.activity = server.sweep
         self.client_id: str | None = None
-        self.client_host = ""
-        self.peer = ""
+        self.client_host = self.peer = ""
+        self.principal = ANONYMOUS
 
     # the transport's calls
 
@@ -112,11 +93,14 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
         self._sender = Sender(self.transport, self._counters, self._read_on, self.cannot_leave)
         name = transport.get_extra_info("peername") or ("", 0)
-        self.client_host = str(name[0])
-        self.peer = f"{name[0]}:{name[1]}"
+        self.client_host, self.peer = str(name[0]), f"{name[0]}:{name[1]}"
         self.transport.set_write_buffer_limits(high=self._limits.unread_bytes)
         if not self._server.admit(self):
             self.close()
+
+    def believe(self, principal: str) -> None:
+        """The client has said who it is: it may ask everything."""
+        self.principal, self._limits = principal, self._server.limits
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._is_closing:
@@ -162,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """The client asks no more; what is ready or on its way leaves nevertheless."""
         self.leave()
-        self._has_ended = self._sender.is_busy
+        self._has_ended = self._sender.is_busy and not self._sender.is_encrypted  # TLS has no half of an end
         return self._has_ended
 
     def pause_writing(self) -> None:
@@ -263,6 +247,14 @@ class Connection(asyncio.BufferedProtocol):
         self.activity = self._server.sweep
         started = perf_counter_ns()
         template, broker = self._template, self._broker
+        session = self.session
+        if session is not None and not session.is_open(broker.clock.now_ms()):
+            if session.takes_bare_tokens:
+                return self._bare_token(session, bytes(room.frame(start, end)))
+            key = _key.unpack_from(room.view, start)[0]
+            if (reason := session.why_not(key)) is not None:
+                self._api = apis.get(key)
+                return self.refuse(reason)
         if template.is_learned:
             now_ms = broker.clock.now_ms()
             asked = template.match(room, start, end, broker.partitions, now_ms)
@@ -304,6 +296,14 @@ class Connection(asyncio.BufferedProtocol):
             answer = self.failed(api, context, request, error)
         return self._answer(api, context, request, answer, started)
 
+    def _bare_token(self, session: Session, token: bytes) -> None:
+        """SASL as after a handshake of v0: tokens in frames without a header, and no word where it fails."""
+        try:
+            answer = session.answer(token, self._broker.clock.now_ms())
+        except Refused as error:
+            return self.end(str(error))
+        return self._out.append(len(answer).to_bytes(4, "big") + answer)
+
     def _answer_alike(self, correlation_id: int, asked: Asked, answer: Any, started: int) -> None:
         """What came of a Produce like the one before, where that is more than bytes to be sent now."""
         api, request = apis[PRODUCE], self._template.request(asked)
@@ -314,8 +314,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _context(self, key: int, version: int, correlation_id: int) -> RequestContext:
         return RequestContext(
-            key, version, correlation_id, self.client_id, self._server.listener, self.client_host, self
-        )
+            key, version, correlation_id, self.client_id, self._server.listener, self.client_host, self,
+            self.principal,
+        )  # fmt: skip
 
     def _answer(self, api: Api, context: RequestContext, request: Any, answer: Any, started: int) -> None:
         if answer is None:

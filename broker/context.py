@@ -5,8 +5,12 @@ Mirrors Kafka's `RequestContext`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from broker.security.principal import ANONYMOUS
+from config.listeners import PLAINTEXT
+from config.security import ListenerSecurity
 
 if TYPE_CHECKING:
     from broker.connection import Connection
@@ -21,6 +25,7 @@ class Listener:
     port: int
     advertised_host: str
     advertised_port: int
+    security: ListenerSecurity = field(default_factory=lambda: ListenerSecurity(PLAINTEXT))
 
 
 @dataclass(slots=True)
@@ -34,3 +39,4 @@ class RequestContext:
     listener: Listener
     client_host: str
     connection: Connection | None = None
+    principal: str = ANONYMOUS

@@ -69,6 +69,10 @@ class Counters:
     connections_open: int = 0
     connections_opened: int = 0
     connections_refused: int = 0
+    authentications: int = 0
+    """by a password or a certificate"""
+    failed_authentications: int = 0
+    """handshakes of TLS among them"""
     malformed_requests: int = 0
     """broken, oversized or unsupported requests that closed their connection"""
     internal_errors: int = 0

@@ -231,6 +231,16 @@ COUNTERS: tuple[Metric[Counters], ...] = (
         "Connections that were refused for a limit", lambda counters: counters.connections_refused,
     ),
     Metric(
+        "kompakt_authentications", Kind.COUNTER,
+        "Clients that proved who they are, by a password or a certificate, once for each session",
+        lambda counters: counters.authentications,
+    ),
+    Metric(
+        "kompakt_failed_authentications", Kind.COUNTER,
+        "Clients that were refused for that, and handshakes of TLS that failed",
+        lambda counters: counters.failed_authentications,
+    ),
+    Metric(
         "kompakt_bytes_received", Kind.COUNTER,
         "Bytes that came in from clients", lambda counters: counters.bytes_received,
     ),

@@ -1,6 +1,7 @@
 """How an answer leaves: small parts together, large ones as they are, and regions of files by `sendfile`.
 
-A region is sent past the transport, which is allowed as long as the transport has nothing to send itself.
+A region is sent past the transport, which is allowed as long as the transport has nothing to send itself, and
+does not encrypt: there it is read, as many bytes in one turn of the loop as are sent else.
 What the socket does not take at once is read, and goes the usual way: so the transport alone waits for the
 client. Many bytes of regions leave in several turns of the loop, so that other clients have theirs between.
 What all clients together have not taken yet is counted, for it takes memory, or will: fetches look at that.
@@ -72,6 +73,7 @@ class Sender:
         "_transport",
         "_unread_bytes",
         "is_busy",
+        "is_encrypted",
     )
 
     def __init__(
@@ -87,6 +89,7 @@ class Sender:
         self._sent = sent
         self._failed = failed
         self._rest: Parts = ()
+        self.is_encrypted = transport.get_extra_info("sslcontext") is not None
         self._is_paused = False
         self._unread_bytes = 0
         self._last_bytes = 0
@@ -149,6 +152,10 @@ class Sender:
         if transport.get_write_buffer_size() or transport.is_closing():
             return read(parts)
         now, later = cut(parts)
+        if self.is_encrypted:
+            transport.writelines(joined(read(now)))
+            self._rest = later
+            return []
         left = send(transport.get_extra_info("socket").fileno(), now)
         if left:
             return [*left, *read(later)]

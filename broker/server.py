@@ -13,13 +13,18 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from broker.connection import Connection
 from broker.context import Listener
 from broker.receiving import RECEIVE_BYTES, Room
-from config.definition import INT_MAX
+from broker.security.principal import parse_rules
+from broker.security.session import Session
+from broker.security.tls import Tls
+from broker.security.tls_transport import SEALED_BYTES, TlsTransport
+from broker.security.users import plain_users
+from config.definition import INT_MAX, ConfigError
 from config.listeners import address_text
 
 if TYPE_CHECKING:
@@ -150,6 +155,13 @@ class Server:
         self.broker = broker
         self.listener = listener
         self.limits = Limits.of(broker.config)
+        stranger_bytes = listener.security.keys.sasl_server_max_receive_size
+        self.limits_of_strangers = replace(
+            self.limits,
+            frame_bytes=min(self.limits.frame_bytes, stranger_bytes),
+            frame_bytes_without_records=min(self.limits.frame_bytes_without_records, stranger_bytes),
+        )
+        """of clients that have not said who they are"""
         self.receive_room = Room(bytearray(RECEIVE_BYTES))
         self.connections: set[Connection] = set()
         self.sweep = 0
@@ -159,15 +171,38 @@ class Server:
         self._sweeper: asyncio.Task[None] | None = None
         self._all_drained = asyncio.Event()
         self._all_closed = asyncio.Event()
+        self._tls: Tls | None = None
+        self._sealed = memoryview(bytearray(SEALED_BYTES if listener.security.uses_tls else 0))
+        security = listener.security
+        try:
+            self._plain_users = plain_users(listener.name, security)
+            self.principal_rules = parse_rules(security.keys.ssl_principal_mapping_rules)
+        except ValueError as problem:
+            rules = security.keys.ssl_principal_mapping_rules
+            raise ConfigError.of_value(rules, "ssl.principal.mapping.rules", str(problem)) from None
 
     async def bind(self) -> None:
-        """Take the address, and be deaf; a port of 0 becomes the one that was given. ListenError."""
+        """Take the address, and be deaf; a port of 0 becomes the one that was given. ListenError; ConfigError
+        for certificates that cannot be used.
+        """
         asked = self.listener
-        self._server = await bind(lambda: Connection(self), self._address, asked.host, asked.port)
+        if asked.security.uses_tls:
+            self._tls = await self.broker.run_blocking(Tls, asked.name, asked.security)
+        self._server = await bind(self._new_connection, self._address, asked.host, asked.port)
         port = self._server.sockets[0].getsockname()[1]
-        self.listener = Listener(
-            asked.name, asked.host, port, asked.advertised_host, asked.advertised_port or port
-        )
+        self.listener = replace(asked, port=port, advertised_port=asked.advertised_port or port)
+
+    def _new_connection(self) -> asyncio.BaseProtocol:
+        if self._tls is None:
+            return Connection(self)
+        return TlsTransport(self, self._tls.context, self._sealed)
+
+    def new_session(self, connection: Connection) -> Session | None:
+        """Where clients have to say who they are."""
+        security, broker = self.listener.security, self.broker
+        if not security.uses_sasl:
+            return None
+        return Session(security, broker.users, self._plain_users, broker.metrics_state, connection.believe)
 
     @property
     def _address(self) -> str:
@@ -217,6 +252,8 @@ class Server:
         while True:
             await self.broker.clock.sleep(pause_ms)
             self.sweep += 1
+            if self._tls is not None:
+                self._tls.context = await self.broker.run_blocking(self._tls.renewed)
             for connection in tuple(self.connections):
                 is_silent = connection.is_silent_since(self.sweep - SWEEPS_PER_IDLE_LIMIT) and idle_ms >= 0
                 if is_silent or connection.is_left_alone():

@@ -6,7 +6,8 @@
 
 A null value removes the topic. A topic on its way out bears `"deleting": true` until its directories are
 renamed, so that a crash in between neither brings it back nor leaves half of it. Keys of other types belong
-to other rooms (`broker_settings.py`, `producer_ids.py`, `questions/history.py`). Mirrors Kafka's
+to other rooms (`broker_settings.py`, `producer_ids.py`, `questions/history.py`,
+`security/users.py`). Mirrors Kafka's
 `ReplicationControlManager`, `ConfigurationControlManager` and `TopicsImage`.
 """
 
@@ -132,6 +133,7 @@ class TopicRegistry:
         broker.settings.load(state)
         broker.cleanings.restore(state)
         broker.producer_ids.restore(state)
+        broker.users.restore(state)
         self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))
         for (kind, name), value in state.items():
             if kind != TOPIC:

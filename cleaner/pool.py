@@ -15,7 +15,7 @@ from cleaner.cleaner import Cleaner, CleaningAborted
 from cleaner.manager import RETENTION_INTERVAL_MS, CleanerManager
 from cleaner.offset_map import BufferTooSmall
 from cleaner.priority import give_way
-from config.broker import check_threads
+from config.together import check_threads
 
 if TYPE_CHECKING:
     from config.broker import BrokerConfig

@@ -26,6 +26,7 @@ from config.definition import (
 )
 from config.harmless import is_harmless, unknown, why_harmless
 from config.listeners import Endpoint, endpoints
+from config.security import LISTENER_PREFIX, ListenerSecurity, SecurityConfig, security_of, security_rows
 from config.together import problems_together
 from config.topic import HOUR_MS, MIB, MINUTE_MS, topic_rows
 
@@ -33,7 +34,7 @@ _topic = topic_rows()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(SecurityConfig):
     """The values that hold for the broker. Owned by: any thread (immutable)."""
 
     # Who and where
@@ -54,8 +55,8 @@ class BrokerConfig:
     )
     listener_security_protocol_map: tuple[str, ...] = key(
         Type.LIST, (),
-        "What each listener speaks, as NAME:PROTOCOL; names are free. Only PLAINTEXT can be served: one "
-        "that is mapped to SSL, SASL_SSL or SASL_PLAINTEXT, or has their name and is not mapped, is refused",
+        "What each listener speaks, as NAME:PROTOCOL: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Names are "
+        "free; one that is not mapped and not a protocol's own name speaks PLAINTEXT",
     )  # fmt: skip
     http_host: str = key(
         Type.STRING, "127.0.0.1",
@@ -389,6 +390,8 @@ class BrokerConfig:
         Type.INT, 100 * MIB, "The segment size of __transaction_state", at_least=1
     )
 
+    of_listeners: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """what file, environment and flags set for single listeners, by key with its prefix"""
     static: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """what file, environment and flags set, by key"""
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
@@ -406,6 +409,10 @@ class BrokerConfig:
             self.listener_security_protocol_map,
         )
 
+    def security_of(self, endpoint: Endpoint) -> ListenerSecurity:
+        """What holds for the clients of a listener. ConfigError."""
+        return security_of(endpoint.name, endpoint.protocol, self, self.of_listeners)
+
     @staticmethod
     def parse(
         static: Mapping[str, str],
@@ -417,9 +424,13 @@ class BrokerConfig:
         values: dict[str, Any] = {}
         problems: list[ConfigError] = []
         chosen: dict[str, str] = {}
+        of_listeners: dict[str, str] = {}
         for source in (static, dynamic_defaults or {}, dynamic or {}):
             for name, text in canonical_last(source, rows):
                 if is_harmless(name):
+                    continue
+                if name.startswith(LISTENER_PREFIX) and source is static:
+                    of_listeners[name] = text
                     continue
                 row = rows.get(name)
                 if row is None:
@@ -432,7 +443,11 @@ class BrokerConfig:
                 if source is static:
                     chosen[row.name] = text
         config = BrokerConfig(
-            **values, static=chosen, dynamic_defaults=dynamic_defaults or {}, dynamic=dynamic or {}
+            **values,
+            of_listeners=of_listeners,
+            static=chosen,
+            dynamic_defaults=dynamic_defaults or {},
+            dynamic=dynamic or {},
         )
         problems += problems_together(config)
         if problems:
@@ -441,7 +456,7 @@ class BrokerConfig:
 
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """These values with what clients set while the broker runs."""
-        changed = BrokerConfig.parse(self.static, defaults, own)
+        changed = BrokerConfig.parse({**self.static, **self.of_listeners}, defaults, own)
         rows = broker_rows().values()
         touched = {*defaults, *own, *self.dynamic, *self.dynamic_defaults}
         return dataclasses.replace(
@@ -475,20 +490,8 @@ def canonical_last(source: Mapping[str, str], rows: Mapping[str, Row]) -> list[t
     return sorted(source.items(), key=lambda item: item[0] in rows and rows[item[0]].name == item[0])
 
 
-def check_threads(current: int, wanted: int) -> None:
-    """A pool may be halved or doubled while it runs, not more (T27)."""
-    problem = None
-    if wanted < 1:
-        problem = "Value must be at least 1"
-    elif wanted < current / 2:
-        problem = f"Value must be at least half the current value {current}"
-    elif wanted > current * 2:
-        problem = f"Value must not be greater than double the current value {current}"
-    if problem is not None:
-        raise ConfigError.of_value(wanted, "log.cleaner.threads", problem)
-
-
 @cache
 def broker_rows() -> dict[str, Row]:
-    """Every broker key, by name, in declared order."""
-    return rows_of(BrokerConfig)
+    """Every broker key, by name, in declared order; those of security at the end."""
+    security = security_rows()
+    return {name: row for name, row in rows_of(BrokerConfig).items() if name not in security} | security

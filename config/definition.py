@@ -143,7 +143,7 @@ def key(
         synonyms=tuple(Synonym(name) if isinstance(name, str) else name for name in synonyms),
         check=check,
     )
-    return dataclasses.field(default=default, metadata={"row": row})
+    return dataclasses.field(default=default, repr=not row.is_sensitive, metadata={"row": row})
 
 
 def like(row: Row, *, dynamic: bool = True) -> Any:

@@ -12,6 +12,11 @@ HARMLESS: dict[str, str] = {
     "process.roles": "one node is both broker and controller",
     "inter.broker.listener.name": "there is no other broker",
     "security.inter.broker.protocol": "there is no other broker",
+    "sasl.mechanism.inter.broker.protocol": "there is no other broker",
+    "sasl.mechanism.controller.protocol": "there is no controller apart",
+    "ssl.endpoint.identification.algorithm": "there is no other broker whose name would be checked",
+    "ssl.protocol": "ssl.enabled.protocols says which versions are spoken",
+    "ssl.secure.random.implementation": "the system's own is used",
     "inter.broker.protocol.version": "there is no other broker",
     "log.message.format.version": "the format is version 2 always",
     "zookeeper.connect": "there is none",
@@ -93,6 +98,13 @@ def why_harmless(name: str) -> str:
     return HARMLESS.get(name) or next(why for head, why in HARMLESS_FAMILIES.items() if name.startswith(head))
 
 
+_INSTEAD: dict[str, str] = {
+    "sasl.jaas.config": "Name its listener and mechanism: listener.name.<listener>.plain.sasl.jaas.config",
+    "ssl.keystore.password": "A PEM file has none; the password of its key is ssl.key.password",
+    "ssl.truststore.password": "A PEM file has none",
+    "ssl.cipher.suites": "The system's own choice of ciphers is used",
+}
+"""what to do about keys of Kafka that a file may bring along and that cannot be taken"""
 _NOT_HERE = ("ssl.", "sasl.", "authorizer.", "security.", "remote.log.", "password.encoder.", "delegation.")
 
 
@@ -100,6 +112,8 @@ def unknown(name: str, keys: Mapping[str, str]) -> str:
     """The line for a key that nobody knows; `keys` leads from names that a person may mean to keys of the
     broker.
     """
+    if name in _INSTEAD:
+        return f"Configuration {name} is not supported. {_INSTEAD[name]}"
     if name.startswith(_NOT_HERE) or name.partition(".")[0] == "authorizer":
         return f"Configuration {name} is not supported: kompakt does not have what it sets up"
     if name in keys:

@@ -1,4 +1,5 @@
-"""Listener addresses: `NAME://HOST:PORT` <-> where to listen and what to tell clients (G33).
+"""Listener addresses: `NAME://HOST:PORT` <-> where to listen, what is spoken there, and what to tell clients
+(G33).
 
 Mirrors Kafka's `EndPoint` and the listener checks of `KafkaConfig`.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from config.definition import ConfigError
@@ -30,6 +31,7 @@ class Endpoint:
     port: int
     advertised_host: str
     advertised_port: int
+    protocol: str = PLAINTEXT
 
 
 def address_text(host: str, port: int) -> str:
@@ -60,18 +62,6 @@ def parse_protocols(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _check_protocol(address: str, name: str, protocols: Mapping[str, str]) -> None:
-    """Whoever asks for encryption or passwords must not get a plain listener without a word."""
-    protocol = protocols.get(name, name if name in SECURED else PLAINTEXT)
-    if protocol != PLAINTEXT:
-        raise ConfigError.of_value(
-            address,
-            LISTENERS,
-            f"It asks for {protocol}, and kompakt has neither TLS nor SASL; name it PLAINTEXT, or map it to "
-            "that, in a network that you trust",
-        )
-
-
 def endpoints(
     listeners: Sequence[str],
     advertised: Sequence[str] | None,
@@ -98,12 +88,13 @@ def endpoints(
         name, host, port = parse_address(text, LISTENERS)
         if name in skipped:
             continue
-        _check_protocol(text, name, spoken)
         if name in found:
             raise ConfigError.of_value(text, LISTENERS, "Each listener needs its own name")
         default_host = socket.gethostname() if host in EVERY_ADDRESS else host
         advertised_host, advertised_port = told.pop(name, (default_host, port))
-        found[name] = Endpoint(name, host, port, advertised_host, advertised_port)
+        # Whoever asks for encryption or passwords must not get a plain listener without a word.
+        protocol = spoken.get(name, name if name in SECURED else PLAINTEXT)
+        found[name] = Endpoint(name, host, port, advertised_host, advertised_port, protocol)
     strange = sorted(told.keys() - skipped)
     if strange:
         raise ConfigError.of_value(strange[0], ADVERTISED, "There is no such listener")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from config.definition import ConfigError
+from config.security import LISTENER_PREFIX
 from config.topic import HEADER, topic_rows
 
 if TYPE_CHECKING:
@@ -17,11 +18,28 @@ OFFSET_MAP_ENTRY_BYTES = 24
 def problems_together(config: BrokerConfig) -> list[ConfigError]:
     """What cannot hold beside the other values; empty when all can."""
     problems = [problem for check in _CHECKS if (problem := check(config)) is not None]
+    return problems + _problems_of_listeners(config)
+
+
+def _problems_of_listeners(config: BrokerConfig) -> list[ConfigError]:
+    """Where they are, what they speak, and the keys that are for one of them."""
     try:
-        config.endpoints  # noqa: B018
+        endpoints = config.endpoints
     except ConfigError as error:
-        problems.append(error)
-    return problems
+        return [error]
+    problems: list[ConfigError] = []
+    for endpoint in endpoints:
+        try:
+            config.security_of(endpoint)
+        except ConfigError as error:
+            problems += error.parts
+    names = [endpoint.name for endpoint in endpoints] + list(config.controller_listener_names)
+    prefixes = tuple(f"{LISTENER_PREFIX}{name}.".lower() for name in names)
+    return problems + [
+        ConfigError(f"Configuration {name} is for a listener that is not among listeners", name)
+        for name in config.of_listeners
+        if not name.lower().startswith(prefixes)
+    ]
 
 
 def _problem_of_lags(config: BrokerConfig) -> ConfigError | None:
@@ -99,6 +117,19 @@ def _problem_of_partitions(config: BrokerConfig) -> ConfigError | None:
         "num.partitions",
         f"It must not be above max.partitions.per.topic ({config.max_partitions_per_topic})",
     )
+
+
+def check_threads(current: int, wanted: int) -> None:
+    """A pool may be halved or doubled while it runs, not more (T27)."""
+    problem = None
+    if wanted < 1:
+        problem = "Value must be at least 1"
+    elif wanted < current / 2:
+        problem = f"Value must be at least half the current value {current}"
+    elif wanted > current * 2:
+        problem = f"Value must not be greater than double the current value {current}"
+    if problem is not None:
+        raise ConfigError.of_value(wanted, "log.cleaner.threads", problem)
 
 
 _CHECKS = (

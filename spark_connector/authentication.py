@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import hmac
 import os
 import secrets
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from protocol import scram
 from protocol.errors import ErrorCode
 from protocol.messages.security import (
     SaslAuthenticateRequest,
@@ -27,11 +27,10 @@ from protocol.messages.security import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from protocol.pem import how_to_convert
 from spark_connector.errors import AuthenticationError, ConnectorError
-from spark_connector.security import Identity, Security, Trust, how_to_convert
+from spark_connector.security import Identity, Security, Trust
 
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 1_000_000
 JKS_MAGIC = b"\xfe\xed\xfe\xed"
 DER_SEQUENCE = b"\x30"
@@ -111,7 +110,8 @@ def _require_pem_file(path: str, store: str) -> None:
         ) from None
     if start == JKS_MAGIC or start[:1] == DER_SEQUENCE:
         kind = "JKS" if start == JKS_MAGIC else "PKCS12"
-        raise ConnectorError(f"kafka.ssl.{store}.location {path} is a {kind} file. {how_to_convert(store)}")
+        how = how_to_convert(store, f"kafka.ssl.{store}.type")
+        raise ConnectorError(f"kafka.ssl.{store}.location {path} is a {kind} file. {how}")
 
 
 def wrap(plain: socket.socket, context: ssl.SSLContext, address: tuple[str, int]) -> ssl.SSLSocket:
@@ -149,9 +149,9 @@ def authenticate(security: Security, ask: Ask, name: str) -> int:
         if security.mechanism == "PLAIN":
             token = f"\0{security.username}\0{security.password}".encode()
             return _answer(ask, token).session_lifetime_ms
-        scram = Scram(security.mechanism, security.username, security.password)
-        last = _answer(ask, scram.final(_answer(ask, scram.first()).auth_bytes))
-        scram.verify(last.auth_bytes)
+        conversation = Scram(security.mechanism, security.username, security.password)
+        last = _answer(ask, conversation.final(_answer(ask, conversation.first()).auth_bytes))
+        conversation.verify(last.auth_bytes)
         return last.session_lifetime_ms
     except Refused as problem:
         raise AuthenticationError(
@@ -191,8 +191,8 @@ class Scram:
     """The client's side of one conversation: both prove that they know the password, neither sends it."""
 
     def __init__(self, mechanism: str, username: str, password: str, nonce: str | None = None) -> None:
-        self._hash = HASHES[mechanism]
-        self._password = password.encode()
+        self._mechanism = mechanism
+        self._password = password
         self._nonce = nonce or secrets.token_urlsafe(24)
         escaped = username.replace("=", "=3D").replace(",", "=2C")
         self._first_bare = f"n={escaped},r={self._nonce}"
@@ -203,29 +203,28 @@ class Scram:
 
     def final(self, server_first: bytes) -> bytes:
         """The proof, for the broker's nonce, salt and number of iterations."""
-        fields = _fields(server_first)
+        fields = scram.fields_of(server_first)
         try:
             nonce, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
         except (KeyError, ValueError):
             raise Refused("its first SCRAM message is malformed") from None
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise Refused("its SCRAM nonce does not continue ours")
-        if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
-            raise Refused(
-                f"it asks for {iterations} SCRAM iterations, not {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
-            )
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
-        client_key = self._hmac(salted, b"Client Key")
+        least = scram.LEAST_ITERATIONS
+        if not least <= iterations <= MOST_ITERATIONS:
+            raise Refused(f"it asks for {iterations} SCRAM iterations, not {least} to {MOST_ITERATIONS}")
+        mechanism = self._mechanism
+        salted = scram.salt_password(mechanism, self._password, salt, iterations)
+        key, kept = scram.client_key(mechanism, salted), scram.credential(mechanism, salted, salt, iterations)
         without_proof = f"c=biws,r={nonce}"
         message = f"{self._first_bare},{server_first.decode()},{without_proof}".encode()
-        signature = self._hmac(hashlib.new(self._hash, client_key).digest(), message)
-        proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
-        self._server_signature = self._hmac(self._hmac(salted, b"Server Key"), message)
+        proof = scram.combined(key, scram.keyed(mechanism, kept.stored_key, message))
+        self._server_signature = scram.keyed(mechanism, kept.server_key, message)
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def verify(self, server_final: bytes) -> None:
         """The broker's own proof."""
-        fields = _fields(server_final)
+        fields = scram.fields_of(server_final)
         if "e" in fields:
             raise Refused(fields["e"])
         signature = b""
@@ -233,14 +232,3 @@ class Scram:
             signature = base64.b64decode(fields.get("v", ""))
         if not hmac.compare_digest(signature, self._server_signature):
             raise Refused("it does not know the password: its SCRAM signature is wrong")
-
-    def _hmac(self, key: bytes, message: bytes) -> bytes:
-        return hmac.new(key, message, self._hash).digest()
-
-
-def _fields(message: bytes) -> dict[str, str]:
-    try:
-        parts = [part.partition("=") for part in message.decode().split(",")]
-    except UnicodeDecodeError:
-        return {}
-    return {name: value for name, _, value in parts}

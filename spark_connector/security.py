@@ -6,16 +6,16 @@ Option strings in, a `Security` out; nothing is opened here (see `authentication
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from protocol import jaas
+from protocol.pem import as_pem, how_to_convert
 from spark_connector.errors import ConnectorError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
-LOGIN_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 _JAVA = "it names Java classes or algorithms of Java, and no Java runs here"
 REFUSED = {
@@ -30,9 +30,6 @@ REFUSED = {
     "kafka.ssl.cipher.suites": "the names are Java's; the system's own choice of ciphers is used",
 }
 JAVA_STORES = ("JKS", "PKCS12")
-
-_TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([=;])|([^\s"\'=;]+))', re.DOTALL)
-_PEM = re.compile(r"[ \t]*(-----BEGIN [^-]+-----)\s(.*?)\s(-----END [^-]+-----)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -137,37 +134,15 @@ def _identity(values: Mapping[str, str]) -> Identity | None:
     return Identity(as_pem(chain), as_pem(key), path, values.get("kafka.ssl.key.password", ""))
 
 
-def as_pem(text: str) -> str:
-    """PEM as OpenSSL wants it: Kafka takes any space for a line's end, so texts may be one line, or indented.
-
-    A block with headers of its own, which have colons, stays as it is.
-    """
-
-    def lines(block: re.Match[str]) -> str:
-        body = block[2] if ":" in block[2] else "\n".join(block[2].split())
-        return f"{block[1]}\n{body}\n{block[3]}\n"
-
-    return _PEM.sub(lines, text)
-
-
 def _require_pem(values: Mapping[str, str], store: str) -> None:
     kind = values.get(f"kafka.ssl.{store}.type", "PEM").strip().upper()
     if kind in JAVA_STORES:
         raise ConnectorError(
-            f"kafka.ssl.{store}.type={kind} is not supported, PEM is. {how_to_convert(store)}"
+            f"kafka.ssl.{store}.type={kind} is not supported, PEM is. "
+            f"{how_to_convert(store, f'kafka.ssl.{store}.type')}"
         )
     if kind != "PEM":
         raise ConnectorError(f"kafka.ssl.{store}.type must be PEM, not {kind}")
-
-
-def how_to_convert(store: str) -> str:
-    """The commands that make a PEM file of a Java key store."""
-    to_pkcs12 = (
-        f"keytool -importkeystore -srckeystore {store}.jks -destkeystore {store}.p12 -deststoretype PKCS12"
-    )
-    only = "-nokeys" if store == "truststore" else "-nodes"
-    to_pem = f"openssl pkcs12 -in {store}.p12 {only} -out {store}.pem"
-    return f"Convert it: `{to_pkcs12}` (a JKS only), then `{to_pem}`, and set kafka.ssl.{store}.type=PEM"
 
 
 def _checks_host_name(values: Mapping[str, str]) -> bool:
@@ -224,50 +199,11 @@ _PACKAGE = {
 
 
 def parse_jaas(text: str) -> dict[str, str]:
-    """The settings of the one login module of a JAAS text: `Class required username="a" password="b";`.
-
-    Values may stand in double or single quotes, or bare. No message repeats any of the text: it is secret.
-    """
-    tokens = list(_jaas_tokens(text))
-    if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
-        raise _jaas_error("it must end with a semicolon")
-    module, control = tokens[0][1].rsplit(".", 1)[-1], tokens[1][1].lower()
-    if module not in LOGIN_MODULES:
-        raise _jaas_error(f"its login module must be one of {', '.join(LOGIN_MODULES)}")
-    if control not in ("required", "requisite", "sufficient", "optional"):
-        raise _jaas_error("after the login module stands `required`")
-    body = tokens[2:-1]
-    if ("sign", ";") in body:
-        raise _jaas_error("it must have one login module")
-    if len(body) % 3:
-        raise _jaas_error("its settings must be name=value, values with other signs in double quotes")
-    settings = {}
-    for index in range(0, len(body), 3):
-        name, equals, value = body[index : index + 3]
-        if name[0] != "word" or equals != ("sign", "=") or value[0] == "sign":
-            raise _jaas_error("its settings must be name=value, values with other signs in double quotes")
-        settings[name[1]] = value[1]
-    return settings
-
-
-def _jaas_tokens(text: str) -> Iterator[tuple[str, str]]:
-    text = text.strip()
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise _jaas_error("a quotation mark is missing")
-        position = match.end()
-        double, single, sign, word = match.groups()
-        quoted = double if double is not None else single
-        if quoted is not None:
-            yield "quoted", re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
-        else:
-            yield ("sign", sign) if sign else ("word", word)
-
-
-def _jaas_error(reason: str) -> ConnectorError:
-    return ConnectorError(
-        f"kafka.sasl.jaas.config cannot be read: {reason}. Its form: "
-        f'org.apache.kafka.common.security.scram.ScramLoginModule required username="..." password="...";'
-    )
+    """The settings of the one login module of a JAAS text: `Class required username="a" password="b";`."""
+    try:
+        return jaas.parse_jaas(text).settings
+    except ValueError as problem:
+        raise ConnectorError(
+            f"kafka.sasl.jaas.config cannot be read: {problem}. Its form: "
+            f'org.apache.kafka.common.security.scram.ScramLoginModule required username="..." password="...";'
+        ) from None

@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from storage.file import POOL
+from tests.certificates import Certificates, make_certificates, openssl
 
 LONG = ("spark/test_pipeline_commands.py", "spark/test_pipelines.py", "spark/test_wheel.py")
 """files that take minutes"""
@@ -22,6 +23,13 @@ LONG = ("spark/test_pipeline_commands.py", "spark/test_pipelines.py", "spark/tes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """They begin first: no worker is left alone with one of them at the end."""
     items.sort(key=lambda item: not str(item.path).endswith(LONG))
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    if openssl() is None:
+        pytest.skip("there is no `openssl` to make certificates with")
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(autouse=True, scope="module")

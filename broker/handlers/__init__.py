@@ -3,6 +3,7 @@
 from broker.handlers import (
     acls,
     admin,
+    authentication,
     configs,
     consumer_groups,
     fetch,
@@ -21,6 +22,7 @@ from broker.handlers import (
 __all__ = [
     "acls",
     "admin",
+    "authentication",
     "configs",
     "consumer_groups",
     "fetch",

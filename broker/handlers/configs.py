@@ -24,7 +24,7 @@ from broker.context import RequestContext
 from broker.handlers.config_entries import Entry, broker_entries, default_broker_entries, topic_entries
 from broker.topic import METADATA_TOPIC
 from broker.topics import GROWTH_LIMIT_SECONDS
-from config.broker import broker_rows, check_threads, why_no_key
+from config.broker import broker_rows, why_no_key
 from config.definition import (
     ConfigError,
     Row,
@@ -34,6 +34,7 @@ from config.definition import (
     split_list,
     text_of,
 )
+from config.together import check_threads
 from config.topic import check_client_overrides, topic_name_problem, topic_rows
 from protocol.errors import ErrorCode, KafkaError
 from protocol.framing import encode_response

@@ -1,4 +1,4 @@
-"""SaslHandshake, SaslAuthenticate: a client says who it is. Spoken by the Spark connector, not served.
+"""SaslHandshake, SaslAuthenticate: a client says who it is.
 
 SaslHandshake v1: the tokens travel inside SaslAuthenticate, not bare. SaslAuthenticate v1: how long the
 session lives (KIP-368). v2: flexible.

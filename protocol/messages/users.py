@@ -1,11 +1,24 @@
-"""DescribeClientQuotas, DescribeUserScramCredentials: what is set for single users and clients.
+"""DescribeClientQuotas, DescribeUserScramCredentials, AlterUserScramCredentials: what is set for single
+users and clients.
 
 DescribeClientQuotas v1: flexible.
 """
 
 from __future__ import annotations
 
-from protocol.schema import array, boolean, float64, int8, int16, int32, request, response, string, struct
+from protocol.schema import (
+    array,
+    binary,
+    boolean,
+    float64,
+    int8,
+    int16,
+    int32,
+    request,
+    response,
+    string,
+    struct,
+)
 
 
 @request(key=48, versions="0-1", flexible="1+")
@@ -78,3 +91,38 @@ class DescribeUserScramCredentialsResponse:
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult)
+
+
+@request(key=51, versions="0", flexible="0+")
+class AlterUserScramCredentialsRequest:
+    """Remove and set credentials; the password comes salted."""
+
+    @struct
+    class ScramCredentialDeletion:
+        name: str = string()
+        mechanism: int = int8()
+
+    @struct
+    class ScramCredentialUpsertion:
+        name: str = string()
+        mechanism: int = int8()
+        iterations: int = int32()
+        salt: bytes = binary()
+        salted_password: bytes = binary()
+
+    deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
+    upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
+
+
+@response(key=51, versions="0", flexible="0+")
+class AlterUserScramCredentialsResponse:
+    """What became of each user."""
+
+    @struct
+    class AlterUserScramCredentialsResult:
+        user: str = string()
+        error_code: int = int16()
+        error_message: str | None = string(nullable="0+")
+
+    throttle_time_ms: int = int32()
+    results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)

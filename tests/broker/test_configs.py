@@ -273,7 +273,7 @@ async def test_refused_changes_change_nothing(
     [
         ("num.io.threads", "num.io.threads does nothing in kompakt: one event loop runs the requests"),
         ("replica.fetch.max.bytes", "does nothing in kompakt: there is no other broker"),
-        ("ssl.keystore.location", "not supported: kompakt does not have what it sets up"),
+        ("delegation.token.max.lifetime.ms", "not supported: kompakt does not have what it sets up"),
         ("retention.ms", "a key of topics, whose default the broker calls log.retention.ms"),
         ("log.retention.mss", "did you mean log.retention.ms?"),
     ],

@@ -14,7 +14,10 @@ from config.definition import ConfigError
         ("log.retention.mss", "Unknown configuration log.retention.mss: did you mean log.retention.ms?"),
         ("flush.messages", "a key of topics, whose default the broker calls log.flush.interval.messages"),
         ("qqq", "Unknown configuration qqq: REFERENCE.md lists the keys"),
-        ("ssl.keystore.location", "is not supported: kompakt does not have what it sets up"),
+        ("remote.log.storage.system.enable", "is not supported: kompakt does not have what it sets up"),
+        ("ssl.keystore.password", "A PEM file has none; the password of its key is ssl.key.password"),
+        ("ssl.cipher.suites", "The system's own choice of ciphers is used"),
+        ("sasl.jaas.config", "listener.name.<listener>.plain.sasl.jaas.config"),
     ],
 )
 def test_an_unknown_key_is_answered_with_what_to_do(name: str, hint: str) -> None:

@@ -1,8 +1,8 @@
 """Goal: secured clusters are read with the options that users of Spark's own source write.
 
 Method: options and JAAS texts as pure functions; SCRAM against the example of its standard and a broker that
-cheats; then one real Apache Kafka with a listener of each kind, certificates made here, read without a Spark
-session; at last both sources in one session with the very same options.
+cheats; then a real Apache Kafka, and a kompakt, with a listener of each kind, certificates made here,
+read without a Spark session; at last both sources in one session with the very same options.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from spark_connector.errors import AuthenticationError, ConnectorError
 from spark_connector.options import parse_options
 from spark_connector.reader import BatchReader
 from spark_connector.security import MECHANISMS, Security, parse_jaas, parse_security
+from tests.certificates import Certificates
 from tests.kafka.tools import Tools
-from tests.spark import secured
-from tests.spark.secured import PASSWORD, USER, Certificates, SecuredKafka
+from tests.secured import PASSWORD, USER, SecuredBroker, SecuredKafka, add_user
 from tests.spark.test_commits import lag_of
 from tests.spark.test_spark import create_topic, produce, reader, received
 from tests.waiting import wait_for
 
+Secured = SecuredKafka | SecuredBroker
 BASE = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -226,22 +227,23 @@ def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
 # --- a real cluster
 
 
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    if secured.openssl() is None:
-        pytest.skip("there is no `openssl` to make certificates with")
-    return secured.make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", params=["Apache Kafka", "kompakt"])
 def kafka(
-    kafka_tools: Tools, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SecuredKafka]:
+    request: pytest.FixtureRequest,
+    kafka_tools: Tools,
+    certificates: Certificates,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Secured]:
     """With one user and one topic of 30 records."""
-    broker = SecuredKafka(tmp_path_factory.mktemp("secured"), kafka_tools, certificates)
+    directory = tmp_path_factory.mktemp("secured")
+    broker: Secured
+    if request.param == "kompakt":
+        broker = SecuredBroker(directory / "data", certificates)
+    else:
+        broker = SecuredKafka(directory, kafka_tools, certificates)
     try:
         broker.start()
-        broker.add_user()
+        add_user(broker.bootstrap)
         broker.topic = create_topic(broker.bootstrap)
         produce(broker.bootstrap, broker.topic, 30)
         yield broker
@@ -249,7 +251,7 @@ def kafka(
         broker.close()
 
 
-def options(kafka: SecuredKafka, listener: str, protocol: str, **more: str) -> dict[str, str]:
+def options(kafka: Secured, listener: str, protocol: str, **more: str) -> dict[str, str]:
     return {
         "kafka.bootstrap.servers": kafka.address[listener],
         "kafka.security.protocol": protocol,
@@ -275,7 +277,7 @@ def rows(given: dict[str, str]) -> int:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("listener", "protocol"), [("SASLPLAIN", "SASL_PLAINTEXT"), ("SASLTLS", "SASL_SSL")])
 def test_a_password_opens_the_door(
-    kafka: SecuredKafka, certificates: Certificates, listener: str, protocol: str, mechanism: str
+    kafka: Secured, certificates: Certificates, listener: str, protocol: str, mechanism: str
 ) -> None:
     trust = {"kafka.ssl.truststore.location": certificates.authority, "kafka.ssl.truststore.type": "PEM"}
     assert rows({**options(kafka, listener, protocol), **sasl(mechanism), **trust}) == 30
@@ -285,7 +287,7 @@ def test_a_password_opens_the_door(
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("text", [{"password": "wrong"}, {"user": "mallory"}], ids=["password", "user"])
 def test_a_wrong_password_is_refused_at_once(
-    kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch, mechanism: str, text: dict[str, str]
+    kafka: Secured, monkeypatch: pytest.MonkeyPatch, mechanism: str, text: dict[str, str]
 ) -> None:
     """One connection, one error, no second try."""
     opened: list[tuple[str, int]] = []
@@ -305,13 +307,13 @@ def test_a_wrong_password_is_refused_at_once(
 
 
 @pytest.mark.java
-def test_a_mechanism_that_is_not_offered(kafka: SecuredKafka) -> None:
+def test_a_mechanism_that_is_not_offered(kafka: Secured) -> None:
     with pytest.raises(AuthenticationError, match=r"does not offer .*=PLAIN; it offers SCRAM-SHA-256"):
         rows({**options(kafka, "SHORT", "SASL_PLAINTEXT"), **sasl("PLAIN")})
 
 
 @pytest.mark.java
-def test_certificates_of_the_client(kafka: SecuredKafka, certificates: Certificates) -> None:
+def test_certificates_of_the_client(kafka: Secured, certificates: Certificates) -> None:
     """As one PEM file, as texts, with an encrypted key."""
     base = options(kafka, "TLS", "SSL", kafka__ssl__truststore__location=certificates.authority)
     assert rows({**base, "kafka.ssl.keystore.location": certificates.client}) == 30
@@ -331,7 +333,7 @@ def test_certificates_of_the_client(kafka: SecuredKafka, certificates: Certifica
 
 @pytest.mark.java
 @pytest.mark.parametrize("line", ["{}", "    {}\n", "\t{}\r\n"], ids=["one line", "indented", "CRLF"])
-def test_pem_texts_with_any_space(kafka: SecuredKafka, certificates: Certificates, line: str) -> None:
+def test_pem_texts_with_any_space(kafka: Secured, certificates: Certificates, line: str) -> None:
     """Kafka's own parser takes them, and options of SQL or in indented strings look like this."""
 
     def text(name: str) -> str:
@@ -348,7 +350,7 @@ def test_pem_texts_with_any_space(kafka: SecuredKafka, certificates: Certificate
 
 
 @pytest.mark.java
-def test_certificates_of_the_broker(kafka: SecuredKafka, certificates: Certificates) -> None:
+def test_certificates_of_the_broker(kafka: Secured, certificates: Certificates) -> None:
     """Trusted by file or text; refused when unknown, or for another host, unless that is allowed."""
     base = {**options(kafka, "SASLTLS", "SASL_SSL"), **sasl("SCRAM-SHA-512")}
     trusted = {**base, "kafka.ssl.truststore.certificates": certificates.text("ca.pem")}
@@ -393,7 +395,7 @@ def test_files_that_are_no_pem(certificates: Certificates, tmp_path: Path) -> No
     ],
 )
 def test_the_wrong_protocol_for_a_listener(
-    kafka: SecuredKafka, certificates: Certificates, listener: str, protocol: str, message: str
+    kafka: Secured, certificates: Certificates, listener: str, protocol: str, message: str
 ) -> None:
     chosen = options(kafka, listener, protocol, kafka__ssl__truststore__location=certificates.authority)
     with pytest.raises(ConnectorError, match=message):
@@ -401,7 +403,7 @@ def test_the_wrong_protocol_for_a_listener(
 
 
 @pytest.mark.java
-def test_a_session_that_ends(kafka: SecuredKafka) -> None:
+def test_a_session_that_ends(kafka: Secured) -> None:
     """The broker closes what lives longer than connections.max.reauth.ms: no task gets such a connection."""
     parsed = parse_options({**options(kafka, "SHORT", "SASL_PLAINTEXT"), **sasl("SCRAM-SHA-256")})
     cluster = Cluster(parsed.client)
@@ -421,7 +423,7 @@ def test_a_session_that_ends(kafka: SecuredKafka) -> None:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_both_sources_take_the_same_options(
-    spark: Any, peer: str, kafka: SecuredKafka, certificates: Certificates
+    spark: Any, peer: str, kafka: Secured, certificates: Certificates
 ) -> None:
     given = {**options(kafka, "SASLTLS", "SASL_SSL"), **sasl("SCRAM-SHA-512")}
     given |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": certificates.authority}
@@ -450,7 +452,7 @@ def commits_work(bootstrap: str, topic: str) -> bool:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_writes_and_commits_take_the_same_options(
-    spark: Any, kafka: SecuredKafka, certificates: Certificates, tmp_path: Path
+    spark: Any, kafka: Secured, certificates: Certificates, tmp_path: Path
 ) -> None:
     """A stream out of a topic into another, over TLS with a password, whose group shows where it is."""
     given = {**options(kafka, "SASLTLS", "SASL_SSL"), **sasl("SCRAM-SHA-512")}
@@ -479,7 +481,7 @@ def test_writes_and_commits_take_the_same_options(
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("does", ["read", "write"])
-def test_a_refused_password_through_spark(spark: Any, kafka: SecuredKafka, does: str) -> None:
+def test_a_refused_password_through_spark(spark: Any, kafka: Secured, does: str) -> None:
     """Who refuses whom, and which option to look at, without the password."""
     wrong = sasl("SCRAM-SHA-256", password="hunter2")
     given = {**options(kafka, "SASLPLAIN", "SASL_PLAINTEXT"), **wrong}
