@@ -19,8 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import broker.handlers  # noqa: F401  # registers every handler
+import broker.handlers  # registers every handler
+import broker.security.guards  # noqa: F401  # and every guard
 from broker.adoption import why_not_adopted
+from broker.api import apis
 from broker.background import Background
 from broker.broker_settings import BrokerSettings
 from broker.busy_poll import BusyPoll
@@ -37,6 +39,8 @@ from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
 from broker.read_ahead import ReadAhead
 from broker.reopening import Reopening
+from broker.security.authorizer import Authorizer
+from broker.security.guards.call import guarded
 from broker.security.users import Users
 from broker.server import Server, bind
 from broker.topics import TopicRegistry
@@ -99,6 +103,8 @@ class Broker:
         self.cleanings = CleaningHistory(self)
         self.producer_ids = ProducerIds(self)
         self.users = Users(self)
+        self.authorizer = Authorizer(self) if config.authorizer_class_name else None
+        self.apis = apis if self.authorizer is None else guarded(self.authorizer)
         self.transactions = TransactionCoordinator(self)
         self.cleaner.on_cleaned = self.cleanings.note
         self.cleaner.on_set_aside = self.cleanings.note_failure

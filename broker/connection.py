@@ -57,8 +57,8 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_api", "_broker", "_busy_poll", "_counters", "_departure", "_has_ended", "_head", "_is_closing",
         "_is_reading", "_is_turn_due", "_large", "_limits", "_out", "_out_bytes", "_queued_bytes",
-        "_reserved_bytes", "_room", "_sender", "_server", "_slots", "_template", "activity", "client_host",
-        "client_id", "peer", "principal", "session", "transport",
+        "_reserved_bytes", "_room", "_sender", "_server", "_slots", "activity", "client_host",
+        "client_id", "peer", "principal", "session", "template", "transport",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -81,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_turn_due = self._is_closing = False
         self._has_ended = False  # nothing comes any more, the rest of an answer leaves
         self._api: Api | None = None
-        self._template = ProduceTemplate()
+        self.template = ProduceTemplate()
         self.activity = server.sweep
         self.client_id: str | None = None
         self.client_host = self.peer = ""
@@ -246,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
     def _request(self, room: Room, start: int, end: int) -> None:
         self.activity = self._server.sweep
         started = perf_counter_ns()
-        template, broker = self._template, self._broker
+        template, broker = self.template, self._broker
         session = self.session
         if session is not None and not session.is_open(broker.clock.now_ms()):
             if session.takes_bare_tokens:
@@ -273,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
                 return self._answer_alike(correlation_id, asked, alike, started)
         frame = room.frame(start, end)
         key, version = _key_and_version(frame)
-        api = self._api = apis.get(key)
+        api = self._api = broker.apis.get(key)
         if api is None:
             return self.refuse(f"{api_name(key)} v{version} is not served")
         if key != PRODUCE and frame.__class__ is bytearray:
@@ -286,9 +286,9 @@ class Connection(asyncio.BufferedProtocol):
             request = decode(api.request, version, cast(bytes, frame), position, self._limits.elements)
         except MalformedFrame as error:
             return self.refuse(f"v{version}: {error}")
-        if key == PRODUCE:
-            self._template.learn(header, request, frame)
         context = self._context(key, version, header.correlation_id)
+        if key == PRODUCE and (broker.authorizer is None or broker.authorizer.may_repeat(context, request)):
+            self.template.learn(header, request, frame)
         self._counters.requests[key] += 1
         try:
             answer = api.handler(self._broker, context, request)
@@ -306,8 +306,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer_alike(self, correlation_id: int, asked: Asked, answer: Any, started: int) -> None:
         """What came of a Produce like the one before, where that is more than bytes to be sent now."""
-        api, request = apis[PRODUCE], self._template.request(asked)
-        context = self._context(PRODUCE, self._template.version, correlation_id)
+        api, request = apis[PRODUCE], self.template.request(asked)
+        context = self._context(PRODUCE, self.template.version, correlation_id)
         if isinstance(answer, Exception):
             answer = self.failed(api, context, request, answer)
         return self._answer(api, context, request, answer, started)

@@ -80,6 +80,11 @@ class ProduceTemplate:
         self.version = 0
         self.acks = 0
 
+    def forget(self) -> None:
+        """What was learned holds no longer."""
+        self.is_learned = False
+        self._lately = None
+
     def match(
         self, room: Room, start: int, end: int, partitions: Mapping[Any, Partition], now_ms: int
     ) -> Asked | None:

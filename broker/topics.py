@@ -7,7 +7,7 @@
 A null value removes the topic. A topic on its way out bears `"deleting": true` until its directories are
 renamed, so that a crash in between neither brings it back nor leaves half of it. Keys of other types belong
 to other rooms (`broker_settings.py`, `producer_ids.py`, `questions/history.py`,
-`security/users.py`). Mirrors Kafka's
+`security/users.py`, `security/authorizer.py`). Mirrors Kafka's
 `ReplicationControlManager`, `ConfigurationControlManager` and `TopicsImage`.
 """
 
@@ -134,6 +134,8 @@ class TopicRegistry:
         broker.cleanings.restore(state)
         broker.producer_ids.restore(state)
         broker.users.restore(state)
+        if broker.authorizer is not None:
+            broker.authorizer.restore(state)
         self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))
         for (kind, name), value in state.items():
             if kind != TOPIC:

@@ -71,6 +71,7 @@ class Fetch:
         "_last_topic",
         "_max_bytes",
         "_max_wait_ms",
+        "_may_read",
         "_min_bytes",
         "_partitions",
         "_sizes_bytes",
@@ -89,6 +90,7 @@ class Fetch:
         self._leave_room()
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms
+        self._may_read = None if broker.authorizer is None else broker.authorizer.reader(context)
         self._has_errors = False
         self._partitions: list[Partition | None] = []
         self._last_topic = NO_TOPIC
@@ -178,6 +180,8 @@ class Fetch:
                 if partition is None or partition.is_forgotten or partition.log.offline_reason is not None:
                     partition = wanted.served = None  # unless it is found
                     partition = wanted.served = self._resolve(wanted)
+                elif self._may_read is not None:
+                    self._check(partition.topic_partition.topic)
                 found = self._locate_one(partition.log, wanted, answer, left, at_least_one=not reads)
             except (KafkaError, OSError) as error:
                 _refuse(answer, error)
@@ -199,12 +203,18 @@ class Fetch:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
                 self._last_topic = topic, known.name
             topic = self._last_topic[1]
+        self._check(topic)
         partition = self._broker.partition(topic, wanted.partition)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if isinstance(wanted.topic, UUID) and partition.topic_id != wanted.topic:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return partition
+
+    def _check(self, topic: str) -> None:
+        """Before anything is said of it."""
+        if self._may_read is not None and not self._may_read(topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _locate_one(
         self, log: Log, wanted: FetchedPartition, answer: PartitionAnswer, left: int, *, at_least_one: bool

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _GROUP, _TRANSACTION = 0, 1
 NOT_ASKED_FOR = -(1 << 31)
-# Read, delete, describe, describe and alter configs: what nobody is kept from where there are no ACLs.
+# Read, delete, describe, describe and alter configs: what nobody is kept from without an authorizer.
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 

@@ -5,8 +5,8 @@ they came in on (G33). Metadata: a null list means all topics, an empty one none
 all, G31); a topic that does not exist is made where client (v4+) and broker allow it, and is answered as
 usable at once (G19); v10 adds topic ids, v12 asks by id (G6). Leader epoch is 0 always (G10). The answer of
 a partition whose log is offline still names its leader, who answers KAFKA_STORAGE_ERROR, and lists the
-replica as offline. Authorized operations are all, as there is no authorizer. DescribeTopicPartitions has no
-eligible leader replicas to tell (KIP-966).
+replica as offline. Authorized operations are all: where there is an authorizer, its guards say which.
+DescribeTopicPartitions has no eligible leader replicas to tell (KIP-966).
 """
 
 from __future__ import annotations

@@ -66,6 +66,8 @@ async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> 
         config=None,
         busy_poll=BusyPoll(100),
         departure=Departure(),
+        apis=apis,
+        authorizer=None,
     )
     limits = Limits(
         frame_bytes=FRAME_BYTES,

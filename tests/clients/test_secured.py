@@ -16,6 +16,7 @@ from typing import Any
 
 import aiokafka
 import confluent_kafka
+import confluent_kafka.admin
 import kafka
 import pytest
 
@@ -286,3 +287,120 @@ def test_kafka_configs_makes_users_and_they_come_in(
     producer = confluent_kafka.Producer(given)
     wait_for(lambda: producer.poll(0.1) is not None and bool(said_to), "an error")
     assert said_to[0].code() == confluent_kafka.KafkaError._AUTHENTICATION
+
+
+# Rules
+
+
+@pytest.fixture(scope="module")
+def ruled(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """Who comes in plainly is the administrator, and alice may do what rules say."""
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    broker = SecuredBroker(tmp_path_factory.mktemp("ruled") / "data", certificates, settings)
+    broker.start()
+    yield broker
+    status, log = broker.stop(), broker.log()
+    broker.close()
+    assert status == 0, log
+    assert "Traceback" not in log, log
+
+
+def rule(
+    broker: SecuredBroker, resource: str, name: str, operation: str, permission: str = "ALLOW"
+) -> confluent_kafka.admin.AclBinding:
+    """By librdkafka's admin client."""
+    kinds = confluent_kafka.admin
+    made = kinds.AclBinding(
+        kinds.ResourceType[resource], name, kinds.ResourcePatternType.LITERAL, f"User:{USER}", "*",
+        kinds.AclOperation[operation], kinds.AclPermissionType[permission],
+    )  # fmt: skip
+    admin = kinds.AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in admin.create_acls([made]).values():
+        done.result(SECONDS)
+    return made
+
+
+def test_librdkafka_by_rules(ruled: SecuredBroker, certificates: Certificates) -> None:
+    """Denied, allowed, and denied again, each in its words."""
+    given = options(ruled, certificates, "SASLTLS", "PLAIN")
+    producer = confluent_kafka.Producer(given)
+    errors: list[confluent_kafka.KafkaError] = []
+
+    def produce() -> None:
+        try:
+            producer.produce("by-rules", b"v", on_delivery=lambda error, _: errors.append(error))
+        except confluent_kafka.KafkaException as problem:  # it knows of the topic already
+            errors.append(problem.args[0])
+        assert producer.flush(SECONDS) == 0
+
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": ruled.bootstrap})
+    admin.create_topics([confluent_kafka.admin.NewTopic("by-rules", 1, 1)])["by-rules"].result(SECONDS)
+    produce()
+    assert errors.pop().code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+    writing = rule(ruled, "TOPIC", "by-rules", "WRITE")
+    wait_for(lambda: produce() or errors.pop() is None, "a record to be taken")
+    consumer = confluent_kafka.Consumer({**given, "group.id": "by-rules", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["by-rules"])
+    message = _error_of(consumer)
+    assert message.code() == confluent_kafka.KafkaError.GROUP_AUTHORIZATION_FAILED
+    rule(ruled, "GROUP", "by-rules", "READ")
+    message = _error_of(consumer)
+    assert message.code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+    rule(ruled, "TOPIC", "by-rules", "READ")
+    values: list[bytes | None] = []
+    wait_for(lambda: values.extend(_values(consumer)) or values, "the record")
+    assert values[0] == b"v"
+    consumer.close()
+    removing = confluent_kafka.admin.AclBindingFilter(
+        writing.restype, writing.name, writing.resource_pattern_type, writing.principal, writing.host,
+        writing.operation, writing.permission_type,
+    )  # fmt: skip
+    (removed,) = admin.delete_acls([removing]).values()
+    assert removed.result(SECONDS) == [writing]
+    produce()
+    assert errors.pop().code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def _error_of(consumer: confluent_kafka.Consumer) -> confluent_kafka.KafkaError:
+    found: list[confluent_kafka.KafkaError] = []
+
+    def look() -> bool:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is not None:
+            found.append(message.error())
+        return bool(found)
+
+    wait_for(look, "an error")
+    return found[0]
+
+
+def _values(consumer: confluent_kafka.Consumer) -> list[bytes | None]:
+    return [message.value() for message in consumer.consume(1, 0.2) if message.error() is None]
+
+
+@pytest.mark.java
+def test_kafka_acls_makes_lists_and_removes_rules(
+    kafka_tools: Tools,  # noqa: F811
+    ruled: SecuredBroker,
+) -> None:
+    at = ("--bootstrap-server", ruled.bootstrap)
+    said = kafka_tools.run(
+        "kafka-acls", *at, "--add", "--allow-principal", "User:bob", "--producer", "--topic", "prices",
+        "--transactional-id", "tx",
+    )  # fmt: skip
+    assert "Adding ACLs for resource `ResourcePattern(resourceType=TOPIC, name=prices" in said
+    kafka_tools.run(
+        "kafka-acls", *at, "--add", "--deny-principal", "User:eve", "--operation", "Read", "--group", "g",
+        "--resource-pattern-type", "prefixed", "--deny-host", "10.0.0.1",
+    )  # fmt: skip
+    listed = kafka_tools.run("kafka-acls", *at, "--list")
+    assert "(principal=User:bob, host=*, operation=WRITE, permissionType=ALLOW)" in listed
+    assert "(principal=User:bob, host=*, operation=CREATE, permissionType=ALLOW)" in listed
+    assert "(principal=User:eve, host=10.0.0.1, operation=READ, permissionType=DENY)" in listed
+    assert "ResourcePattern(resourceType=GROUP, name=g, patternType=PREFIXED)" in listed
+    kafka_tools.run("kafka-acls", *at, "--remove", "--topic", "prices", "--force")
+    listed = kafka_tools.run("kafka-acls", *at, "--list")
+    assert "prices" not in listed and "User:eve" in listed

@@ -40,8 +40,8 @@ VERSIONS = {
 class Raw:
     """A connection to a broker on 127.0.0.1."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), LIMIT_SECONDS)
+    def __init__(self, port: int, limit_seconds: float = LIMIT_SECONDS) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), limit_seconds)
         self._correlation_ids = itertools.count(1)
 
     def ask(self, request: Any, version: int) -> Any:

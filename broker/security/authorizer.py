@@ -1,0 +1,150 @@
+"""The rules that hold, and the answer to "may this client do that?"; as records of `__kompakt_metadata`:
+
+    {"name": "[2,\"prices\",3,\"User:alice\",\"*\",3,3]", "type": "acl"}  {}
+
+The name is the whole rule, in Kafka's numbers. Without `authorizer.class.name` there is no `Authorizer`, and
+nobody is kept from anything. Mirrors Kafka's `StandardAuthorizer` and `AclControlManager`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from broker.metadata_log import append_state
+from broker.security.acls import (
+    CLUSTER_NAME,
+    OPERATIONS,
+    Acl,
+    Asker,
+    Filter,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+    may_somewhere,
+    verdict,
+)
+from broker.topics import METADATA_PARTITION
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+    from protocol.messages.produce import ProduceRequest
+
+ACL = "acl"
+MOST_REMEMBERED = 100_000
+"""answers; then they are found anew"""
+
+
+def parse_super_users(text: str) -> frozenset[str]:
+    """`User:alice;User:bob`."""
+    return frozenset(part.strip() for part in text.split(";") if part.strip())
+
+
+class Authorizer:
+    """Owned by: event loop; `restore` comes before the broker listens."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._super_users = parse_super_users(broker.config.super_users)
+        self._default = broker.config.allow_everyone_if_no_acl_found
+        self._acls: defaultdict[Resource, dict[Acl, None]] = defaultdict(dict)
+        self._remembered: dict[tuple[Asker, Operation, Resource, str], bool] = {}
+
+    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """As `__kompakt_metadata` has them."""
+        for kind, name in state:
+            if kind == ACL:
+                acl = _read(name)
+                self._acls[acl.resource][acl] = None
+
+    def allows(self, asker: Asker, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether the client may do it; of what is not there as well."""
+        key = (asker, operation, resource, name)
+        known = self._remembered.get(key)
+        if known is None:
+            known = self._decide(asker, operation, resource, name)
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = known
+        return known
+
+    def _decide(self, asker: Asker, operation: Operation, resource: Resource, name: str) -> bool:
+        if asker.principal in self._super_users:
+            return True
+        found = verdict(self._acls[resource], asker, operation, name)
+        return self._default if found is None else found
+
+    def allows_cluster(self, asker: Asker, operation: Operation) -> bool:
+        return self.allows(asker, operation, Resource.CLUSTER, CLUSTER_NAME)
+
+    def allows_somewhere(self, asker: Asker, operation: Operation, resource: Resource) -> bool:
+        """Whether there is a name for which the client may do it, be there a resource of that name or not."""
+        if asker.principal in self._super_users:
+            return True
+        acls = self._acls[resource]
+        if self._default and self.allows(asker, operation, resource, "hardcode"):  # Kafka's name for any
+            return True
+        return may_somewhere(acls, asker, operation)
+
+    def reader(self, context: RequestContext) -> Callable[[str], bool]:
+        """Which topics the client may read."""
+        asker = Asker(context.principal, context.client_host)
+        return lambda topic: self.allows(asker, Operation.READ, Resource.TOPIC, topic)
+
+    def may_repeat(self, context: RequestContext, request: ProduceRequest) -> bool:
+        """Whether a Produce like this one needs no guard (`produce_template.py`), until rules change."""
+        asker = Asker(context.principal, context.client_host)
+        topics = (data.name for data in request.topic_data)
+        return all(self.allows(asker, Operation.WRITE, Resource.TOPIC, topic) for topic in topics)
+
+    def operations(self, asker: Asker, resource: Resource, name: str) -> int:
+        """What the client may do, as bits by Kafka's numbers."""
+        return sum(1 << one for one in OPERATIONS[resource] if self.allows(asker, one, resource, name))
+
+    def find(self, wanted: Filter) -> list[Acl]:
+        """The rules that a filter takes, in order."""
+        return sorted(acl for acls in self._acls.values() for acl in acls if wanted.takes(acl))
+
+    def add(self, acls: Iterable[Acl]) -> None:
+        """Durable when `topics.flushed()` returns; they hold at once. KafkaError: one cannot be written."""
+        for acl in acls:
+            if acl not in self._acls[acl.resource]:
+                self._write(acl, {})
+                self._acls[acl.resource][acl] = None
+                self._forget_answers()
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """As `add`."""
+        for acl in acls:
+            if acl in self._acls[acl.resource]:
+                self._write(acl, None)
+                del self._acls[acl.resource][acl]
+                self._forget_answers()
+
+    def _write(self, acl: Acl, value: Mapping[str, Any] | None) -> None:
+        broker = self._broker
+        name = json.dumps(acl, separators=(",", ":"), ensure_ascii=False)
+        append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), ACL, name, value)
+
+    def _forget_answers(self) -> None:
+        self._remembered.clear()
+        for server in self._broker.servers:
+            for connection in server.connections:
+                connection.template.forget()
+
+
+def _read(name: str) -> Acl:
+    resource, own_name, pattern, principal, host, operation, permission = json.loads(name)
+    return Acl(
+        Resource(resource),
+        own_name,
+        Pattern(pattern),
+        principal,
+        host,
+        Operation(operation),
+        Permission(permission),
+    )

@@ -1,0 +1,57 @@
+"""Guards of what is about the broker as a whole: rules and users, directories, elections, its description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.api import Answer
+from broker.security.acls import CLUSTER_NAME, Operation, Resource
+from broker.security.guards.call import Call, after, guards, of_cluster
+from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from protocol.messages.admin import (
+    DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from protocol.messages.configs import ListConfigResourcesRequest
+from protocol.messages.metadata import DescribeClusterRequest
+from protocol.messages.users import (
+    AlterUserScramCredentialsRequest,
+    DescribeClientQuotasRequest,
+    DescribeUserScramCredentialsRequest,
+)
+
+DESCRIBING = of_cluster(Operation.DESCRIBE)
+ALTERING = of_cluster(Operation.ALTER)
+NOT_ASKED = -(1 << 31)
+
+DESCRIBED: tuple[type[Any], ...] = (
+    DescribeAclsRequest, DescribeUserScramCredentialsRequest, DescribeLogDirsRequest,
+    ListPartitionReassignmentsRequest,
+)  # fmt: skip
+ALTERED: tuple[type[Any], ...] = (
+    CreateAclsRequest, DeleteAclsRequest, AlterUserScramCredentialsRequest, ElectLeadersRequest,
+)  # fmt: skip
+for request in DESCRIBED:
+    guards(request)(DESCRIBING)
+for request in ALTERED:
+    guards(request)(ALTERING)
+for request in (DescribeClientQuotasRequest, ListConfigResourcesRequest):
+    guards(request)(of_cluster(Operation.DESCRIBE_CONFIGS))
+
+
+def cluster_operations(call: Call) -> int:
+    """What the client may do with the cluster, if it may know it."""
+    if not call.may_cluster(Operation.DESCRIBE):
+        return 0
+    return call.authorizer.operations(call.asker, Resource.CLUSTER, CLUSTER_NAME)
+
+
+@guards(DescribeClusterRequest)
+def describe_cluster(call: Call) -> Answer:
+    def with_operations(answer: Any) -> Any:
+        if answer.cluster_authorized_operations != NOT_ASKED:
+            answer.cluster_authorized_operations = cluster_operations(call)
+        return answer
+
+    return after(call.go_on(), with_operations)

@@ -1,0 +1,60 @@
+"""Guards of Produce and Fetch: to write into topics, and to read from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.api import Answer
+from broker.handlers.produce import ATTRIBUTES_POSITION
+from broker.security.acls import Operation, Resource
+from broker.security.guards.call import Call, by_row, guards
+from protocol.batch import TRANSACTIONAL
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.produce import ProduceRequest
+
+
+@guards(ProduceRequest)
+def produce(call: Call) -> Answer:
+    """With acks=0 nobody is told, so that the connection ends, as with any other error."""
+    request = call.request
+    transactional_id = request.transactional_id
+    if (
+        transactional_id is not None
+        and not call.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+        and any(_is_transactional(data) for topic in request.topic_data for data in topic.partition_data)
+    ):
+        return _told(call, call.refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    if request.acks == 0:
+        denied = [row.name for row in request.topic_data if not _may_write(call, row)]
+        if denied:
+            call.go_on(topic_data=[row for row in request.topic_data if row.name not in denied])
+            return _told(call, None)
+    return by_row(call, "topic_data", _name, Operation.WRITE, Resource.TOPIC, "responses")
+
+
+def _is_transactional(data: Any) -> bool:
+    records = data.records or b""
+    return len(records) > ATTRIBUTES_POSITION and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL)
+
+
+def _name(row: Any) -> str:
+    name: str = row.name
+    return name
+
+
+def _may_write(call: Call, row: Any) -> bool:
+    return call.may(Operation.WRITE, Resource.TOPIC, row.name)
+
+
+def _told(call: Call, answer: Any) -> Any:
+    if call.request.acks or call.context.connection is None:
+        return answer
+    call.context.connection.end("acks=0: the client may not write there")
+    return None
+
+
+@guards(FetchRequest)
+def fetch(call: Call) -> Answer:
+    """The topics are known to its session only: the handler asks for each (`handlers/fetch.py`)."""
+    return call.go_on()
