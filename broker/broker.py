@@ -39,6 +39,7 @@ from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
 from broker.read_ahead import ReadAhead
 from broker.reopening import Reopening
+from broker.security.adoption import adopt_security
 from broker.security.authorizer import Authorizer
 from broker.security.guards.call import guarded
 from broker.security.users import Users
@@ -171,6 +172,7 @@ class Broker:
         self.topics.load()
         await self._open_logs()
         self.topics.reconcile()
+        await adopt_security(self)
         self.cleanings.recall()
         await self.transactions.load()
         self.producer_ids.skip(

@@ -1,10 +1,10 @@
 """What the quorum log of an Apache Kafka says of its topics: their ids, how many partitions they have, and
-the settings they were given.
+the settings they were given; and of its users and the rules for them.
 
 Kafka's directory has it as `__cluster_metadata-0`: snapshots (KIP-630) and, behind the newest of them,
 segments, both of record batches whose values are metadata records (KIP-631). It is read once, where topics
-are adopted (`adoption.py`), and never written. A metadata transaction (KIP-868) that was aborted counts for
-nothing. Mirrors Kafka's `MetadataDelta`.
+are adopted (`adoption.py`, `security/adoption.py`), and never written. A metadata transaction (KIP-868) that
+was aborted counts for nothing. Mirrors Kafka's `MetadataDelta`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,30 @@ from uuid import UUID
 from protocol.batch import iterate_headers
 from protocol.codegen import decode
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame, UnsupportedVersion
-from protocol.messages.quorum import ConfigRecord, RemoveTopicRecord, TopicRecord
+from protocol.messages.quorum import (
+    AccessControlEntryRecord,
+    ConfigRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+)
 from protocol.records import Record, decode_batch
 from protocol.varint import read_unsigned
 from storage.data_directory import CLUSTER_METADATA
 from storage.layout import partition_directory_name
 
 FRAME_VERSION = 1
-RECORDS: dict[int, type[Any]] = {2: TopicRecord, 4: ConfigRecord, 9: RemoveTopicRecord}
+RECORDS: dict[int, type[Any]] = {
+    2: TopicRecord,
+    4: ConfigRecord,
+    9: RemoveTopicRecord,
+    11: UserScramCredentialRecord,
+    18: AccessControlEntryRecord,
+    19: RemoveAccessControlEntryRecord,
+    22: RemoveUserScramCredentialRecord,
+}
 """by their keys; all others are about something else"""
 PARTITION = 3
 _PARTITION_HEAD = struct.Struct(">i16s")
@@ -44,6 +60,13 @@ class KafkasTopic(NamedTuple):
     settings: dict[str, str]
 
 
+class KafkasSecurity(NamedTuple):
+    """Users and rules as Kafka had them."""
+
+    credentials: list[UserScramCredentialRecord]
+    rules: list[AccessControlEntryRecord]
+
+
 class Partition(NamedTuple):
     """There is a partition of this number."""
 
@@ -52,17 +75,20 @@ class Partition(NamedTuple):
 
 
 class _Image:
-    """All topics at one offset. Owned by: who reads."""
+    """All of it at one offset. Owned by: who reads."""
 
     def __init__(self) -> None:
         self.names: dict[UUID, str] = {}
         self.counts: dict[UUID, int] = {}
         self.settings: dict[str, dict[str, str]] = {}
+        self.credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
+        self.rules: dict[UUID, AccessControlEntryRecord] = {}
 
     def copy(self) -> _Image:
         made = _Image()
         made.names, made.counts = dict(self.names), dict(self.counts)
         made.settings = {name: dict(settings) for name, settings in self.settings.items()}
+        made.credentials, made.rules = dict(self.credentials), dict(self.rules)
         return made
 
     def apply(self, record: Any) -> None:
@@ -73,6 +99,14 @@ class _Image:
         elif isinstance(record, RemoveTopicRecord):
             self.counts.pop(record.topic_id, None)
             self.settings.pop(self.names.pop(record.topic_id, ""), None)
+        elif isinstance(record, UserScramCredentialRecord):
+            self.credentials[record.name, record.mechanism] = record
+        elif isinstance(record, RemoveUserScramCredentialRecord):
+            self.credentials.pop((record.name, record.mechanism), None)
+        elif isinstance(record, AccessControlEntryRecord):
+            self.rules[record.id] = record
+        elif isinstance(record, RemoveAccessControlEntryRecord):
+            self.rules.pop(record.id, None)
         elif record.resource_type == TOPIC_RESOURCE:
             settings = self.settings.setdefault(record.resource_name, {})
             if record.value is None:
@@ -83,16 +117,32 @@ class _Image:
 
 def read_topics(data_directory: Path) -> dict[str, KafkasTopic]:
     """The topics by name; none where there is no quorum log. OSError, KafkaError: it cannot be read."""
+    image = _read(data_directory)
+    return {
+        name: KafkasTopic(topic_id, image.counts.get(topic_id, 0), image.settings.get(name, {}))
+        for topic_id, name in image.names.items()
+    }
+
+
+def read_security(data_directory: Path) -> KafkasSecurity | None:
+    """Users and rules; None where there is no quorum log. OSError, KafkaError: it cannot be read."""
+    if not (data_directory / partition_directory_name(CLUSTER_METADATA)).is_dir():
+        return None
+    image = _read(data_directory)
+    return KafkasSecurity(list(image.credentials.values()), list(image.rules.values()))
+
+
+def _read(data_directory: Path) -> _Image:
     directory = data_directory / partition_directory_name(CLUSTER_METADATA)
     if not directory.is_dir():
-        return {}
+        return _Image()
     try:
-        return _topics(_records(directory))
+        return _image(_records(directory))
     except KafkaError as error:
         raise KafkaError(error.code, f"{directory}: {error.message}") from error
 
 
-def _topics(records: Iterable[tuple[int, Any]]) -> dict[str, KafkasTopic]:
+def _image(records: Iterable[tuple[int, Any]]) -> _Image:
     image, before = _Image(), None
     for key, record in records:
         if key == BEGIN_TRANSACTION:
@@ -101,11 +151,7 @@ def _topics(records: Iterable[tuple[int, Any]]) -> dict[str, KafkasTopic]:
             image, before = image if key == END_TRANSACTION or before is None else before, None
         elif record is not None:
             image.apply(record)
-    image = image if before is None else before  # one that never ended is aborted as well
-    return {
-        name: KafkasTopic(topic_id, image.counts.get(topic_id, 0), image.settings.get(name, {}))
-        for topic_id, name in image.names.items()
-    }
+    return image if before is None else before  # one that never ended is aborted as well
 
 
 def _records(directory: Path) -> Iterator[tuple[int, Any]]:

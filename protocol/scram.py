@@ -11,6 +11,8 @@ import hmac
 from typing import NamedTuple
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""Kafka's, of its messages and records"""
 LEAST_ITERATIONS = 4096
 
 

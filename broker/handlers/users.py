@@ -24,7 +24,7 @@ from protocol.messages.users import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-from protocol.scram import LEAST_ITERATIONS, Credential, credential
+from protocol.scram import LEAST_ITERATIONS, NUMBERS, Credential, credential
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -34,7 +34,6 @@ Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsRes
 Altered = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
-NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 MOST_ITERATIONS = 16_384
 ENTITY_TYPES = ("user", "client-id", "ip")
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2

@@ -113,7 +113,7 @@ class Authorizer:
         """Durable when `topics.flushed()` returns; they hold at once. KafkaError: one cannot be written."""
         for acl in acls:
             if acl not in self._acls[acl.resource]:
-                self._write(acl, {})
+                write_rule(self._broker, acl, {})
                 self._acls[acl.resource][acl] = None
                 self._forget_answers()
 
@@ -121,20 +121,21 @@ class Authorizer:
         """As `add`."""
         for acl in acls:
             if acl in self._acls[acl.resource]:
-                self._write(acl, None)
+                write_rule(self._broker, acl, None)
                 del self._acls[acl.resource][acl]
                 self._forget_answers()
-
-    def _write(self, acl: Acl, value: Mapping[str, Any] | None) -> None:
-        broker = self._broker
-        name = json.dumps(acl, separators=(",", ":"), ensure_ascii=False)
-        append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), ACL, name, value)
 
     def _forget_answers(self) -> None:
         self._remembered.clear()
         for server in self._broker.servers:
             for connection in server.connections:
                 connection.template.forget()
+
+
+def write_rule(broker: Broker, acl: Acl, value: Mapping[str, Any] | None) -> None:
+    """That there is a rule, or with None that there is not. KafkaError."""
+    name = json.dumps(acl, separators=(",", ":"), ensure_ascii=False)
+    append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), ACL, name, value)
 
 
 def _read(name: str) -> Acl:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from config.security import ListenerSecurity
 
 SCRAM = "scram"
+ADOPTED = "kafkas-security"
 USER_PREFIX = "user_"
 
 
@@ -57,9 +58,12 @@ class Users:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._credentials: dict[tuple[str, str], Credential] = {}
+        self.has_adopted = False
+        """whether those of an Apache Kafka were looked for (`adoption.py`)"""
 
     def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
         """As `__kompakt_metadata` has them."""
+        self.has_adopted = (ADOPTED, "") in state
         for (kind, name), value in state.items():
             if kind == SCRAM:
                 mechanism, _, user = name.partition(" ")

@@ -1,12 +1,12 @@
-"""Records of Apache Kafka's quorum log that say what topics there are, with which settings (KIP-631). They
-are only read, where a directory of Kafka's is adopted.
+"""Records of Apache Kafka's quorum log that say what topics there are, with which settings, who its users are
+and which rules there are for them (KIP-631). They are only read, where a directory of Kafka's is adopted.
 """
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from protocol.schema import data, int8, string, uuid
+from protocol.schema import binary, data, int8, int32, string, uuid
 
 
 @data(versions="0", flexible="0+")
@@ -32,3 +32,44 @@ class ConfigRecord:
     resource_name: str = string()
     name: str = string()
     value: str | None = string(nullable="0+")
+
+
+@data(versions="0", flexible="0+")
+class UserScramCredentialRecord:
+    """What is kept of a user's password."""
+
+    name: str = string()
+    mechanism: int = int8()
+    salt: bytes = binary()
+    stored_key: bytes = binary()
+    server_key: bytes = binary()
+    iterations: int = int32()
+
+
+@data(versions="0", flexible="0+")
+class RemoveUserScramCredentialRecord:
+    """It is not any more."""
+
+    name: str = string()
+    mechanism: int = int8()
+
+
+@data(versions="0", flexible="0+")
+class AccessControlEntryRecord:
+    """There is a rule."""
+
+    id: UUID = uuid()
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8()
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+@data(versions="0", flexible="0+")
+class RemoveAccessControlEntryRecord:
+    """It is not any more."""
+
+    id: UUID = uuid()

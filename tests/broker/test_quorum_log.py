@@ -22,14 +22,30 @@ from broker.topic import KEEP_EVERYTHING
 from broker.topics import TopicRegistry
 from protocol.codegen import encode
 from protocol.errors import KafkaError
-from protocol.messages.quorum import ConfigRecord, RemoveTopicRecord, TopicRecord
+from protocol.messages.quorum import (
+    AccessControlEntryRecord,
+    ConfigRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+)
 from protocol.records import encode_batch
 from protocol.varint import write_unsigned
 from storage.layout import RECOVERY_POINT_CHECKPOINT
 from tests.broker.conftest import World
 
 A, B = uuid.uuid4(), uuid.uuid4()
-KEYS = {TopicRecord: 2, ConfigRecord: 4, RemoveTopicRecord: 9}
+KEYS = {
+    TopicRecord: 2,
+    ConfigRecord: 4,
+    RemoveTopicRecord: 9,
+    UserScramCredentialRecord: 11,
+    AccessControlEntryRecord: 18,
+    RemoveAccessControlEntryRecord: 19,
+    RemoveUserScramCredentialRecord: 22,
+}
 BEGIN, END, ABORT, NO_OPERATION = 23, 24, 25, 20
 OWN = "__kompakt_metadata-0"
 COMPACT = {"cleanup.policy": "compact"}

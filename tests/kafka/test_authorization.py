@@ -162,10 +162,10 @@ def words(answer: Any) -> set[str]:
 class Side:
     """One of the two brokers: the administrator's connection and the user's."""
 
-    def __init__(self, broker: SecuredKafka | SecuredBroker) -> None:
+    def __init__(self, broker: SecuredKafka | SecuredBroker, *, is_new: bool = True) -> None:
         self.admin = Raw(int(broker.bootstrap.rpartition(":")[2]))
         self._user_port = int(broker.address["SASLPLAIN"].rpartition(":")[2])
-        for topic in (OWN, OTHER):
+        for topic in (OWN, OTHER) if is_new else ():
             self.admin.create(topic, {}, partitions=2)
             assert self.admin.produce(topic, encode_batch([(1, b"k", b"v", ())])).error_code == 0
         self._make_doomed()

@@ -1,0 +1,84 @@
+"""The users of an Apache Kafka and the rules for them are taken over from its quorum log, once: at the first
+start that finds it in a data directory. A record of `__kompakt_metadata` says that it was done:
+
+    {"name": "", "type": "kafkas-security"}  {}
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.metadata_log import append_state
+from broker.quorum_log import KafkasSecurity, read_security
+from broker.security.acls import Acl, Operation, Pattern, Permission, Resource
+from broker.security.authorizer import write_rule
+from broker.security.users import ADOPTED
+from broker.topics import METADATA_PARTITION
+from protocol.errors import KafkaError
+from protocol.messages.quorum import AccessControlEntryRecord
+from protocol.scram import NUMBERS, Credential
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+MECHANISMS = {number: name for name, number in NUMBERS.items()}
+
+
+async def adopt_security(broker: Broker) -> None:
+    """Before clients are served. What cannot be read or written is told, and tried again next time."""
+    if broker.users.has_adopted:
+        return
+    directories = [directory.path for directory in broker.logs.directories]
+    try:
+        found = await broker.run_blocking(_read, directories)
+        if found is None:
+            return
+        _store(broker, found)
+        append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), ADOPTED, "", {})
+        await broker.topics.flushed()
+    except (OSError, LookupError, ValueError, KafkaError) as error:
+        logger.error("the users and rules of Apache Kafka are not taken over: %s", error)
+        return
+    if found.credentials or found.rules:
+        text = "took over %d passwords and %d rules from Apache Kafka"
+        logger.info(text, len(found.credentials), len(found.rules))
+
+
+def _read(directories: Sequence[Path]) -> KafkasSecurity | None:
+    for directory in directories:  # the quorum log lies in one of them, for all
+        found = read_security(directory)
+        if found is not None:
+            return found
+    return None
+
+
+def _store(broker: Broker, found: KafkasSecurity) -> None:
+    for record in found.credentials:
+        kept = Credential(
+            bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
+        )
+        broker.users.set(MECHANISMS[record.mechanism], record.name, kept)
+    rules = [_rule(record) for record in found.rules]
+    if broker.authorizer is not None:
+        broker.authorizer.add(rules)
+        return
+    for rule in rules:  # for when there is one
+        write_rule(broker, rule, {})
+
+
+def _rule(record: AccessControlEntryRecord) -> Acl:
+    """ValueError for what only a later Kafka knows."""
+    return Acl(
+        Resource(record.resource_type),
+        record.resource_name,
+        Pattern(record.pattern_type),
+        record.principal,
+        record.host,
+        Operation(record.operation),
+        Permission(record.permission_type),
+    )
