@@ -282,6 +282,9 @@ def cluster() -> dict[str, Question]:
     altered = AlterConfigsRequest.AlterConfigsResource
     changed = IncrementalAlterConfigsRequest.AlterConfigsResource
     change = changed.AlterableConfig(name="retention.ms", config_operation=0, value="5")
+    logs = [
+        DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=[0, 1]) for name in (OWN, OTHER)
+    ]
     elections = [ElectLeadersRequest.TopicPartitions(topic=OWN, partitions=[0])]
     return {
         "DescribeConfigs": (
@@ -311,8 +314,8 @@ def cluster() -> dict[str, Question]:
             1,
         ),
         "ListConfigResources": (ListConfigResourcesRequest(), 1),
-        "DescribeLogDirs": (DescribeLogDirsRequest(topics=None), 4),
-        "DescribeLogDirs v2": (DescribeLogDirsRequest(topics=None), 2),
+        "DescribeLogDirs": (DescribeLogDirsRequest(topics=logs), 4),
+        "DescribeLogDirs v2": (DescribeLogDirsRequest(topics=logs), 2),
         "ElectLeaders": (
             ElectLeadersRequest(election_type=0, topic_partitions=elections, timeout_ms=30_000), 2,
         ),

@@ -53,6 +53,12 @@ NAMES = (
     "partition_index", "index", "partition",
 )  # fmt: skip
 """fields that say what a row is about"""
+PLACES = (
+    "base_offset", "log_append_time_ms", "log_start_offset", "offset", "timestamp", "leader_epoch",
+    "end_offset", "low_watermark", "generation_id", "producer_id", "producer_epoch", "high_watermark",
+    "last_stable_offset", "committed_offset",
+)  # fmt: skip
+"""fields that are there where something failed as well"""
 NOT_YET = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -136,7 +142,11 @@ def facts(answer: Any) -> Any:
         elif isinstance(value, list) and field.name != "configs":
             rows = [facts(one) for one in value if dataclasses.is_dataclass(one)]
             found += sorted((row for row in rows if row and not _is_internal(row)), key=repr)
-        elif field.name.endswith(("error_code", "authorized_operations")) or field.name in NAMES:
+        elif (
+            field.name.endswith(("error_code", "authorized_operations"))
+            or field.name in NAMES
+            or (field.name in PLACES and getattr(answer, "error_code", 0))
+        ):
             found.append((field.name, value))
     return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.api import Answer, Api, Later, apis
@@ -33,6 +32,7 @@ MESSAGES = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
 """Kafka's, where it says more than the code"""
+ABSENT = -1
 Row = TypeVar("Row")
 
 
@@ -130,20 +130,34 @@ def by_row(
     operation: Operation,
     resource: Resource,
     answered_in: str,
+    absent: Sequence[str] = (),
 ) -> Answer:
-    """A request with a row for each resource: the answer has one for each, in the field `answered_in`."""
+    """A request with a row for each resource: the answer has one for each, in the field `answered_in`, where
+    the fields `absent` of refused partitions are -1.
+    """
     allowed, refused = split(
         getattr(call.request, field), lambda row: call.may(operation, resource, name_of(row))
     )
     if not refused:
         return call.go_on()
     told = getattr(call.refusal(REFUSED[resource], **{field: refused}), answered_in)
+    _leave_out(told, absent)
 
     def with_refused(answer: Any) -> Any:
         getattr(answer, answered_in).extend(told)
         return answer
 
     return after(call.go_on(**{field: allowed}), with_refused)
+
+
+def _leave_out(rows: Sequence[Any], names: Sequence[str]) -> None:
+    """These fields of their partitions are -1."""
+    for row in rows if names else ():
+        for field in dataclasses.fields(row):
+            partitions = getattr(row, field.name)
+            for partition in partitions if isinstance(partitions, list) else ():
+                for name in names:
+                    setattr(partition, name, ABSENT)
 
 
 def as_whole(operation: Operation, resource: Resource, field: str) -> Guard:
@@ -168,11 +182,18 @@ def of_cluster(*operations: Operation) -> Guard:
     return guard
 
 
-def rows_by(operation: Operation, resource: Resource, field: str, name: str, answered_in: str) -> Guard:
+def rows_by(
+    operation: Operation,
+    resource: Resource,
+    field: str,
+    name: str,
+    answered_in: str,
+    absent: Sequence[str] = (),
+) -> Guard:
     """A guard that is `by_row`, where the name of a row is its field `name`; "" where the row is the name."""
 
     def guard(call: Call) -> Answer:
         name_of = (lambda row: getattr(row, name)) if name else str
-        return by_row(call, field, name_of, operation, resource, answered_in)
+        return by_row(call, field, name_of, operation, resource, answered_in, absent)
 
-    return partial(guard)
+    return guard

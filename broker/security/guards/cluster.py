@@ -7,9 +7,11 @@ from typing import Any
 from broker.api import Answer
 from broker.security.acls import CLUSTER_NAME, Operation, Resource
 from broker.security.guards.call import Call, after, guards, of_cluster
+from protocol.errors import ErrorCode
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import (
     DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
@@ -26,8 +28,7 @@ ALTERING = of_cluster(Operation.ALTER)
 NOT_ASKED = -(1 << 31)
 
 DESCRIBED: tuple[type[Any], ...] = (
-    DescribeAclsRequest, DescribeUserScramCredentialsRequest, DescribeLogDirsRequest,
-    ListPartitionReassignmentsRequest,
+    DescribeAclsRequest, DescribeUserScramCredentialsRequest, ListPartitionReassignmentsRequest,
 )  # fmt: skip
 ALTERED: tuple[type[Any], ...] = (
     CreateAclsRequest, DeleteAclsRequest, AlterUserScramCredentialsRequest, ElectLeadersRequest,
@@ -45,6 +46,14 @@ def cluster_operations(call: Call) -> int:
     if not call.may_cluster(Operation.DESCRIBE):
         return 0
     return call.authorizer.operations(call.asker, Resource.CLUSTER, CLUSTER_NAME)
+
+
+@guards(DescribeLogDirsRequest)
+def describe_log_dirs(call: Call) -> Answer:
+    """Old versions have no place to say that it is refused: there are no directories."""
+    if call.may_cluster(Operation.DESCRIBE):
+        return call.go_on()
+    return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 @guards(DescribeClusterRequest)

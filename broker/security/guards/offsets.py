@@ -13,10 +13,14 @@ from protocol.messages.offsets import (
 from protocol.messages.transactions import DescribeProducersRequest
 
 TOPICS = "topics"
-EPOCHS = rows_by(Operation.DESCRIBE, Resource.TOPIC, TOPICS, "topic", TOPICS)
+EPOCHS = rows_by(Operation.DESCRIBE, Resource.TOPIC, TOPICS, "topic", TOPICS, ("leader_epoch", "end_offset"))
 
-guards(ListOffsetsRequest)(rows_by(Operation.DESCRIBE, Resource.TOPIC, TOPICS, "name", TOPICS))
-guards(DeleteRecordsRequest)(rows_by(Operation.DELETE, Resource.TOPIC, TOPICS, "name", TOPICS))
+guards(ListOffsetsRequest)(
+    rows_by(Operation.DESCRIBE, Resource.TOPIC, TOPICS, "name", TOPICS, ("timestamp", "offset"))
+)
+guards(DeleteRecordsRequest)(
+    rows_by(Operation.DELETE, Resource.TOPIC, TOPICS, "name", TOPICS, ("low_watermark",))
+)
 guards(DescribeProducersRequest)(rows_by(Operation.READ, Resource.TOPIC, TOPICS, "name", TOPICS))
 
 

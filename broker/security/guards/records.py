@@ -30,7 +30,7 @@ def produce(call: Call) -> Answer:
         if denied:
             call.go_on(topic_data=[row for row in request.topic_data if row.name not in denied])
             return _told(call, None)
-    return by_row(call, "topic_data", _name, Operation.WRITE, Resource.TOPIC, "responses")
+    return by_row(call, "topic_data", _name, Operation.WRITE, Resource.TOPIC, "responses", ("base_offset",))
 
 
 def _is_transactional(data: Any) -> bool:
