@@ -104,8 +104,15 @@ class Bench:
     @contextmanager
     def fresh(self, settings: Mapping[str, str] | None = None) -> Iterator[list[System]]:
         """Brokers of their own with empty directories, not started; gone at the end."""
+        with self.own(lambda _: self._make(settings or {})) as systems:
+            yield systems
+
+    @contextmanager
+    def own(self, make: Callable[[Path], list[System]]) -> Iterator[list[System]]:
+        """As `fresh`: those of `make(directory)` that are measured."""
         self.close()
-        systems = self._make(settings or {})
+        made = make(self._directory / f"own-{next(self._numbers)}")
+        systems = [system for system in made if self._only in (None, system.name)]
         try:
             yield systems
         finally:

@@ -21,7 +21,7 @@ from broker.context import Listener
 from broker.receiving import RECEIVE_BYTES, Room
 from broker.security.principal import parse_rules
 from broker.security.session import Session
-from broker.security.tls import Tls
+from broker.security.tls import RENEWAL_MS, Tls
 from broker.security.tls_transport import SEALED_BYTES, TlsTransport
 from broker.security.users import plain_users
 from config.definition import INT_MAX, ConfigError
@@ -168,7 +168,7 @@ class Server:
         self.is_draining = False
         self._per_host: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._all_drained = asyncio.Event()
         self._all_closed = asyncio.Event()
         self._tls: Tls | None = None
@@ -212,7 +212,10 @@ class Server:
         """Listen. ListenError."""
         assert self._server is not None
         await listen(self._server, self._address)
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep_idle())
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._sweep_idle())]
+        if self._tls is not None:
+            self._tasks.append(loop.create_task(self._renew(self._tls)))
 
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay; it is counted either way until `forget`."""
@@ -245,6 +248,12 @@ class Server:
             if not self.connections:
                 self._all_closed.set()
 
+    async def _renew(self, tls: Tls) -> None:
+        """New connections get the certificate that is in its file now."""
+        while True:
+            await self.broker.clock.sleep(RENEWAL_MS)
+            tls.context = await self.broker.run_blocking(tls.renewed)
+
     async def _sweep_idle(self) -> None:
         """Close what was silent for `connections.max.idle.ms`, to within a tenth of it."""
         idle_ms = self.limits.idle_ms
@@ -252,8 +261,6 @@ class Server:
         while True:
             await self.broker.clock.sleep(pause_ms)
             self.sweep += 1
-            if self._tls is not None:
-                self._tls.context = await self.broker.run_blocking(self._tls.renewed)
             for connection in tuple(self.connections):
                 is_silent = connection.is_silent_since(self.sweep - SWEEPS_PER_IDLE_LIMIT) and idle_ms >= 0
                 if is_silent or connection.is_left_alone():
@@ -264,8 +271,8 @@ class Server:
         self.is_draining = True
         if self._server is not None:
             self._server.close()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for task in self._tasks:
+            task.cancel()
         for connection in tuple(self.connections):
             connection.drain()
 

@@ -20,6 +20,7 @@ MECHANISMS = (*SCRAM_MECHANISMS, PLAIN)
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 LISTENER_PREFIX = "listener.name."
 JAAS = "sasl.jaas.config"
+SASL_SSL, CLIENT_AUTH = "SASL_SSL", "ssl_client_auth"
 REAUTH = "connections.max.reauth.ms"
 PLAIN_USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="...";'
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -66,7 +67,7 @@ class SecurityConfig:
     ssl_client_auth: str = key(
         Type.STRING, "none",
         "Whether clients have to show a certificate: it must be signed by one of the truststore, and its "
-        "subject is the principal",
+        "subject is the principal. Listeners that speak SASL_SSL ask for none, unless it is set for them",
         one_of=("none", "requested", "required"),
     )  # fmt: skip
     ssl_enabled_protocols: tuple[str, ...] = key(
@@ -170,6 +171,10 @@ def security_of(
                 problems.append(ConfigError(f"Configuration {name} is not supported: no such key", name))
         except ConfigError as error:
             problems.append(error)
+    if protocol == SASL_SSL:
+        own.setdefault(
+            CLIENT_AUTH, "none"
+        )  # the client says who it is; a listener may ask for both (KIP-684)
     # Not `replace`: the common values may be a whole BrokerConfig.
     keys = SecurityConfig(
         **{

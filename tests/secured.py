@@ -69,8 +69,10 @@ class SecuredKafka(KafkaBroker):
         tools: Tools,
         certificates: Certificates,
         settings: Mapping[str, str] | None = None,
+        *,
+        measured: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(directory, tools=tools)
+        super().__init__(directory, tools=tools, measured=measured)
         self.topic = ""
         self.address = free_addresses()
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **PROTOCOLS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.bench import Bench
-from benchmarks.sections import footprint, growth, latency, recovery, throughput, transactions
+from benchmarks.sections import footprint, growth, latency, recovery, secured, throughput, transactions
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
     "startup": footprint.startup,
@@ -15,6 +15,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "consume": throughput.consume,
     "confluent": throughput.confluent,
     "transactions": transactions.transactions,
+    "secured": secured.secured,
     "raw": latency.raw,
     "latency": latency.one_at_a_time,
     "end-to-end": latency.end_to_end,
@@ -28,7 +29,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
 }
 # In about ten minutes: one section for each line but those that write gigabytes.
 SHORT = (
-    "startup", "produce", "batched", "flushed", "consume", "confluent", "transactions", "raw", "latency",
-    "end-to-end",
+    "startup", "produce", "batched", "flushed", "consume", "confluent", "transactions", "secured", "raw",
+    "latency", "end-to-end",
 )  # fmt: skip
 LONG = tuple(name for name in SECTIONS if name not in SHORT)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import confluent_kafka
 
@@ -141,23 +143,30 @@ def confluent(bench: Bench) -> None:
     def measure(side: Side) -> None:
         topic = bench.topic("confluent")
         side.create_topic(topic)
-        server = {"bootstrap.servers": side.system.bootstrap}
-        producer = confluent_kafka.Producer({**server, "queue.buffering.max.messages": 1_000_000})
-        value = b"x" * 100
-        with stopwatch() as seconds:
-            for _ in range(count):
-                producer.produce(topic, value)
-            producer.flush()
-            bench.add("confluent-kafka", "producer, 100 B", "records/s", side, count / seconds())
-        settings = {**server, "group.id": topic, "auto.offset.reset": "earliest"}
-        consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
-        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-        with stopwatch() as seconds:
-            got = 0
-            while got < count:
-                got += len(consumer.consume(10_000, 1.0))
-            bench.add("confluent-kafka", "consumer, 100 B", "records/s", side, count / seconds())
-        consumer.close()
+        produced, consumed = confluent_rates(topic, {"bootstrap.servers": side.system.bootstrap}, count)
+        bench.add("confluent-kafka", "producer, 100 B", "records/s", side, produced)
+        bench.add("confluent-kafka", "consumer, 100 B", "records/s", side, consumed)
         side.system.delete_topic(topic)
 
     bench.rounds((KAFKA, KOMPAKT), measure)
+
+
+def confluent_rates(topic: str, server: Mapping[str, Any], count: int) -> tuple[float, float]:
+    """Records of 100 B a second, produced and then consumed by a client in this process."""
+    producer = confluent_kafka.Producer({**server, "queue.buffering.max.messages": 1_000_000})
+    value = b"x" * 100
+    with stopwatch() as seconds:
+        for _ in range(count):
+            producer.produce(topic, value)
+        producer.flush()
+        produced = count / seconds()
+    settings = {**server, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    with stopwatch() as seconds:
+        got = 0
+        while got < count:
+            got += len(consumer.consume(10_000, 1.0))
+        consumed = count / seconds()
+    consumer.close()
+    return produced, consumed

@@ -27,6 +27,8 @@ CLIENT_AUTH = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+RENEWAL_MS = 60_000
+"""how often the file of a certificate is looked at"""
 JKS_MAGIC = b"\xfe\xed\xfe\xed"
 DER_SEQUENCE = b"\x30"
 

@@ -51,6 +51,21 @@ def test_a_listener_has_its_own_values() -> None:
     assert first.plain_jaas == JAAS
 
 
+def test_who_says_who_it_is_need_not_show_a_certificate_as_well() -> None:
+    """KIP-684."""
+    settings = {
+        "listeners": "SSL://:1,SASL_SSL://:2",
+        "ssl.keystore.location": "a.pem",
+        "ssl.truststore.location": "b.pem",
+        "ssl.client.auth": "required",
+    }
+    config = load(settings=settings)
+    assert of(config, "SSL").keys.ssl_client_auth == "required"
+    assert of(config, "SASL_SSL").keys.ssl_client_auth == "none"
+    config = load(settings={**settings, "listener.name.sasl_ssl.ssl.client.auth": "required"})
+    assert of(config, "SASL_SSL").keys.ssl_client_auth == "required"
+
+
 def test_from_the_environment_of_a_container() -> None:
     config = load(
         environment={

@@ -18,9 +18,10 @@ import pytest
 from broker.broker import Broker
 from broker.security import tls_transport
 from broker.security.principal import ANONYMOUS
-from broker.server import UNLIMITED_SWEEP_MS
+from broker.security.tls import RENEWAL_MS
 from config.broker import BrokerConfig
 from config.definition import ConfigError
+from protocol.framing import encode_request
 from protocol.messages.metadata import MetadataRequest
 from tests.broker.client import LIMIT_SECONDS, Client, until
 from tests.broker.conftest import World, fetch_request
@@ -232,6 +233,64 @@ async def test_who_is_silent_is_cut_off(
     assert world.broker.metrics_state.failed_authentications == 1
 
 
+class BareTls:
+    """A client's side of TLS by hand, so that a test may send what is none."""
+
+    def __init__(self, client: Client, context: ssl.SSLContext) -> None:
+        self._client = client
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="127.0.0.1")
+
+    async def shake_hands(self) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._client.send_bytes(self._outgoing.read())
+                self._incoming.write(await self._client.reader.read(1 << 16))
+            else:
+                return self._client.send_bytes(self._outgoing.read())
+
+    def sealed(self, data: bytes) -> bytes:
+        self._tls.write(data)
+        return self._outgoing.read()
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+async def test_sealed_bytes_may_come_in_any_pieces(
+    make_secure: MakeWorld, certificates: Certificates, step: int
+) -> None:
+    world = await make_secure()
+    client = await world.connect()
+    tls = BareTls(client, trusting(certificates))
+    await tls.shake_hands()
+    counters = world.broker.metrics_state
+    frames = [b"".join(encode_request(TOPICS, 9, number, "c")) for number in range(20)]
+    sealed = tls.sealed(b"".join(frames))
+    for begin in range(0, len(sealed), step):
+        client.send_bytes(sealed[begin : begin + step])
+        await asyncio.sleep(0)
+    await until(lambda: counters.requests[3] == 20)
+
+
+async def test_a_broken_record_ends_its_connection_alone(
+    make_secure: MakeWorld, connect: Connect, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = await make_secure()
+    other = await connect(world, trusting(certificates))
+    client = await world.connect()
+    tls = BareTls(client, trusting(certificates))
+    await tls.shake_hands()
+    sealed = bytearray(tls.sealed(b"".join(encode_request(TOPICS, 9, 1, "c"))))
+    sealed[-1] ^= 1
+    client.send_bytes(bytes(sealed))
+    assert await asyncio.wait_for(client.reader.read(), LIMIT_SECONDS) is not None
+    assert "TLS: decryption failed or bad record mac" in caplog.text
+    assert world.broker.metrics_state.failed_authentications == 0
+    assert world.broker.metrics_state.requests[3] == 0
+    assert (await other.ask(TOPICS, 9)).brokers
+
+
 async def test_who_only_looks_is_not_told(
     make_secure: MakeWorld, connect: Connect, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -281,13 +340,13 @@ async def test_a_new_certificate_is_taken_while_the_broker_serves(
     assert await subject() == ((("commonName", "broker"),),)
     before = await connect(world, trusting(certificates))
     _spoil(renewed)
-    await _sweep(world)
+    await _minute(world)
     await until(lambda: "keeps the certificate that it has: ssl.keystore.location" in caplog.text)
     assert await subject() == ((("commonName", "broker"),),)
     renewed.sign("broker", "/CN=renewed")
-    await _sweep(world)
+    await _minute(world)
     while await subject() != ((("commonName", "renewed"),),):
-        await _sweep(world)
+        await _minute(world)
     assert (await before.ask(TOPICS, 9)).brokers
 
 
@@ -295,8 +354,8 @@ def _spoil(certificates: Certificates) -> None:
     Path(certificates.broker).write_text("half of a file")
 
 
-async def _sweep(world: World) -> None:
-    world.clock.advance(UNLIMITED_SWEEP_MS)
+async def _minute(world: World) -> None:
+    world.clock.advance(RENEWAL_MS)
     await _turns()
 
 
