@@ -12,6 +12,7 @@ from tests.certificates import Certificates
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.tools import Tools
 from tests.process import BrokerProcess, free_port
+from tests.waiting import wait_for
 
 USER, PASSWORD = "alice", 'se"cret; = ,\\ß'
 SHORT_SESSION_MS = 1500
@@ -113,3 +114,12 @@ def add_user(bootstrap: str, user: str = USER, password: str = PASSWORD) -> None
         change = confluent_kafka.admin.UserScramCredentialUpsertion(user, credential, password.encode())
         for done in admin.alter_user_scram_credentials([change]).values():
             done.result(60)
+
+    def is_known() -> bool:
+        told = admin.describe_user_scram_credentials([user])[user]
+        try:
+            return len(told.result(60).scram_credential_infos) == 2
+        except confluent_kafka.KafkaException:
+            return False
+
+    wait_for(is_known, f"{user} to be known: Kafka tells of a change a moment after it has answered it")

@@ -6,6 +6,9 @@ Method: settings as they stand in files of properties and in the environment, an
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from config.broker import BrokerConfig
@@ -13,6 +16,7 @@ from config.definition import ConfigError
 from config.load import load
 from config.security import ListenerSecurity
 
+README = Path(__file__).parents[2] / "README.md"
 TWO = "A://127.0.0.1:1,B://127.0.0.1:2"
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
 
@@ -168,6 +172,20 @@ def test_each_wrong_value_is_one_line_and_no_secret_is_in_it() -> None:
         )
     assert len(refused.value.parts) == len(refused.value.message.splitlines()) == 3
     assert "hunter2" not in refused.value.message
+
+
+def test_the_settings_of_the_readme_are_taken(tmp_path: Path) -> None:
+    chapter = README.read_text().partition("## Security")[2].partition("\n## ")[0]
+    file = tmp_path / "server.properties"
+    file.write_text("\n".join(re.findall(r"^    ([a-z.]+ = .*)$", chapter, re.MULTILINE)))
+    config = load(file=file)
+    assert [(one.name, one.protocol, one.advertised_host) for one in config.endpoints] == [
+        ("LOCAL", "PLAINTEXT", "127.0.0.1"),
+        ("SASL_SSL", "SASL_SSL", "kafka.acme.com"),
+    ]
+    assert config.ssl_keystore_location == "/etc/kompakt/broker.pem"
+    assert config.authorizer_class_name.endswith("StandardAuthorizer")
+    assert config.super_users == "User:ANONYMOUS"
 
 
 def test_kafkas_controllers_settings_are_left_alone() -> None:

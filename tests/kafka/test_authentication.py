@@ -25,6 +25,7 @@ from tests.certificates import Certificates
 from tests.kafka.raw import Raw
 from tests.kafka.tools import Tools
 from tests.secured import PASSWORD, USER, SecuredBroker, SecuredKafka, add_user
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.java
 Secured = SecuredKafka | SecuredBroker
@@ -282,27 +283,33 @@ CHANGES: list[list[Deletion | Upsertion]] = [
 
 
 def test_changes_of_passwords_are_kafkas(sides: list[Secured]) -> None:
-    answers, codes = [], []
-    for side in sides:
-        raw = Raw(int(side.bootstrap.rpartition(":")[2]))
-        found: list[Any] = []
-        for changes in CHANGES:
-            request = AlterUserScramCredentialsRequest(
-                deletions=[one for one in changes if isinstance(one, Deletion)],
-                upsertions=[one for one in changes if isinstance(one, Upsertion)],
-            )
-            rows = raw.ask(request, 0).results
-            found.append(sorted((row.user, row.error_code, row.error_message) for row in rows))
-            found.append(described(raw, None))
-        found += [described(raw, users) for users in (["u1"], ["u1", "u1", "u8"], ["nobody", "u8"], [""], [])]
-        answers.append(found)
-        empty = AlterUserScramCredentialsRequest(upsertions=[upsertion("u9", salted_password=b"")])
-        codes.append(raw.ask(empty, 0).results[0].error_code)
-        raw.close()
+    kafka, own = (Raw(int(side.bootstrap.rpartition(":")[2])) for side in sides)
+    for changes in CHANGES:
+        request = AlterUserScramCredentialsRequest(
+            deletions=[one for one in changes if isinstance(one, Deletion)],
+            upsertions=[one for one in changes if isinstance(one, Upsertion)],
+        )
+        assert altered(own, request) == altered(kafka, request)
+        assert_described_alike(kafka, own, None)
+    for users in (["u1"], ["u1", "u1", "u8"], ["nobody", "u8"], [""], []):
+        assert_described_alike(kafka, own, users)
+    empty = AlterUserScramCredentialsRequest(upsertions=[upsertion("u9", salted_password=b"")])
+    codes = [altered(raw, empty)[0][1] for raw in (kafka, own)]
     # Kafka fails at it, here it is said.
     assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNACCEPTABLE_CREDENTIAL]
-    for kafkas, own in zip(*answers, strict=True):
-        assert own == kafkas
+    kafka.close()
+    own.close()
+
+
+def altered(raw: Raw, request: AlterUserScramCredentialsRequest) -> list[tuple[str, int, str | None]]:
+    rows = raw.ask(request, 0).results
+    return sorted((row.user, row.error_code, row.error_message) for row in rows)
+
+
+def assert_described_alike(kafka: Raw, own: Raw, users: list[str] | None) -> None:
+    """Kafka tells of a change a moment after it has answered it."""
+    found = described(own, users)
+    wait_for(lambda: described(kafka, users) == found, f"Kafka to describe {users} as {found}")
 
 
 def described(raw: Raw, users: list[str] | None) -> Any:
