@@ -17,7 +17,7 @@ LISTENER = "SASLTLS"
 
 
 def secured(bench: Bench) -> None:
-    """confluent-kafka by SASL_SSL, with its defaults (acks=all); the client is in this process."""
+    """confluent-kafka by SASL_SSL, acks=all; the client is in this process."""
     count = int(150_000 * bench.size.produce_seconds)
 
     def make(directory: Path) -> list[System]:
