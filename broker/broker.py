@@ -50,7 +50,7 @@ from broker.warm_up import load_kernels
 from cleaner.manager import CleanerManager
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
-from config.listeners import address_text
+from config.listeners import LOCAL_HOSTS, address_text
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
@@ -229,6 +229,9 @@ class Broker:
             await server.bind()
         host, port = self.config.http_host, self.config.http_port
         if port >= 0:
+            is_secured = any(server.listener.security.is_secured for server in self.servers)
+            if host not in LOCAL_HOSTS and (is_secured or self.authorizer is not None):
+                logger.warning("%s asks nobody who it is: whoever reaches it may do all", self._http_address)
             self._http_server = await bind(lambda: self.http.connection(), self._http_address, host, port)
 
     async def _start_http(self) -> None:

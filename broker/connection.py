@@ -169,8 +169,9 @@ class Connection(asyncio.BufferedProtocol):
                 if MIN_FRAME_BYTES <= size <= self._limits.frame_bytes and end - position < 4 + _key.size:
                     break  # its API tells how long it may be
                 allowed = self._allowed_bytes(data, position + 4, end)
-                if not MIN_FRAME_BYTES <= size <= allowed:
-                    reason = f"a frame of {size} bytes; {MIN_FRAME_BYTES} to {allowed} are allowed"
+                least = 0 if self.session and self.session.takes_bare_tokens else MIN_FRAME_BYTES
+                if not least <= size <= allowed:
+                    reason = f"a frame of {size} bytes; {least} to {allowed} are allowed"
                     return self.refuse(reason + foreign.hint(size))
             if (self._slots or self._sender.is_busy or self._server.is_draining) and self._is_full():
                 break
@@ -247,8 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         self.activity = self._server.sweep
         started = perf_counter_ns()
         template, broker = self.template, self._broker
-        session = self.session
-        if session is not None and not session.is_open(broker.clock.now_ms()):
+        if (session := self.session) is not None and not session.is_open(broker.clock.now_ms()):
             if session.takes_bare_tokens:
                 return self._bare_token(session, bytes(room.frame(start, end)))
             key = _key.unpack_from(room.view, start)[0]

@@ -15,6 +15,7 @@ from config.definition import ConfigError
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]+\]|[^:\[\]/\s]*):(\d{1,5})")
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
+LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 PLAINTEXT = "PLAINTEXT"
 SECURED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LISTENERS = "listeners"

@@ -124,6 +124,10 @@ class ListenerSecurity:
         return self.protocol.endswith("SSL")
 
     @property
+    def is_secured(self) -> bool:
+        return self.uses_tls or self.uses_sasl
+
+    @property
     def uses_sasl(self) -> bool:
         return self.protocol.startswith("SASL")
 

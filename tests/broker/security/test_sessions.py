@@ -175,6 +175,19 @@ async def test_bare_tokens_after_a_handshake_of_version_0(secure: World) -> None
     assert secure.broker.metrics_state.failed_authentications == 1
 
 
+async def test_a_bare_token_may_be_shorter_than_a_request(make_world: MakeWorld) -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="b";'
+    world = await make_world(**{**SECURE, "listener_name_secure_plain_sasl_jaas_config": jaas})
+    for token, is_known in ((b"\0a\0b", True), (b"\0a\0x", False), (b"", False)):
+        client = await world.connect()
+        await handshake(client, version=0)
+        client.send_bytes(len(token).to_bytes(4, "big") + token)
+        if is_known:
+            assert await client.receive_frame() == b""
+            client.send_bytes(len(token).to_bytes(4, "big") + token)  # which is no request any more
+        assert await client.is_closed_by_peer()
+
+
 async def test_a_wrong_password_is_told_late_and_ends_the_connection(
     secure: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -349,3 +362,18 @@ async def test_a_request_is_still_a_whole_one(secure: World) -> None:
     client.send_bytes(b"".join(frames))
     ids = [int.from_bytes((await client.receive_frame())[:4], "big") for _ in frames]
     assert ids == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_told"),
+    [
+        ({**SECURE, "http_host": "0.0.0.0"}, True),
+        ({**SECURE, "http_host": "127.0.0.1"}, False),
+        ({"http_host": "0.0.0.0"}, False),
+    ],
+)
+async def test_a_door_beside_the_guarded_one_is_told(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, settings: dict[str, str], is_told: bool
+) -> None:
+    await make_world(**settings, http_port="0")
+    assert ("asks nobody who it is" in caplog.text) == is_told
