@@ -9,6 +9,7 @@ nobody is kept from anything. Mirrors Kafka's `StandardAuthorizer` and `AclContr
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,11 @@ if TYPE_CHECKING:
     from broker.context import RequestContext
     from protocol.messages.produce import ProduceRequest
 
+logger = logging.getLogger(__name__)
+
 ACL = "acl"
+LISTING = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
+"""what is asked of everything where all topics or groups are listed"""
 MOST_REMEMBERED = 100_000
 """answers; then they are found anew"""
 
@@ -62,7 +67,9 @@ class Authorizer:
                 self._acls[acl.resource][acl] = None
 
     def allows(self, asker: Asker, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether the client may do it; of what is not there as well."""
+        """Whether the client may do it; of what is not there as well. A denial is told in the log, once until
+        rules change.
+        """
         key = (asker, operation, resource, name)
         known = self._remembered.get(key)
         if known is None:
@@ -70,6 +77,9 @@ class Authorizer:
             if len(self._remembered) >= MOST_REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = known
+            if not known and operation not in LISTING:
+                where = f"{resource.name.lower().replace('_', ' ')} {name}"
+                logger.info("denied %s from %s: %s of %s", asker.principal, asker.host, operation.name, where)
         return known
 
     def _decide(self, asker: Asker, operation: Operation, resource: Resource, name: str) -> bool:

@@ -198,6 +198,22 @@ async def test_each_topic_of_a_request_is_answered_for_itself(ruled: World) -> N
     assert await ruled.values(root, "secret") == []
 
 
+async def test_a_denial_is_told_once_until_rules_change(
+    ruled: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    root, alice = await enter(ruled, "root"), await enter(ruled, "alice")
+    batch = ruled.batch((b"k", b"v"))
+    for _ in range(3):
+        await ruled.produce(alice, batch, "own")
+        await alice.ask(MetadataRequest(topics=None), 9)
+    told = [one.message for one in caplog.records if one.message.startswith("denied")]
+    assert told == ["denied User:alice from 127.0.0.1: WRITE of topic own"]
+    await allow(root, acl("other"))
+    await ruled.produce(alice, batch, "own")
+    assert caplog.text.count("WRITE of topic own") == 2
+
+
 async def test_with_acks_0_the_connection_ends(ruled: World) -> None:
     root, alice = await enter(ruled, "root"), await enter(ruled, "alice")
     await allow(root, acl("own", Operation.WRITE))
