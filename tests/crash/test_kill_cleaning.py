@@ -3,9 +3,9 @@ offset, and the next start cleans on.
 
 Method: a broker whose cleaner never rests, on a compacted topic that a client writes values and tombstones to
 with acks=all; a process that the kernel tells of each change in the partition's directory kills the broker
-some changes behind the first file of a cleaning, or of a swap. 200 kills; what the directory held at that
-moment is counted, and that all steps were met is asserted. Every few rounds a second kill comes at a change
-that the recovery from the first one makes.
+some changes behind the first file of a cleaning, or of a swap. At least 200 kills; what the directory held at
+that moment is counted, and it goes on until all steps were met. Every few rounds a second kill comes at a
+change that the recovery from the first one makes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
 KILLS = 200
+MOST_KILLS = 3 * KILLS  # on a slow machine the process that kills comes late, and meets some steps seldom
+LEAST_OF_EACH, LEAST_TWICE = KILLS // 10, KILLS // 10
 VERIFY_EVERY = 20
 TWICE_EVERY = 5
 TOMBSTONE_EVERY = 7  # has no common factor with KEYS: each key is deleted now and then
@@ -152,6 +154,11 @@ def read_and_check(broker: BrokerProcess, written: dict[int, int], last: Last) -
     return records
 
 
+def is_enough(kills: int, met: collections.Counter[str], twice: int) -> bool:
+    """Whether every step was met as often as it shall be."""
+    return kills >= KILLS and twice >= LEAST_TWICE and all(met[one] >= LEAST_OF_EACH for one in TRANSIT)
+
+
 @pytest.mark.crash
 def test_kill_during_cleaning_loses_no_last_value(tmp_path: Path) -> None:
     """T112-T119 by a real process."""
@@ -161,8 +168,9 @@ def test_kill_during_cleaning_loses_no_last_value(tmp_path: Path) -> None:
     last: Last = {}
     written: dict[int, int] = {}
     met: collections.Counter[str] = collections.Counter()
-    number = twice = gone = 0
-    for round_number in range(KILLS):
+    number = twice = gone = kills = 0
+    while kills < MOST_KILLS and not is_enough(kills, met, twice):
+        round_number, kills = kills, kills + 1
         writer = Deleter(broker.bootstrap, number)
         wait_for(functools.partial(len, writer.acknowledged), "the first acknowledgement")
         left = kill_in_a_cleaning(broker, dice)
@@ -188,10 +196,9 @@ def test_kill_during_cleaning_loses_no_last_value(tmp_path: Path) -> None:
     records = read_from(broker, 0)
     broker.close()
     print(
-        f"{KILLS} kills in cleanings and {twice} in recoveries, {end} offsets, {len(records)} records left, "
+        f"{kills} kills in cleanings and {twice} in recoveries, {end} offsets, {len(records)} records left, "
         f"{gone} times a deleted key was gone, no last value lost; files at the moment of death: {dict(met)}"
     )
     assert first == 0 and len(records) < end, "the cleaner never cleaned"
-    assert all(met[state] >= KILLS // 10 for state in TRANSIT), met
-    assert twice >= KILLS // TWICE_EVERY // 2, "the second kills met no recovery"
+    assert is_enough(kills, met, twice), f"steps that were not met often enough: {met}, {twice} recoveries"
     assert gone, "no tombstone ever went"
