@@ -81,6 +81,7 @@ class Fixed(NamedTuple):
 FIXED = {
     "int8": Fixed("b", 1),
     "int16": Fixed("h", 2),
+    "uint16": Fixed("H", 2),
     "int32": Fixed("i", 4),
     "int64": Fixed("q", 8),
     "float64": Fixed("d", 8),
@@ -158,6 +159,10 @@ def int8(versions: str = "0+", *, tag: int | None = None, default: int = 0) -> i
 
 def int16(versions: str = "0+", *, tag: int | None = None, default: int = 0) -> int:
     return cast(int, _field("int16", versions, default, tag))
+
+
+def uint16(versions: str = "0+", *, tag: int | None = None, default: int = 0) -> int:
+    return cast(int, _field("uint16", versions, default, tag))
 
 
 def int32(versions: str = "0+", *, tag: int | None = None, default: int = 0) -> int:

@@ -1,12 +1,29 @@
-"""DescribeLogDirs, ElectLeaders, ListPartitionReassignments: the cluster seen by its administrator.
+"""DescribeLogDirs, ElectLeaders, ListPartitionReassignments, DescribeQuorum: the cluster seen by its
+administrator.
 
 DescribeLogDirs v2: flexible. v3: an error for the whole answer. v4: bytes of the volume (KIP-827).
-ElectLeaders v1: kind of election. v2: flexible.
+ElectLeaders v1: kind of election. v2: flexible. DescribeQuorum v1: when a voter fetched last (KIP-836).
+v2: the nodes, their directories (KIP-853).
 """
 
 from __future__ import annotations
 
-from protocol.schema import array, boolean, int8, int16, int32, int64, request, response, string, struct
+from uuid import UUID
+
+from protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    request,
+    response,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 
 @request(key=35, versions="1-4", flexible="2+")
@@ -119,3 +136,64 @@ class ListPartitionReassignmentsResponse:
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)
+
+
+@request(key=55, versions="0-2", flexible="0+")
+class DescribeQuorumRequest:
+    """Ask who keeps the log of the cluster's metadata."""
+
+    @struct
+    class TopicData:
+        @struct
+        class PartitionData:
+            partition_index: int = int32()
+
+        topic_name: str = string()
+        partitions: list[PartitionData] = array(PartitionData)
+
+    topics: list[TopicData] = array(TopicData)
+
+
+@response(key=55, versions="0-2", flexible="0+")
+class DescribeQuorumResponse:
+    """Its leader, its voters, and how far each has come."""
+
+    @struct
+    class TopicData:
+        @struct
+        class PartitionData:
+            @struct
+            class ReplicaState:
+                replica_id: int = int32()
+                replica_directory_id: UUID = uuid("2+")
+                log_end_offset: int = int64()
+                last_fetch_timestamp: int = int64("1+", default=-1)
+                last_caught_up_timestamp: int = int64("1+", default=-1)
+
+            partition_index: int = int32()
+            error_code: int = int16()
+            error_message: str | None = string("2+", nullable="2+")
+            leader_id: int = int32()
+            leader_epoch: int = int32()
+            high_watermark: int = int64()
+            current_voters: list[ReplicaState] = array(ReplicaState)
+            observers: list[ReplicaState] = array(ReplicaState)
+
+        topic_name: str = string()
+        partitions: list[PartitionData] = array(PartitionData)
+
+    @struct
+    class Node:
+        @struct
+        class Listener:
+            name: str = string("2+")
+            host: str = string("2+")
+            port: int = uint16("2+")
+
+        node_id: int = int32("2+")
+        listeners: list[Listener] = array(Listener, "2+")
+
+    error_code: int = int16()
+    error_message: str | None = string("2+", nullable="2+")
+    topics: list[TopicData] = array(TopicData)
+    nodes: list[Node] = array(Node, "2+")

@@ -38,7 +38,7 @@ JAVA_4_MINIMUM = {
     "DescribeTopicPartitions": 0, "ListConfigResources": 0, "DescribeAcls": 1, "CreateAcls": 1,
     "DeleteAcls": 1, "WriteTxnMarkers": 1, "DescribeProducers": 0, "ListTransactions": 0,
     "ConsumerGroupHeartbeat": 0, "ConsumerGroupDescribe": 0,
-    "SaslHandshake": 0, "SaslAuthenticate": 0, "AlterUserScramCredentials": 0,
+    "DescribeQuorum": 0, "SaslHandshake": 0, "SaslAuthenticate": 0, "AlterUserScramCredentials": 0,
     "DescribeClientQuotas": 0, "DescribeUserScramCredentials": 0, "AddPartitionsToTxn": 0,
     "AddOffsetsToTxn": 0, "EndTxn": 0, "TxnOffsetCommit": 0, "DescribeTransactions": 0,
 }  # fmt: skip

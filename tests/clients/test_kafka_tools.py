@@ -228,3 +228,12 @@ def test_transactions_are_listed_described_and_ended(
     own = "\n".join(line for line in dumped.splitlines() if topic in line)  # others' ids may lie there too
     states = re.findall(r'"producerEpoch":(\d),"transactionTimeoutMs":\d+,"transactionStatus":(\d)', own)
     assert states == [("0", "0"), ("0", "1"), ("1", "3"), ("1", "5"), ("2", "0")]
+
+
+def test_the_quorum_is_this_node(tools: Tools, at: tuple[str, str]) -> None:
+    status = tools.run("kafka-metadata-quorum", *at, "describe", "--status")
+    told = dict(re.findall(r"^(\w+): +(.+)$", status, re.MULTILINE))
+    assert told["LeaderId"] == "1" and told["MaxFollowerLag"] == "0"
+    assert '"id": 1' in told["CurrentVoters"] and told["CurrentObservers"] == "[]"
+    rows = tools.run("kafka-metadata-quorum", *at, "describe", "--replication").splitlines()
+    assert [row.split()[-1] for row in rows] == ["Status", "Leader"]

@@ -9,6 +9,7 @@ from uuid import UUID
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import (
     DescribeLogDirsRequest,
+    DescribeQuorumRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
@@ -285,6 +286,9 @@ def cluster() -> dict[str, Question]:
     logs = [
         DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=[0, 1]) for name in (OWN, OTHER)
     ]
+    asked = DescribeQuorumRequest.TopicData
+    zeroth = [asked.PartitionData(partition_index=0)]
+    quorum, other_quorum = (asked(topic_name=name, partitions=zeroth) for name in ("__cluster_metadata", OWN))
     elections = [ElectLeadersRequest.TopicPartitions(topic=OWN, partitions=[0])]
     return {
         "DescribeConfigs": (
@@ -332,6 +336,8 @@ def cluster() -> dict[str, Question]:
             ),
             0,
         ),
+        "DescribeQuorum": (DescribeQuorumRequest(topics=[quorum]), 2),
+        "DescribeQuorum of a topic": (DescribeQuorumRequest(topics=[other_quorum]), 1),
         "DescribeCluster": (DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
     }  # fmt: skip
 

@@ -87,7 +87,7 @@ def upstream_default(kind: str, default: object) -> object:
         return []
     if kind == "bool":
         return default in ("true", True)
-    if kind in INTEGER_BITS:
+    if kind in INTEGER_BITS or kind == "uint16":
         return int(str(default or 0), 0)
     if kind == "float64":
         return float(str(default or 0))

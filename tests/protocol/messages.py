@@ -56,6 +56,8 @@ def _value(field: Field, version: int, chance: random.Random) -> Any:
     if field.kind in INTEGER_BITS:
         bits = INTEGER_BITS[field.kind]
         return chance.randrange(-(1 << bits - 1), 1 << bits - 1)
+    if field.kind == "uint16":
+        return chance.randrange(1 << 16)
     if field.kind == "float64":
         return chance.random() * 1e9
     if field.kind == "bool":
@@ -89,6 +91,8 @@ def _plain_values(field: Field, version: int) -> st.SearchStrategy[Any]:
     if field.kind in INTEGER_BITS:
         bits = INTEGER_BITS[field.kind]
         return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
+    if field.kind == "uint16":
+        return st.integers(0, (1 << 16) - 1)
     if field.kind == "float64":
         return st.floats(allow_nan=False)
     if field.kind == "bool":

@@ -12,6 +12,7 @@ from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, Describ
 from protocol.messages.admin import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    DescribeQuorumRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
@@ -54,6 +55,14 @@ def describe_log_dirs(call: Call) -> Answer:
     if call.may_cluster(Operation.DESCRIBE):
         return call.go_on()
     return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+@guards(DescribeQuorumRequest)
+def describe_quorum(call: Call) -> Answer:
+    """The partitions are not told of one by one."""
+    if call.may_cluster(Operation.DESCRIBE):
+        return call.go_on()
+    return call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, topics=[])
 
 
 @guards(DescribeClusterRequest)
