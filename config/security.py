@@ -175,10 +175,8 @@ def security_of(
                 problems.append(ConfigError(f"Configuration {name} is not supported: no such key", name))
         except ConfigError as error:
             problems.append(error)
-    if protocol == SASL_SSL:
-        own.setdefault(
-            CLIENT_AUTH, "none"
-        )  # the client says who it is; a listener may ask for both (KIP-684)
+    if protocol == SASL_SSL:  # the client says who it is; a listener may ask for both (KIP-684)
+        own.setdefault(CLIENT_AUTH, "none")
     # Not `replace`: the common values may be a whole BrokerConfig.
     keys = SecurityConfig(
         **{

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.security.sasl import Refused
-from broker.security.session import Session
+from broker.security.session import OVER, Session
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.security import (
     SaslAuthenticateRequest,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 TOKENS_VERSION = 1
-OVER = "SaslAuthenticate request received after successful authentication"
 
 
 def _session(context: RequestContext) -> Session | None:

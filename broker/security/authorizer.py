@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from broker.metadata_log import append_state
 from broker.security.acls import (
-    CLUSTER_NAME,
     OPERATIONS,
     Acl,
     Asker,
@@ -87,9 +86,6 @@ class Authorizer:
             return True
         found = verdict(self._acls[resource], asker, operation, name)
         return self._default if found is None else found
-
-    def allows_cluster(self, asker: Asker, operation: Operation) -> bool:
-        return self.allows(asker, operation, Resource.CLUSTER, CLUSTER_NAME)
 
     def allows_somewhere(self, asker: Asker, operation: Operation, resource: Resource) -> bool:
         """Whether there is a name for which the client may do it, be there a resource of that name or not."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from config.security import ListenerSecurity
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
+OVER = "SaslAuthenticate request received after successful authentication"
 _ASKED_BEFORE = "before the client has said who it is (SASL)"
 
 
@@ -113,10 +114,7 @@ class Session:
     def answer(self, token: bytes, now_ms: int) -> bytes:
         """The next token. Refused: the client is not let in, and asks nothing any more. KafkaError."""
         if self._conversation is None or self._state not in (State.TOKENS, State.BARE_TOKENS):
-            raise KafkaError(
-                ErrorCode.ILLEGAL_SASL_STATE,
-                "SaslAuthenticate request received after successful authentication",
-            )
+            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, OVER)
         try:
             answer = self._conversation.answer(token)
             if self._conversation.user is not None:

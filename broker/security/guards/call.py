@@ -114,6 +114,22 @@ async def _after(answer: Awaitable[Any], finish: Callable[[Any], Any]) -> Any:
     return finish(await answer)
 
 
+def with_told(answer: Answer, field: str, told: Sequence[Any]) -> Answer:
+    """The answer with these rows behind its own."""
+
+    def add(answer: Any) -> Any:
+        getattr(answer, field).extend(told)
+        return answer
+
+    return after(answer, add) if told else answer
+
+
+def name_of(row: Any) -> str:
+    """Of a topic."""
+    name: str = row.name
+    return name
+
+
 def split(rows: Sequence[Row], is_allowed: Callable[[Row], bool]) -> tuple[list[Row], list[Row]]:
     """Those that are allowed, and those that are not."""
     allowed: list[Row] = []
@@ -126,7 +142,7 @@ def split(rows: Sequence[Row], is_allowed: Callable[[Row], bool]) -> tuple[list[
 def by_row(
     call: Call,
     field: str,
-    name_of: Callable[[Any], str],
+    name: Callable[[Any], str],
     operation: Operation,
     resource: Resource,
     answered_in: str,
@@ -136,18 +152,13 @@ def by_row(
     the fields `absent` of refused partitions are -1.
     """
     allowed, refused = split(
-        getattr(call.request, field), lambda row: call.may(operation, resource, name_of(row))
+        getattr(call.request, field), lambda row: call.may(operation, resource, name(row))
     )
     if not refused:
         return call.go_on()
     told = getattr(call.refusal(REFUSED[resource], **{field: refused}), answered_in)
     _leave_out(told, absent)
-
-    def with_refused(answer: Any) -> Any:
-        getattr(answer, answered_in).extend(told)
-        return answer
-
-    return after(call.go_on(**{field: allowed}), with_refused)
+    return with_told(call.go_on(**{field: allowed}), answered_in, told)
 
 
 def _leave_out(rows: Sequence[Any], names: Sequence[str]) -> None:
@@ -193,7 +204,7 @@ def rows_by(
     """A guard that is `by_row`, where the name of a row is its field `name`; "" where the row is the name."""
 
     def guard(call: Call) -> Answer:
-        name_of = (lambda row: getattr(row, name)) if name else str
-        return by_row(call, field, name_of, operation, resource, answered_in, absent)
+        of_row = (lambda row: getattr(row, name)) if name else str
+        return by_row(call, field, of_row, operation, resource, answered_in, absent)
 
     return guard

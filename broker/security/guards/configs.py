@@ -10,7 +10,7 @@ from broker.api import Answer
 from broker.handlers.configs import DESCRIBED_AT_ONCE
 from broker.handlers.configs import Resource as Kind
 from broker.security.acls import Operation, Resource
-from broker.security.guards.call import MESSAGES, REFUSED, Call, after, guards, split
+from broker.security.guards.call import MESSAGES, REFUSED, Call, guards, split, with_told
 from protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -65,13 +65,7 @@ async def _described(call: Call, allowed: list[Any], told: list[Any]) -> Describ
 
 def _altered(call: Call, result: type[Any]) -> Answer:
     allowed, refused = split(call.request.resources, lambda row: _may(call, Operation.ALTER_CONFIGS, row))
-    told = _told(result, refused)
-
-    def with_refused(answer: Any) -> Any:
-        answer.responses += told
-        return answer
-
-    return after(call.go_on(resources=allowed), with_refused)
+    return with_told(call.go_on(resources=allowed), "responses", _told(result, refused))
 
 
 @guards(AlterConfigsRequest)

@@ -14,8 +14,10 @@ from broker.security.guards.call import (
     as_whole,
     by_row,
     guards,
+    name_of,
     rows_by,
     split,
+    with_told,
 )
 from broker.security.guards.cluster import NOT_ASKED
 from protocol.errors import ErrorCode
@@ -81,12 +83,7 @@ def find_coordinator(call: Call) -> Answer:
     )
     row = FindCoordinatorResponse.Coordinator
     told = [row(key=key, node_id=-1, port=-1, error_code=code, error_message=None) for key in refused]
-
-    def with_refused(answer: Any) -> Any:
-        answer.coordinators += told
-        return answer
-
-    return after(call.go_on(coordinator_keys=allowed), with_refused)
+    return with_told(call.go_on(coordinator_keys=allowed), "coordinators", told)
 
 
 @guards(ConsumerGroupHeartbeatRequest)
@@ -159,16 +156,11 @@ def list_groups(call: Call) -> Answer:
     return after(call.go_on(), those_that_may_be_known)
 
 
-def _name(row: Any) -> str:
-    name: str = row.name
-    return name
-
-
 @guards(OffsetCommitRequest)
 def offset_commit(call: Call) -> Answer:
     if not call.may(Operation.READ, GROUP, call.request.group_id):
         return call.refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return by_row(call, "topics", _name, Operation.READ, TOPIC, "topics")
+    return by_row(call, "topics", name_of, Operation.READ, TOPIC, "topics")
 
 
 @guards(OffsetDeleteRequest)
@@ -177,12 +169,7 @@ def offset_delete(call: Call) -> Answer:
         return call.refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, topics=[])
     allowed, refused = split(call.request.topics, lambda row: call.may(Operation.READ, TOPIC, row.name))
     told = call.refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topics=refused).topics
-
-    def with_refused(answer: Any) -> Any:
-        answer.topics += told
-        return answer
-
-    return after(call.go_on(topics=allowed), with_refused)
+    return with_told(call.go_on(topics=allowed), "topics", told)
 
 
 @guards(OffsetFetchRequest)

@@ -7,7 +7,7 @@ from typing import Any
 from broker.api import Answer
 from broker.handlers.produce import ATTRIBUTES_POSITION
 from broker.security.acls import Operation, Resource
-from broker.security.guards.call import Call, by_row, guards
+from broker.security.guards.call import Call, by_row, guards, name_of
 from protocol.batch import TRANSACTIONAL
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest
@@ -30,17 +30,12 @@ def produce(call: Call) -> Answer:
         if denied:
             call.go_on(topic_data=[row for row in request.topic_data if row.name not in denied])
             return _told(call, None)
-    return by_row(call, "topic_data", _name, Operation.WRITE, Resource.TOPIC, "responses", ("base_offset",))
+    return by_row(call, "topic_data", name_of, Operation.WRITE, Resource.TOPIC, "responses", ("base_offset",))
 
 
 def _is_transactional(data: Any) -> bool:
     records = data.records or b""
     return len(records) > ATTRIBUTES_POSITION and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL)
-
-
-def _name(row: Any) -> str:
-    name: str = row.name
-    return name
 
 
 def _may_write(call: Call, row: Any) -> bool:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from broker.api import Answer
 from broker.security.acls import Operation, Resource
-from broker.security.guards.call import Call, after, guards, rows_by, split
+from broker.security.guards.call import Call, after, guards, rows_by, split, with_told
 from broker.security.guards.cluster import NOT_ASKED, cluster_operations
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
@@ -175,9 +175,5 @@ def delete_topics(call: Call) -> Answer:
                 error_message="Topic authorization failed.",
             )
         )
-
-    def with_refused(answer: Any) -> Any:
-        answer.responses += told
-        return answer
-
-    return after(call.go_on(**{"topics" if is_by_id else "topic_names": allowed}), with_refused)
+    field = "topics" if is_by_id else "topic_names"
+    return with_told(call.go_on(**{field: allowed}), "responses", told)

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.api import Answer
 from broker.security.acls import Operation, Resource
-from broker.security.guards.call import Call, after, as_whole, by_row, guards, of_cluster, split
+from broker.security.guards.call import Call, after, as_whole, by_row, guards, name_of, of_cluster, split
 from protocol.errors import ErrorCode
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -89,7 +89,7 @@ def txn_offset_commit(call: Call) -> Answer:
         return call.refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not call.may(Operation.READ, GROUP, call.request.group_id):
         return call.refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return by_row(call, "topics", lambda row: str(row.name), Operation.READ, TOPIC, "topics")
+    return by_row(call, "topics", name_of, Operation.READ, TOPIC, "topics")
 
 
 @guards(DescribeTransactionsRequest)
