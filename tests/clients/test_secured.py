@@ -8,6 +8,7 @@ each with the options that its users write. (The Spark connector: tests/spark/te
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import Iterator
@@ -45,16 +46,23 @@ SASL = [
 ]
 
 
-@pytest.fixture(scope="module")
-def secured(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
-    broker = SecuredBroker(tmp_path_factory.mktemp("secured") / "data", certificates)
+@contextlib.contextmanager
+def running(broker: SecuredBroker) -> Iterator[None]:
+    """Started, and stopped in order at the end, with nothing of our own gone wrong."""
     broker.start()
-    add_user(broker.bootstrap)
-    yield broker
+    yield
     status, log = broker.stop(), broker.log()
     broker.close()
     assert status == 0, log
     assert "Traceback" not in log, log
+
+
+@pytest.fixture(scope="module")
+def secured(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    broker = SecuredBroker(tmp_path_factory.mktemp("secured") / "data", certificates)
+    with running(broker):
+        add_user(broker.bootstrap)
+        yield broker
 
 
 def options(
@@ -300,12 +308,8 @@ def ruled(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) 
         "super.users": "User:ANONYMOUS",
     }
     broker = SecuredBroker(tmp_path_factory.mktemp("ruled") / "data", certificates, settings)
-    broker.start()
-    yield broker
-    status, log = broker.stop(), broker.log()
-    broker.close()
-    assert status == 0, log
-    assert "Traceback" not in log, log
+    with running(broker):
+        yield broker
 
 
 def rule(
