@@ -57,7 +57,7 @@ from storage.manager import LogManager
 from storage.ring import open_ring
 
 if TYPE_CHECKING:
-    from broker.http import HttpServer
+    from broker.http.server import HttpServer
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class Broker:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.servers: list[Server] = []
         self.is_ready = False
+        self.started_ms = self.clock.now_ms()
         self._has_opened_logs = False
         self.logs = LogManager([Path(directory) for directory in config.log_dirs], config, self.clock.now_ms)
         self.io = ThreadPoolExecutor(config.background_threads, "io")
@@ -236,7 +237,7 @@ class Broker:
 
     async def _start_http(self) -> None:
         """Usually the last thing: its libraries take long to load, Kafka's clients need not wait for them."""
-        module = await self.run_blocking(importlib.import_module, "broker.http")
+        module = await self.run_blocking(importlib.import_module, "broker.http.server")
         self.http = module.HttpServer(self)
         if self._http_server is not None:
             await self.http.start(self._http_server, self._http_address)

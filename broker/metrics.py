@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -26,6 +25,7 @@ from prometheus_client.registry import Collector
 
 from broker import metric_tables as tables
 from broker.api import api_name
+from broker.build import installed_version
 from broker.counters import Latencies, TopicCounters
 from broker.groups.commits import Committed, Lag, lags
 from broker.metric_tables import Kind, Metric
@@ -164,12 +164,8 @@ def _family(metric: Metric[Any], labels: Sequence[str]) -> GaugeMetricFamily | C
 
 
 def _build() -> Family:
-    try:
-        installed = version("kompakt")
-    except PackageNotFoundError:
-        installed = "unknown"
     family = _family(tables.BUILD, (tables.BUILD.label,))
-    family.add_metric((installed,), 1)
+    family.add_metric((installed_version(),), 1)
     return family
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from aiohttp import web
+
+from broker.http.server import Api
 from config.broker import BrokerConfig
 from config.definition import rows_of
 from config.harmless import HARMLESS_FAMILIES
@@ -64,6 +67,19 @@ def test_the_readme_names_every_command() -> None:
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for target in targets:
         assert f"make {target}" in readme, f"README.md does not name `make {target}`"
+
+
+def test_the_readme_lists_every_question_over_http() -> None:
+    router = web.UrlDispatcher()
+    Api(None).add_to(router)  # type: ignore[arg-type]
+    words = {"{topic}": "TOPIC", "{group}": "GROUP", "{partition}": "N"}
+    routes = {
+        (route.method, re.sub(r"{\w+}", lambda found: words[found[0]], route.resource.canonical))
+        for route in router.routes()
+        if route.resource and route.method != "HEAD"
+    }
+    rows = re.findall(r"^\| `(GET|POST) (/api/[\w/]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert set(rows) == routes
 
 
 def test_documents_name_only_files_that_exist() -> None:

@@ -68,6 +68,43 @@ def test_file_is_tidy(path: Path) -> None:
     assert not found, "\n".join(f"{path.relative_to(ROOT)}: {problem}" for problem in found)
 
 
+def console_files() -> list[Path]:
+    static = ROOT / "broker" / "console" / "static"
+    return sorted(path for path in static.rglob("*") if path.suffix in (".js", ".css", ".html"))
+
+
+def console_problems(path: Path, text: str) -> Iterator[str]:
+    """As `problems`, of what a browser reads; a function ends where its brace stands at the left edge."""
+    lines = text.splitlines()
+    if len(lines) > FILE_LINES:
+        yield f"{len(lines)} lines; {FILE_LINES} are allowed"
+    if path.suffix != ".html" and not lines[0].startswith(("//", "/*")):
+        yield "no first line that says what lives here"
+    begun = 0
+    for number, line in enumerate(lines, 1):
+        if len(line) > LINE_LENGTH:
+            yield f"line {number} is {len(line)} characters long"
+        if LEFTOVERS.search(line):
+            yield f"line {number} carries a leftover marker"
+        if re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", line):
+            yield f"line {number} makes markup or code of text"
+        if re.match(r"(export )?(async )?function", line):
+            begun = number
+        if line == "}" and begun and number - begun + 1 > FUNCTION_LINES:
+            yield f"the function of line {begun} is too long; {FUNCTION_LINES} lines are allowed"
+
+
+@pytest.mark.parametrize("path", console_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_of_the_console_is_tidy(path: Path) -> None:
+    found = list(console_problems(path, path.read_text()))
+    assert not found, "\n".join(f"{path.relative_to(ROOT)}: {problem}" for problem in found)
+
+
+def test_the_measure_of_the_console_finds_faults() -> None:
+    bad = "function long() {\n" + "  x();\n" * 80 + "}\n" + "y" * 111 + "\na.innerHTML = b\n// TO" + "DO\n"
+    assert len(list(console_problems(Path("x.js"), bad))) == 5
+
+
 def test_the_measure_itself_finds_faults() -> None:
     bad = '"""Doc."""\ndef long() -> None:\n' + "    x = 1\n" * 80 + "# TO" + "DO later\n" + "y" * 111 + "\n"
     found = list(problems(Path("broker/x.py"), bad))

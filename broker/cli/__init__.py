@@ -19,7 +19,9 @@ try:
     from broker.cli.dump import dump
     from broker.cli.explain import explain_read
     from broker.cli.get import get
+    from broker.cli.groups import groups
     from broker.cli.kernels import kernels
+    from broker.cli.overview import status, transactions
     from broker.cli.read import read
     from broker.cli.serve import serve
     from broker.cli.spark import spark
@@ -52,7 +54,8 @@ def app() -> None:
     """A single-node log broker that Kafka clients take for Kafka, built around log compaction."""
 
 
-for command in (serve, get, verify, dump, explain_read, kernels, version, spark, topics, read):
+ASKING = (status, topics, groups, transactions, get, read)
+for command in (serve, *ASKING, verify, dump, explain_read, kernels, version, spark):
     app.add_command(command)
 
 

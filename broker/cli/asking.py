@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -103,3 +104,16 @@ def _reason(error: HTTPError) -> str:
 
 def print_json(answer: Mapping[str, Any]) -> None:
     print(json.dumps(answer, indent=2))
+
+
+def milliseconds(text: str) -> int:
+    """ms since 1970; a time without a zone is UTC."""
+    try:
+        if text.isascii() and text.isdigit():
+            return int(text)
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise fail(f"{text} is neither ms since 1970 nor a time as ISO 8601 has it", BAD_USAGE) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

@@ -23,9 +23,9 @@ from broker.cli.asking import (
     with_json,
     with_topic,
 )
+from broker.cli.shown import headers, readable, short
 
 PARTITIONERS = ("murmur2", "crc32", "fnv1a", "all")
-SHOWN_BYTES = 60
 
 
 @click.command()
@@ -108,7 +108,7 @@ def _show_latest(topic: str, found: list[dict[str, Any]]) -> None:
     sys.stdout.flush()
     value = base64.b64decode(version["value_base64"])
     if sys.stdout.isatty():
-        print(_readable(version["value"], value))
+        print(readable(version["value"], value))
         return
     sys.stdout.buffer.write(value)
     sys.stdout.flush()
@@ -119,24 +119,8 @@ def _place(topic: str, one: dict[str, Any]) -> str:
 
     version = one["versions"][0]
     words = f"{topic}-{one['partition']} offset {version['offset']}, {time_cell(version['timestamp'])}"
-    headers = ", ".join(_header(header) for header in version["headers"])
-    return f"{words}, {headers}" if headers else words
-
-
-def _header(header: dict[str, Any]) -> str:
-    """Its name is a client's word as well as its value is, and all of it is one line."""
-    data = None if header["value_base64"] is None else base64.b64decode(header["value_base64"])
-    value = "null" if data is None else _readable(header["value"], data)
-    return f"{_readable(header['key'], b'')}={value}".replace("\n", "\\n")
-
-
-def _readable(text: str | None, data: bytes) -> str:
-    """On a terminal nothing may move the cursor."""
-    if text is None:
-        return f"0x{data.hex()}"
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1] for letter in text
-    )
+    told = headers(version)
+    return f"{words}, {told}" if told else words
 
 
 def _show_history(topic: str, found: list[dict[str, Any]]) -> None:
@@ -147,17 +131,12 @@ def _show_history(topic: str, found: list[dict[str, Any]]) -> None:
     rows = []
     for one in found:
         for version in one["versions"]:
-            value = "deleted (a tombstone)" if version["is_tombstone"] else _short(version)
-            headers = ", ".join(_header(header) for header in version["headers"])
+            value = "deleted (a tombstone)" if version["is_tombstone"] else short(version, "value")
             time = time_cell(version["timestamp"])
-            rows.append((f"{topic}-{one['partition']}", version["offset"], time, value, headers or "–"))
+            place = f"{topic}-{one['partition']}"
+            rows.append((place, version["offset"], time, value, headers(version) or None))
     out = console()
     out.print(table(("partition", "offset", "time", "value", "headers"), rows))
     for one in found:
         if one["is_cut"]:
             out.print(f"{topic}-{one['partition']} has more: only the newest are shown.", soft_wrap=True)
-
-
-def _short(version: dict[str, Any]) -> str:
-    text = _readable(version["value"], base64.b64decode(version["value_base64"])).replace("\n", "\\n")
-    return text if len(text) <= SHOWN_BYTES else f"{text[: SHOWN_BYTES - 1]}…"

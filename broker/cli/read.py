@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from broker.cli.asking import (
@@ -11,6 +9,7 @@ from broker.cli.asking import (
     FROM_ZERO,
     ask,
     fail,
+    milliseconds,
     print_json,
     topic_path,
     with_http,
@@ -37,7 +36,7 @@ def explain(
     """Show how a read finds an offset or a time: file names, segment, index entry, scan."""
     if (offset is None) == (time is None):
         raise fail("say either an OFFSET or --time T", BAD_USAGE)
-    time_ms = None if time is None else _milliseconds(time)
+    time_ms = None if time is None else milliseconds(time)
     answer = ask(http, topic_path(topic, f"partitions/{partition}/seek", offset=offset, time=time_ms))
     if as_json:
         print_json(answer)
@@ -46,16 +45,3 @@ def explain(
         print(f"{number}. {step}")
     for note in answer["notes"]:
         print(f"({note})")
-
-
-def _milliseconds(text: str) -> int:
-    """ms since 1970; a time without a zone is UTC."""
-    try:
-        if text.isascii() and text.isdigit():
-            return int(text)
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise fail(f"{text} is neither ms since 1970 nor a time as ISO 8601 has it", BAD_USAGE) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)

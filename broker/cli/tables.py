@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from broker.cli.shown import one_line
 from broker.questions.words import moment, size
 
 UNBOUNDED = 240
@@ -60,7 +61,7 @@ def cell(value: object) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:.3f}"
-    return f"{value:,}".replace(",", " ") if isinstance(value, int) else str(value)
+    return f"{value:,}".replace(",", " ") if isinstance(value, int) else one_line(str(value))
 
 
 def time_cell(time_ms: int | None) -> str:

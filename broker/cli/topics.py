@@ -24,11 +24,17 @@ from broker.cli.asking import (
     with_partition,
     with_topic,
 )
+from broker.cli.contents import records, table
+from broker.cli.overview import list_topics
 
 
 @click.group()
 def topics() -> None:
-    """Ask a running broker about the compaction of a topic."""
+    """Ask a running broker about topics: what is in them, and their compaction."""
+
+
+for command in (list_topics, table, records):
+    topics.add_command(command)
 
 
 @topics.command()

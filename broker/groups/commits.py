@@ -291,19 +291,34 @@ class Commits:
         group's age one by one if their topic is no longer subscribed, as do those of a group of the consumer
         protocol. Positions without a group age from their commit.
         """
-        retention_ms = self._broker.config.offsets_retention_minutes * 60_000
-        offsets = group.offsets
-        if isinstance(group, ConsumerGroup):
-            return offsets.expired(now_ms, retention_ms, _committed_at, _is_used(group))
-        if group.protocol_type is None:
-            return offsets.expired(now_ms, retention_ms, _committed_at, lambda topic: False)
-        if group.state is GroupState.EMPTY:
-            return offsets.expired(
-                now_ms, retention_ms, lambda commit: group.state_since_ms, lambda topic: False
-            )
-        if group.state is GroupState.STABLE and group.is_consumer_group:
-            return offsets.expired(now_ms, retention_ms, _committed_at, _is_used(group))
-        return []
+        aging = _aging(group)
+        return [] if aging is None else group.offsets.expired(now_ms, self._retention_ms, *aging)
+
+    def expires_ms(self, group: AnyGroup, topic: str, commit: Commit) -> int | None:
+        """When a commit may go by that, if nothing happens meanwhile; None: it is kept."""
+        aging = _aging(group)
+        if aging is None or aging[1](topic):
+            return None
+        if commit.expire_timestamp_ms >= 0:
+            return commit.expire_timestamp_ms
+        return aging[0](commit) + self._retention_ms
+
+    @property
+    def _retention_ms(self) -> int:
+        return self._broker.config.offsets_retention_minutes * 60_000
+
+
+def _aging(group: AnyGroup) -> tuple[Callable[[Commit], int], Callable[[str], bool]] | None:
+    """From when on a commit of the group ages, and which topics keep theirs; None where all are kept."""
+    if isinstance(group, ConsumerGroup):
+        return _committed_at, _is_used(group)
+    if group.protocol_type is None:
+        return _committed_at, lambda topic: False
+    if group.state is GroupState.EMPTY:
+        return lambda commit: group.state_since_ms, lambda topic: False
+    if group.state is GroupState.STABLE and group.is_consumer_group:
+        return _committed_at, _is_used(group)
+    return None
 
 
 def lags(committed: Committed, partitions: Mapping[TopicPartition, Partition]) -> Iterator[Lag]:

@@ -448,6 +448,10 @@ class GroupCoordinator:
             if group.offsets.committed
         ]
 
+    def expires_ms(self, group: AnyGroup, topic: str, commit: Commit) -> int | None:
+        """When a committed position may go by `offsets.retention.minutes`; None: it is kept."""
+        return self._commits.expires_ms(group, topic, commit)
+
     # look-ups
 
     def _group_of_member(self, group_id: str) -> AnyGroup:

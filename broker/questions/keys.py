@@ -11,6 +11,7 @@ import binascii
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from broker.questions.shown import in_full
 from storage.key_search import KeySearch, find_key
 
 if TYPE_CHECKING:
@@ -94,17 +95,6 @@ def _version(record: Record) -> dict[str, Any]:
         "offset": record.offset,
         "timestamp": record.timestamp,
         "is_tombstone": record.value is None,
-        **_bytes("value", record.value),
-        "headers": [{"key": name, **_bytes("value", value)} for name, value in record.headers],
+        **in_full("value", record.value),
+        "headers": [{"key": name, **in_full("value", value)} for name, value in record.headers],
     }
-
-
-def _bytes(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Text where it is text; base64 always, since JSON has no bytes."""
-    if data is None:
-        return {name: None, f"{name}_base64": None}
-    try:
-        text = bytes(data).decode()
-    except UnicodeDecodeError:
-        text = None
-    return {name: text, f"{name}_base64": base64.b64encode(data).decode()}

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from broker.http import QUIET_MS
+from broker.http.server import QUIET_MS
 from broker.metrics import Metrics, Moment
 from tests.broker.client import LIMIT_SECONDS, until
 from tests.broker.conftest import World

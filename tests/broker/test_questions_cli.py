@@ -22,7 +22,8 @@ import click
 import pytest
 from aiohttp import web
 from click.testing import CliRunner
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -34,7 +35,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from broker.cli import app
 from broker.cli.tables import cell, console, removed_words, table
-from broker.http_api import HttpApi
+from broker.http.server import Api
 from broker.questions.words import duration, moment, size
 from tests.process import BrokerProcess, free_port
 from tests.waiting import wait_for
@@ -350,30 +351,52 @@ class Question(NamedTuple):
     body: dict[str, Any] | None = None
 
 
-ALL = "asked"
+ALL, GROUP = "asked", "asking"
 QUESTIONS = [
-    Question("topics explain", (ALL,), f"{ALL}/explain"),
-    Question("topics explain", (ALL, "--partition", "0"), f"{ALL}/explain?partition=0"),
-    Question("topics explain", (ALL, "--dry-run"), f"{ALL}/explain", {}),
-    Question("topics compact", (ALL,), f"{ALL}/compact", {}),
-    Question("topics compact", (ALL, "--dry-run"), f"{ALL}/compact", {"dry_run": True}),
+    Question("topics explain", (ALL,), f"topics/{ALL}/explain"),
+    Question("topics explain", (ALL, "--partition", "0"), f"topics/{ALL}/explain?partition=0"),
+    Question("topics explain", (ALL, "--dry-run"), f"topics/{ALL}/explain", {}),
+    Question("topics compact", (ALL,), f"topics/{ALL}/compact", {}),
+    Question("topics compact", (ALL, "--dry-run"), f"topics/{ALL}/compact", {"dry_run": True}),
     Question(
         "topics compact",
         (ALL, "--dry-run", "--set", "delete.retention.ms=0"),
-        f"{ALL}/compact",
+        f"topics/{ALL}/compact",
         {"dry_run": True, "set": {"delete.retention.ms": "0"}},
     ),
-    Question("topics segments", (ALL,), f"{ALL}/segments"),
-    Question("topics history", (ALL,), f"{ALL}/history"),
-    Question("topics abort", (ALL,), f"{ALL}/abort", {}),
-    Question("read explain", (ALL, "0", "1"), f"{ALL}/partitions/0/seek?offset=1"),
-    Question("read explain", (ALL, "0", "--time", "0"), f"{ALL}/partitions/0/seek?time=0"),
-    Question("get", (ALL, "a"), f"{ALL}/get?key=a"),
-    Question("get", (ALL, "a", "--history"), f"{ALL}/get?key=a&history=1"),
+    Question("topics segments", (ALL,), f"topics/{ALL}/segments"),
+    Question("topics history", (ALL,), f"topics/{ALL}/history"),
+    Question("topics abort", (ALL,), f"topics/{ALL}/abort", {}),
+    Question("read explain", (ALL, "0", "1"), f"topics/{ALL}/partitions/0/seek?offset=1"),
+    Question("read explain", (ALL, "0", "--time", "0"), f"topics/{ALL}/partitions/0/seek?time=0"),
+    Question("get", (ALL, "a"), f"topics/{ALL}/get?key=a"),
+    Question("get", (ALL, "a", "--history"), f"topics/{ALL}/get?key=a&history=1"),
+    Question("topics table", (ALL,), f"topics/{ALL}/table?limit=100"),
+    Question("topics table", (ALL, "--prefix", "a"), f"topics/{ALL}/table?limit=100&prefix=a"),
+    Question("topics table", (ALL, "--tombstones"), f"topics/{ALL}/table?limit=100&tombstones=1"),
+    Question("topics records", (ALL, "0"), f"topics/{ALL}/partitions/0/records?limit=100"),
+    Question(
+        "topics records",
+        (ALL, "0", "--offset", "1", "--hidden", "--contains", "b"),
+        f"topics/{ALL}/partitions/0/records?limit=100&offset=1&hidden=1&contains=b",
+    ),
+    Question("topics list", (), "topics"),
+    Question("groups list", (), "groups"),
+    Question("groups show", (GROUP,), f"groups/{GROUP}"),
+    Question(
+        "groups reset",
+        (GROUP, ALL, "--to", "latest", "--dry-run"),
+        f"groups/{GROUP}/reset",
+        {"topic": ALL, "to": "latest", "dry_run": True},
+    ),
+    Question("transactions", (), "transactions"),
+    Question("status", (), "broker"),
 ]
+ONLY_HTTP = {("GET", f"/api/topics/{ALL}")}
+"""settings and partitions of a topic: any admin client tells"""
 NO_QUESTIONS = {"reopen"}
 """orders: with `--json` as well, but asking twice is not the same"""
-MOMENTARY = {"now_ms", "seconds", "started_ms", "runs"}
+MOMENTARY = {"now_ms", "seconds", "started_ms", "runs", "open_files", "recent_cleanings", "free_bytes"}
 """what two answers to one question may differ in; the runs, because a compaction is one more"""
 
 
@@ -381,6 +404,9 @@ MOMENTARY = {"now_ms", "seconds", "started_ms", "runs"}
 def asked(served: BrokerProcess) -> BrokerProcess:
     make(served, ALL, ("a", "1"), ("b", "1"), ("a", "2"))
     run(served, "topics", "compact", ALL, "--roll")
+    consumer = Consumer({"bootstrap.servers": served.bootstrap, "group.id": GROUP})
+    consumer.commit(offsets=[KafkaPartition(ALL, 0, 1)], asynchronous=False)
+    consumer.close()
     return served
 
 
@@ -396,13 +422,14 @@ def test_every_question_is_answered_alike_by_command_and_endpoint(
 ) -> None:
     told = run_json(asked, *question.command.split(), *question.arguments)
     request = urllib.request.Request(
-        f"http://127.0.0.1:{asked.http_port}/api/topics/{question.path}",
+        f"http://127.0.0.1:{asked.http_port}/api/{question.path}",
         None if question.body is None else json.dumps(question.body).encode(),
         {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         assert lasting(told) == lasting(json.load(answer))
-    assert told["topic"] == ALL
+    if question.path.startswith("topics/"):
+        assert told["topic"] == ALL
     status, output, _ = run(asked, *question.command.split(), *question.arguments)
     assert status == 0
     assert output.strip()
@@ -421,15 +448,14 @@ def test_no_question_is_left_out() -> None:
                 found.add(f"{name} {part}".strip())
     assert found == commands
     router = web.UrlDispatcher()
-    HttpApi(None).add_to(router)  # type: ignore[arg-type]
+    Api(None).add_to(router)  # type: ignore[arg-type]
     routes = {(route.method, route.resource.canonical) for route in router.routes() if route.resource}
     asked_for = {
-        ("GET" if one.body is None else "POST", f"/api/topics/{one.path.partition('?')[0]}")
-        for one in QUESTIONS
+        ("GET" if one.body is None else "POST", f"/api/{one.path.partition('?')[0]}") for one in QUESTIONS
     }
     wanted = {
-        (method, path.replace("{topic}", ALL).replace("{partition}", "0"))
+        (method, path.format(topic=ALL, partition="0", group=GROUP))
         for method, path in routes
         if method != "HEAD" and path.rpartition("/")[2] not in NO_QUESTIONS
     }
-    assert wanted == asked_for
+    assert wanted == asked_for | ONLY_HTTP

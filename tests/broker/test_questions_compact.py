@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from broker import http_api
+from broker.http import changes
 from cleaner.cleaner import Cleaner
 from cleaner.manager import CleanerManager, CleaningRefused
 from cleaner.quarantine import Uncleanable
@@ -324,11 +324,11 @@ async def test_a_map_too_small_takes_several_rounds(make_world: MakeWorld) -> No
 
 async def test_progress_comes_as_lines(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cleaning that is held up at its second chunk is seen on its way; the last line is the answer."""
-    monkeypatch.setattr("broker.http_api.PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr("broker.http.changes.PROGRESS_SECONDS", 0.01)
     compacted(asker.world)
     await put(asker.world, ("a", "1"), ("a", "2"), roll=True)
     go_on, chunks, sent = threading.Event(), [], []
-    as_line = http_api._line
+    as_line = changes._line
 
     def hold(size: int, check: Any) -> None:
         chunks.append(size)
@@ -340,7 +340,7 @@ async def test_progress_comes_as_lines(asker: Asker, monkeypatch: pytest.MonkeyP
         return as_line(value)
 
     monkeypatch.setattr(asker.world.broker.cleaner.throttle, "take", hold)
-    monkeypatch.setattr(http_api, "_line", line)
+    monkeypatch.setattr(changes, "_line", line)
     headers = {"Accept": "application/x-ndjson", "Content_Type": "application/json"}
     asking = asyncio.ensure_future(asker.send("POST", "/api/topics/t/compact", {}, **headers))
     await until(lambda: any(value.get("bytes_done", 0) > 0 for value in sent))
@@ -431,7 +431,7 @@ async def test_w22_failures_are_told_and_counted(asker: Asker) -> None:
 
 
 async def test_a_queue_of_compactions_has_an_end(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.http_api.MOST_WAITING", 0)
+    monkeypatch.setattr("broker.http.changes.MOST_WAITING", 0)
     compacted(asker.world)
     await asker.post("t/compact", {}, 429)
     await asker.post("t/explain", {}, 429)

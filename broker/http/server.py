@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz` and `/api/` (`http_api.py`) over HTTP (aiohttp), on a listener of their own.
+"""`/metrics`, `/healthz`, `/api/` and the console over HTTP (aiohttp), on a listener of their own.
 
 `/healthz` answers 200 while the broker serves and 503 while it starts or stops; its body names what is
 wrong with single partitions, which are no reason to restart a broker that serves the others. `/metrics`
@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from broker.http_api import HttpApi, in_json
+from broker.console import Console
+from broker.http.asking import Asking, in_json
+from broker.http.changes import Changes
+from broker.http.contents import Contents
+from broker.http.groups import Groups
+from broker.http.overview import Overview
+from broker.http.questions import Questions
 from broker.metrics import CONTENT_TYPE, Metrics
 from broker.server import listen
 
@@ -53,13 +59,37 @@ class Refusal(asyncio.Protocol):
         cast(asyncio.Transport, transport).abort()
 
 
+class Api:
+    """What `/api/` answers. Owned by: event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        asking = Asking(broker)
+        self._changes = Changes(asking)
+        self._rooms = (
+            self._changes,
+            Questions(asking),
+            Overview(asking),
+            Groups(asking),
+            Contents(asking),
+        )
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """The routes."""
+        for room in self._rooms:
+            room.add_to(router)
+
+    async def stop(self) -> None:
+        """End what somebody asked for and still runs."""
+        await self._changes.stop()
+
+
 class HttpServer:
     """Owned by: event loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._metrics = Metrics(broker)
-        self._api = HttpApi(broker)
+        self._api = Api(broker)
         self._runner: web.AppRunner | None = None
         self._scraping = asyncio.Lock()
         self._quiet: dict[web.RequestHandler, Timer] = {}
@@ -76,6 +106,7 @@ class HttpServer:
         application.router.add_get("/metrics", self.metrics)
         application.router.add_get("/healthz", self.healthz)
         self._api.add_to(application.router)
+        Console().add_to(application.router)
         self._runner = web.AppRunner(
             application,
             access_log=None,

@@ -1,0 +1,13 @@
+"""Which kompakt this is."""
+
+from __future__ import annotations
+
+
+def installed_version() -> str:
+    """The version of the installed distribution."""
+    from importlib.metadata import PackageNotFoundError, version  # here: a start has no use for it
+
+    try:
+        return version("kompakt")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,172 @@
+"""`kompakt topics table` and `kompakt topics records`: what is in a topic, from a running broker.
+
+An answer of many pages is asked for page by page and told as one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from broker.cli.asking import (
+    BAD_USAGE,
+    FROM_ZERO,
+    ask,
+    fail,
+    milliseconds,
+    print_json,
+    topic_path,
+    with_http,
+    with_json,
+    with_partition,
+    with_topic,
+)
+from broker.cli.shown import headers, short
+
+ROWS = 100
+PAGE = 1000
+"""rows that are asked for at once"""
+
+
+@click.command()
+@with_topic
+@with_partition
+@click.option("--prefix", help="Only keys that begin so.", metavar="TEXT")
+@click.option("--tombstones", is_flag=True, help="Deleted keys, too, as far as they are still known.")
+@click.option("--offset", type=FROM_ZERO, help="The table as of this offset of --partition.")
+@click.option("--limit", type=FROM_ZERO, default=ROWS, show_default=True, help="Rows at most; 0 is all.")
+@with_http
+@with_json
+def table(
+    topic: str,
+    partition: int | None,
+    prefix: str | None,
+    tombstones: bool,
+    offset: int | None,
+    limit: int,
+    http: str,
+    as_json: bool,
+) -> None:
+    """Print a topic as the table that it means: the latest value of each key, by key."""
+    query = {
+        "partition": partition,
+        "prefix": prefix,
+        "offset": offset,
+        "tombstones": 1 if tombstones else None,
+    }
+    answer, is_cut = _whole_table(http, topic, query, limit)
+    if as_json:
+        print_json(answer)
+        return
+    from broker.cli.tables import console, time_cell
+    from broker.cli.tables import table as made
+
+    out = console()
+    for problem in answer["problems"]:
+        out.print(problem, soft_wrap=True)
+    rows = [
+        (
+            short(row, "key"), "deleted" if row["is_tombstone"] else short(row, "value"),
+            f"{topic}-{row['partition']}", row["offset"], time_cell(row["timestamp"]),
+        )
+        for row in answer["rows"]
+    ]  # fmt: skip
+    if rows:
+        out.print(made(("key", "value", "partition", "offset", "time"), rows))
+    elif not is_cut:
+        out.print("No key is there.")
+    if is_cut:
+        out.print(f"There are more keys than {limit}: say --limit 0, or --prefix.")
+
+
+def _whole_table(http: str, topic: str, query: dict[str, Any], limit: int) -> tuple[dict[str, Any], bool]:
+    """The pages as one, and whether there would be more."""
+    answer: dict[str, Any] = {}
+    after: str | None = None
+    while True:
+        left = limit - len(answer.get("rows", ())) if limit else PAGE
+        page = ask(http, topic_path(topic, "table", **query, after=after, limit=min(left, PAGE)))
+        page["rows"] = answer.get("rows", []) + page["rows"]
+        answer, after = page, page["next_after_base64"]
+        if after is None or 0 < limit <= len(answer["rows"]):
+            return answer, after is not None
+
+
+@click.command()
+@with_topic
+@click.argument("partition", type=FROM_ZERO, help="The partition.")
+@click.option("--offset", type=FROM_ZERO, help="From this offset on.")
+@click.option("--time", help="From this time on: ms since 1970, or ISO 8601.", metavar="T")
+@click.option("--limit", type=FROM_ZERO, default=ROWS, show_default=True, help="Records at most; 0 is all.")
+@click.option("--contains", help="Only records whose key or value has this in it.", metavar="TEXT")
+@click.option("--hidden", is_flag=True, help="Markers, aborted and undecided records, too.")
+@with_http
+@with_json
+def records(
+    topic: str,
+    partition: int,
+    offset: int | None,
+    time: str | None,
+    limit: int,
+    contains: str | None,
+    hidden: bool,
+    http: str,
+    as_json: bool,
+) -> None:
+    """Print the records of a partition: from an offset or a time on, or the last ones."""
+    if offset is not None and time is not None:
+        raise fail("say either --offset or --time", BAD_USAGE)
+    if limit == 0 and offset is None and time is None:
+        offset = 0
+    start = {"offset": offset, "time": None if time is None else milliseconds(time)}
+    query = {"contains": contains, "hidden": 1 if hidden else None}
+    answer = _pages(http, topic_path(topic, f"partitions/{partition}/records"), start, query, limit)
+    if as_json:
+        print_json(answer)
+        return
+    from broker.cli.tables import console, time_cell
+    from broker.cli.tables import table as made
+
+    out = console()
+    for problem in answer["problems"]:
+        out.print(problem, soft_wrap=True)
+    rows = [
+        (
+            row["offset"], time_cell(row["timestamp"]), short(row, "key"), short(row, "value"),
+            headers(row) or None,
+            _kind(row),
+        )
+        for row in answer["records"]
+    ]  # fmt: skip
+    if rows:
+        out.print(made(("offset", "time", "key", "value", "headers", ""), rows))
+    else:
+        out.print("No record is there.")
+
+
+def _pages(http: str, path: str, start: dict[str, Any], query: dict[str, Any], limit: int) -> dict[str, Any]:
+    """The pages as one: forwards from a place, or the last ones alone."""
+    from urllib.parse import urlencode
+
+    is_forward = any(value is not None for value in start.values())
+    answer: dict[str, Any] = {}
+    while True:
+        left = limit - len(answer.get("records", ())) if limit else PAGE
+        given = {**start, **query, "limit": min(left, PAGE)}
+        asked = urlencode({name: value for name, value in given.items() if value is not None})
+        page = ask(http, f"{path}?{asked}")
+        if answer:
+            page["records"] = answer["records"] + page["records"]
+            page["problems"] = answer["problems"] + page["problems"]
+            page["start_offset"] = answer["start_offset"]
+        answer = page
+        if not is_forward or page["is_at_end"] or 0 < limit <= len(page["records"]):
+            return answer
+        start = {"offset": page["next_offset"]}
+
+
+def _kind(row: dict[str, Any]) -> str:
+    if row["kind"] == "marker":
+        return f"marker: {row['marker'] or 'unknown'}"
+    return "" if row["kind"] == "data" else str(row["kind"])

@@ -1,0 +1,153 @@
+"""`kompakt groups ...`: consumer groups of a running broker, and where they shall read on."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+from click.exceptions import Exit
+
+from broker.cli.asking import (
+    BAD_USAGE,
+    REFUSED,
+    ask,
+    fail,
+    milliseconds,
+    print_json,
+    with_http,
+    with_json,
+    with_partition,
+)
+from broker.cli.shown import one_line
+
+
+@click.group()
+def groups() -> None:
+    """Ask a running broker about consumer groups."""
+
+
+def _path(group: str, rest: str = "") -> str:
+    return f"/api/groups/{quote(group, safe='')}{rest}"
+
+
+@groups.command("list")
+@with_http
+@with_json
+def list_groups(http: str, as_json: bool) -> None:
+    """List the groups: protocol, state, members, topics, lag."""
+    answer = ask(http, "/api/groups")
+    if as_json:
+        print_json(answer)
+        return
+    from broker.cli.tables import cell, console, table
+
+    out = console()
+    rows = [
+        (
+            one["group"],
+            one["type"],
+            one["state"],
+            str(one["members"]),
+            ", ".join(one["topics"]) or None,
+            cell(one["lag"]),
+        )
+        for one in answer["groups"]
+    ]
+    if rows:
+        out.print(table(("group", "protocol", "state", "members", "topics", "lag"), rows))
+    else:
+        out.print("There are no groups.")
+
+
+@groups.command()
+@click.argument("group", help="The group.")
+@with_http
+@with_json
+def show(group: str, http: str, as_json: bool) -> None:
+    """Show where a group stands in each partition, how many records are left, and who its members are."""
+    answer = ask(http, _path(group))
+    if as_json:
+        print_json(answer)
+        return
+    from broker.cli.tables import console, table, time_cell
+
+    out = console()
+    how = f"{answer['type']} protocol, {answer['assignor'] or 'no assignor'}"
+    out.print(f"{one_line(group)}: {answer['state']}, {one_line(how)}", soft_wrap=True)
+    rows = [
+        (
+            f"{one['topic']}-{one['partition']}", _committed(one), one.get("high_watermark"), one.get("lag"),
+            one.get("records_left"), one["member_id"], time_cell(one["committed_ms"]),
+            "for good" if one["expires_ms"] is None else f"until {time_cell(one['expires_ms'])}",
+        )
+        for one in answer["offsets"]
+    ]  # fmt: skip
+    headings = ("partition", "offset", "end", "lag in offsets", "records left", "member", "committed", "kept")
+    out.print(table(headings, rows) if rows else "It has committed nothing.")
+    if answer["members"]:
+        names = ("member", "client", "host", "subscribed to", "has")
+        out.print(table(names, [_member(one) for one in answer["members"]]))
+
+
+def _committed(one: dict[str, Any]) -> str | None:
+    if one["committed_offset"] is None:
+        return None
+    from broker.cli.tables import cell
+
+    return f"{cell(one['committed_offset'])}{' (deleted)' if one.get('is_below_start') else ''}"
+
+
+def _member(one: dict[str, Any]) -> tuple[object, ...]:
+    subscribed = [*one["subscribed"], *([one["regex"]] if one["regex"] else [])]
+    has = ", ".join(f"{place['topic']}-{place['partition']}" for place in one["partitions"])
+    name = one["member_id"] if one["instance_id"] is None else f"{one['member_id']} ({one['instance_id']})"
+    return name, one["client_id"], one["host"], ", ".join(subscribed) or None, has or "nothing"
+
+
+@groups.command()
+@click.argument("group", help="The group.")
+@click.argument("topic", help="The topic.")
+@with_partition
+@click.option(
+    "--to", required=True, help="earliest, latest, an offset, or a time as ISO 8601.", metavar="PLACE"
+)
+@click.option("--dry-run", is_flag=True, help="Only tell where it would read on.")
+@with_http
+@with_json
+def reset(
+    group: str, topic: str, partition: int | None, to: str, dry_run: bool, http: str, as_json: bool
+) -> None:
+    """Let a group without members read a topic from elsewhere; exit status 1 when a partition stays."""
+    body: dict[str, Any] = {"topic": topic, "dry_run": dry_run, **_place(to)}
+    if partition is not None:
+        body["partition"] = partition
+    answer = ask(http, _path(group, "/reset"), body)
+    if as_json:
+        print_json(answer)
+    else:
+        from broker.cli.tables import console, table
+
+        out = console()
+        rows = [
+            (f"{topic}-{one['partition']}", one["committed_offset"], one["new_offset"], one["error"] or "")
+            for one in answer["partitions"]
+        ]
+        out.print(
+            table(("partition", "offset before", "offset now" if not dry_run else "offset then", ""), rows)
+        )
+        if dry_run:
+            out.print("A dry run: nothing was changed.")
+    if any(one["error"] for one in answer["partitions"]):
+        raise Exit(REFUSED)
+
+
+def _place(to: str) -> dict[str, Any]:
+    """What the broker is told: a number is an offset, anything else that is no word a time."""
+    if to in ("earliest", "latest"):
+        return {"to": to}
+    if to.isascii() and to.isdigit():
+        return {"to": "offset", "value": int(to)}
+    if not to[:1].isdigit():
+        raise fail(f"--to takes earliest, latest, an offset or a time, not {to}", BAD_USAGE)
+    return {"to": "time", "value": milliseconds(to)}

@@ -1,0 +1,131 @@
+// Makes elements. Whatever comes from records or names becomes text, never markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export function h(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
+  return element;
+}
+
+// A table. A heading is a text, or [text, "number"] where its cells are set to the right.
+export function table(headings, rows, { empty = "Nothing here.", caption = null } = {}) {
+  if (!rows.length) return h("p", { class: "quiet" }, empty);
+  const kinds = headings.map((one) => (Array.isArray(one) ? one[1] : null));
+  const names = headings.map((one) => (Array.isArray(one) ? one[0] : one));
+  const cell = (tag, kind, content) => h(tag, { class: kind }, content ?? "–");
+  return h(
+    "div",
+    { class: "scroll" },
+    h(
+      "table",
+      {},
+      caption && h("caption", {}, caption),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          names.map((name, at) => cell("th", kinds[at], name)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((row) =>
+          h(
+            "tr",
+            { class: row.style },
+            (row.cells ?? row).map((content, at) => cell("td", kinds[at], content)),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+export function facts(pairs) {
+  return h(
+    "dl",
+    {},
+    pairs.filter(Boolean).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value ?? "–")]),
+  );
+}
+
+export function button(label, onclick, kind = null) {
+  return h("button", { type: "button", class: kind, onclick }, label);
+}
+
+export function checkbox(label, checked, onchange) {
+  const box = h("input", { type: "checkbox", checked, onchange: () => onchange(box.checked) });
+  return h("label", { class: "check" }, box, " ", label);
+}
+
+// A row of fields; submitted, `onsubmit` gets their values by name.
+export function form(fields, label, onsubmit) {
+  const made = h("form", { class: "fields" }, fields, h("button", {}, label));
+  made.addEventListener("submit", (event) => {
+    event.preventDefault();
+    onsubmit(Object.fromEntries(new FormData(made)));
+  });
+  return made;
+}
+
+export function field(name, label, value = "", more = {}) {
+  return h("label", {}, label, " ", h("input", { name, value, autocomplete: "off", ...more }));
+}
+
+export function choice(name, label, options, value) {
+  return h(
+    "label",
+    {},
+    label,
+    " ",
+    h(
+      "select",
+      { name },
+      options.map(([key, words]) => h("option", { value: key, selected: key === String(value) }, words)),
+    ),
+  );
+}
+
+export function trouble(error) {
+  return h("p", { class: "trouble", role: "alert" }, error.message);
+}
+
+// Asks before anything is changed; whether the answer is yes.
+export function sure(words, yes) {
+  const dialog = document.getElementById("question");
+  return new Promise((resolve) => {
+    const end = (answer) => {
+      dialog.close();
+      resolve(answer);
+    };
+    dialog.replaceChildren(
+      h("p", {}, words),
+      h(
+        "div",
+        { class: "fields" },
+        button(yes, () => end(true), "danger"),
+        button("Cancel", () => end(false)),
+      ),
+    );
+    dialog.oncancel = () => resolve(false);
+    dialog.showModal();
+  });
+}

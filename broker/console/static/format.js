@@ -1,0 +1,82 @@
+// Numbers and bytes as a person reads them; the same forms as `kompakt topics`.
+
+const UNITS = ["bytes", "kB", "MB", "GB", "TB"];
+const DURATIONS = [
+  ["days", 86_400_000],
+  ["h", 3_600_000],
+  ["min", 60_000],
+  ["s", 1000],
+];
+const THIN = "\u202f";
+
+export function count(value) {
+  if (value === null || value === undefined) return "–";
+  return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, THIN);
+}
+
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return "–";
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1000 && unit + 1 < UNITS.length) {
+    value /= 1000;
+    unit += 1;
+  }
+  return unit === 0 ? `${bytes} bytes` : `${value.toFixed(1)} ${UNITS[unit]}`;
+}
+
+export function time(ms) {
+  if (ms === null || ms === undefined || ms < 0) return "–";
+  const date = new Date(ms);
+  if (Number.isNaN(date.valueOf())) return `${ms} ms`;
+  return (
+    date
+      .toISOString()
+      .replace("T", " ")
+      .replace("Z", "")
+      .replace(/\.000$/, "") + " UTC"
+  );
+}
+
+export function duration(ms) {
+  for (const [name, length] of DURATIONS) {
+    if (ms >= 2 * length) return `${Number((ms / length).toPrecision(3))} ${name}`;
+  }
+  return `${Math.round(ms)} ms`;
+}
+
+export function ago(ms, now) {
+  if (ms === null || ms === undefined) return "–";
+  return ms > now ? `in ${duration(ms - now)}` : `${duration(now - ms)} ago`;
+}
+
+export function ratio(value) {
+  return value === null || value === undefined ? "–" : value.toFixed(2);
+}
+
+export function percent(part, whole) {
+  return whole ? `${((100 * part) / whole).toFixed(1)} %` : "–";
+}
+
+export function removed(counts) {
+  const words = Object.entries(counts ?? {})
+    .filter(([, many]) => many)
+    .map(([why, many]) => `${count(many)} ${why.replaceAll("_", " ")}`);
+  return words.join(", ") || "nothing";
+}
+
+// What is in a key, a value or a header: its text, or its bytes in hex.
+export function bytesText(row, name) {
+  const base64 = row[`${name}_base64`];
+  if (base64 === null) return null;
+  const text = row[name];
+  const shown = text === null ? hex(base64) : text;
+  const all = row[`${name}_bytes`];
+  return all !== undefined && all > atob(base64).length ? `${shown}… (${count(all)} bytes)` : shown;
+}
+
+function hex(base64) {
+  return (
+    "0x" + Array.from(atob(base64), (letter) => letter.charCodeAt(0).toString(16).padStart(2, "0")).join("")
+  );
+}

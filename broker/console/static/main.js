@@ -1,0 +1,81 @@
+// Which view is shown, and when it is looked at again. A view is a function of its parameters that answers
+// {node, every}: what is shown, and after how many seconds it may be made anew (0: never by itself).
+
+import { h, trouble } from "./dom.js";
+import { brokerView } from "./views/broker.js";
+import { groupView, groupsView } from "./views/groups.js";
+import { topicView } from "./views/topic.js";
+import { topicsView } from "./views/topics.js";
+import { transactionsView } from "./views/transactions.js";
+
+const ROUTES = [
+  [/^topics$/, topicsView],
+  [/^topics\/([^/]+)(?:\/([^/]+))?$/, topicView],
+  [/^groups$/, groupsView],
+  [/^groups\/([^/]+)$/, groupView],
+  [/^transactions$/, transactionsView],
+  [/^broker$/, brokerView],
+];
+
+const place = document.getElementById("view");
+const state = document.getElementById("state");
+let turn = 0;
+let timer = 0;
+
+async function show(isAgain) {
+  clearTimeout(timer);
+  const mine = ++turn;
+  const [name, asked] = location.hash.replace(/^#\//, "").split("?");
+  const found = ROUTES.map(([pattern, view]) => [pattern.exec(name || "topics"), view]).find(
+    ([match]) => match,
+  );
+  if (!found) {
+    location.hash = "#/topics";
+    return;
+  }
+  mark(name || "topics");
+  let every = 3;
+  try {
+    const parameters = found[0].slice(1).map((part) => part && decodeURIComponent(part));
+    const view = await found[1](...parameters, new URLSearchParams(asked), () => show(true));
+    if (mine !== turn) return;
+    every = view.every;
+    if (!isAgain || !isInUse()) place.replaceChildren(view.node);
+    state.textContent = "";
+    state.className = "";
+  } catch (error) {
+    if (mine !== turn) return;
+    state.textContent = error.message;
+    state.className = "trouble";
+    if (!isAgain) place.replaceChildren(h("h1", {}, "That did not work"), trouble(error));
+  }
+  if (every) timer = setTimeout(() => (document.hidden ? wait() : show(true)), every * 1000);
+}
+
+function wait() {
+  document.addEventListener("visibilitychange", () => show(true), { once: true });
+}
+
+// Who types or marks a text does not lose it, nor what an action has said.
+function isInUse() {
+  if (place.querySelector(".said:not(:empty)")) return true;
+  const active = document.activeElement;
+  const isTyping = place.contains(active) && ["INPUT", "SELECT", "TEXTAREA"].includes(active.tagName);
+  const selection = getSelection();
+  return isTyping || (!selection.isCollapsed && place.contains(selection.anchorNode));
+}
+
+function mark(name) {
+  document.title = `${decodeURIComponent(name).replaceAll("/", " · ")} – kompakt`;
+  for (const link of document.querySelectorAll("nav a")) {
+    const isHere = name.split("/")[0] === link.hash.slice(2);
+    if (isHere) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+addEventListener("hashchange", () => {
+  scrollTo(0, 0);
+  show(false);
+});
+show(false);

@@ -1,0 +1,117 @@
+// The broker: its disks, its cleaner, and what the cleaner did.
+
+import { get, path } from "../api.js";
+import { facts, h, table } from "../dom.js";
+import { ago, count, percent, removed, size, time } from "../format.js";
+import { before, problems, topicLink, when } from "./parts.js";
+
+export async function brokerView() {
+  const answer = await get(path("broker"));
+  const cleaner = answer.cleaner;
+  const node = h(
+    "section",
+    {},
+    h("h1", {}, "Broker"),
+    facts([
+      ["version", answer.version],
+      ["cluster", `${answer.cluster_id}, node ${answer.node_id}`],
+      ["started", h("span", { title: time(answer.started_ms) }, ago(answer.started_ms, answer.now_ms))],
+      ["topics and partitions", `${count(answer.topics)} and ${count(answer.partitions)}`],
+      ["groups", count(answer.groups)],
+      ["connections", count(answer.connections)],
+      ["open files", `${count(answer.open_files)} of ${count(answer.open_files_limit)}`],
+    ]),
+    answer.offline_partitions.map((one) =>
+      h("p", { class: "trouble" }, topicLink(one.topic, one.partition), ` is offline: ${one.reason}`),
+    ),
+    h("h2", {}, "Listeners"),
+    table(
+      ["name", "protocol", "address", "clients are told"],
+      answer.listeners.map((one) => [one.name, one.security_protocol, one.address, one.advertised]),
+    ),
+    h("h2", {}, "Disks"),
+    disks(answer),
+    h("h2", {}, "Cleaner"),
+    cleaner.problem && problems([`Nothing is cleaned: ${cleaner.problem}`]),
+    facts([
+      [
+        "threads",
+        cleaner.is_running
+          ? `${cleaner.threads - cleaner.dead_threads} of ${cleaner.threads} at work`
+          : "off (log.cleaner.enable=false)",
+      ],
+      [
+        "limit",
+        cleaner.bytes_per_second_at_most === null
+          ? "none"
+          : `${size(cleaner.bytes_per_second_at_most)} a second`,
+      ],
+      ["cleanable", size(cleaner.cleanable_bytes)],
+      ["due now", `${count(cleaner.eligible_partitions)} partitions`],
+    ]),
+    cleaner.uncleanable.map((one) =>
+      h("p", { class: "trouble" }, topicLink(one.topic, one.partition), ` cannot be cleaned: ${one.error}`),
+    ),
+    h("h2", {}, "The last cleanings"),
+    cleanings(
+      answer.recent_cleanings.map((run) => [topicLink(run.topic, run.partition), run]),
+      "Nothing was cleaned yet.",
+    ),
+  );
+  return { node, every: 3 };
+}
+
+function disks(answer) {
+  const headings = [
+    "directory",
+    ["logs", "number"],
+    ["free", "number"],
+    ["of", "number"],
+    ["used", "number"],
+  ];
+  return table(
+    headings,
+    answer.directories.map((one) => [
+      one.is_offline ? [one.path, " ", h("span", { class: "badge bad" }, "offline")] : one.path,
+      size(one.log_bytes),
+      size(one.free_bytes),
+      size(one.total_bytes),
+      one.problem ?? percent(one.total_bytes - one.free_bytes, one.total_bytes),
+    ]),
+  );
+}
+
+// Each run with the link or number of its partition, the latest first.
+export function cleanings(runs, empty) {
+  const headings = [
+    "partition",
+    "when",
+    "why",
+    "dirty offsets",
+    ["records", "number"],
+    ["bytes", "number"],
+    ["seconds", "number"],
+    "removed",
+  ];
+  return table(
+    headings,
+    runs.map(([name, run]) =>
+      run.error
+        ? {
+            style: "bad",
+            cells: [name, when(run.last_ms), `failed ${run.failures}×: ${run.error}`, "", "", "", "", ""],
+          }
+        : [
+            name,
+            when(run.started_ms),
+            run.cause,
+            `${count(run.first_dirty_offset)} to ${count(run.end_offset)}`,
+            before(run.records_before, run.records_after, count),
+            before(run.bytes_before, run.bytes_after, size),
+            run.seconds.toFixed(3),
+            removed(run.removed),
+          ],
+    ),
+    { empty },
+  );
+}

@@ -1,0 +1,170 @@
+// Consumer groups: who reads, from where, and how much is left.
+
+import { get, path, post } from "../api.js";
+import { button, choice, facts, field, h, sure, table, trouble } from "../dom.js";
+import { ago, count } from "../format.js";
+import { topicLink, when } from "./parts.js";
+
+export async function groupsView() {
+  const answer = await get(path("groups"));
+  const headings = ["group", "protocol", "state", ["members", "number"], "topics", ["lag", "number"]];
+  const node = h(
+    "section",
+    {},
+    h("h1", {}, "Groups"),
+    table(
+      headings,
+      answer.groups.map((one) => [
+        h("a", { href: `#/groups/${encodeURIComponent(one.group)}` }, one.group),
+        one.type,
+        one.state,
+        count(one.members),
+        one.topics.map((topic) => [topicLink(topic), " "]),
+        count(one.lag),
+      ]),
+      { empty: "There are no groups yet." },
+    ),
+  );
+  return { node, every: 3 };
+}
+
+export async function groupView(name, query, again) {
+  const answer = await get(path("groups", name));
+  const node = h(
+    "section",
+    {},
+    h("h1", {}, name),
+    facts([
+      ["state", answer.state],
+      ["protocol", answer.type],
+      ["assignor", answer.assignor],
+      [answer.type === "consumer" ? "epoch" : "generation", count(answer.epoch)],
+    ]),
+    h("h2", {}, "Where it stands"),
+    standing(answer),
+    h("h2", {}, "Members"),
+    members(answer),
+    h("h2", {}, "Read on elsewhere"),
+    answer.members.length
+      ? h("p", { class: "quiet" }, "Its members commit where they are: stop them first.")
+      : resetting(answer, again),
+  );
+  return { node, every: 5 };
+}
+
+function standing(answer) {
+  const headings = [
+    "partition",
+    ["committed", "number"],
+    ["end", "number"],
+    ["lag", "number"],
+    ["records left", "number"],
+    "member",
+    "committed at",
+    "kept until",
+    "metadata",
+  ];
+  return table(
+    headings,
+    answer.offsets.map((one) => [
+      topicLink(one.topic, one.partition),
+      one.is_below_start
+        ? h(
+            "span",
+            { class: "badge bad", title: `the log begins at ${one.log_start_offset}` },
+            count(one.committed_offset),
+          )
+        : count(one.committed_offset),
+      count(one.high_watermark),
+      count(one.lag),
+      one.records_left === null ? "too many to count" : count(one.records_left),
+      one.member_id,
+      when(one.committed_ms),
+      one.expires_ms === null ? "kept" : ago(one.expires_ms, answer.now_ms),
+      one.metadata || "–",
+    ]),
+    { empty: "It has committed nothing." },
+  );
+}
+
+function members(answer) {
+  const headings = ["member", "client", "host", "subscribed to", "has"];
+  return table(
+    headings,
+    answer.members.map((one) => [
+      one.instance_id ? `${one.member_id} (${one.instance_id})` : one.member_id,
+      one.client_id,
+      one.host,
+      [...one.subscribed, one.regex].filter(Boolean).join(", ") || "–",
+      one.partitions.length
+        ? one.partitions.map((place) => [topicLink(place.topic, place.partition), " "])
+        : "nothing",
+    ]),
+    { empty: "Nobody is in it now." },
+  );
+}
+
+// Where the group shall read on: first a preview, then for good.
+function resetting(answer, again) {
+  const topics = [...new Set(answer.offsets.map((one) => one.topic))];
+  if (!topics.length) return h("p", { class: "quiet" }, "It has committed nothing.");
+  const said = h("div", { class: "said" });
+  const fields = h(
+    "form",
+    { class: "fields" },
+    choice(
+      "topic",
+      "of",
+      topics.map((one) => [one, one]),
+      topics[0],
+    ),
+    choice(
+      "to",
+      "from",
+      [
+        ["earliest", "the first record"],
+        ["latest", "the end"],
+        ["offset", "offset"],
+        ["time", "time in ms"],
+      ],
+      "earliest",
+    ),
+    field("value", "", "", { inputmode: "numeric", "aria-label": "offset or time" }),
+    h("button", {}, "Preview"),
+    button("Reset", () => reset(answer.group, fields, false, said, again), "danger"),
+  );
+  fields.addEventListener("submit", (event) => {
+    event.preventDefault();
+    reset(answer.group, fields, true, said, again);
+  });
+  return [fields, said];
+}
+
+async function reset(group, fields, isDry, said, again) {
+  const { topic, to, value } = Object.fromEntries(new FormData(fields));
+  const body = { topic, to, dry_run: isDry };
+  if (to === "offset" || to === "time") body.value = /^\d+$/.test(value) ? Number(value) : value;
+  if (
+    !isDry &&
+    !(await sure(`Let ${group} read ${topic} from elsewhere? What it has committed is replaced.`, "Reset"))
+  )
+    return;
+  try {
+    const answer = await post(path("groups", group, "reset"), body);
+    const headings = [["partition", "number"], ["committed", "number"], ["will read from", "number"], ""];
+    said.replaceChildren(
+      table(
+        headings,
+        answer.partitions.map((one) => [
+          one.partition,
+          count(one.committed_offset),
+          count(one.new_offset),
+          one.error ?? "",
+        ]),
+      ),
+    );
+    if (!isDry) await again();
+  } catch (error) {
+    said.replaceChildren(trouble(error));
+  }
+}

@@ -1,0 +1,123 @@
+"""Consumer groups: what they are, where they stand, and where they shall read on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from aiohttp import web
+
+from broker.groups.commits import AnyGroup, CommitRequest, Position
+from broker.http.asking import Asking, Refused, body_of
+from broker.questions.groups import group_head, group_heads, group_rows, place_rows
+from broker.questions.reset import PLACES, WITH_VALUE, new_offset
+from protocol.errors import ErrorCode, KafkaError
+from storage.layout import TopicPartition
+
+if TYPE_CHECKING:
+    from broker.questions.partitions import Moment
+    from broker.topic import Topic
+
+T = TypeVar("T")
+RESET_FIELDS = {"topic": str, "partition": int, "to": str, "value": int, "dry_run": bool}
+ADMIN_VERSION = 9
+"""of OffsetCommit, as an admin client commits for a group without members"""
+
+
+class Groups:
+    """Owned by: event loop."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._broker = asking.broker
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """The routes."""
+        answering = self._asking.answering
+        router.add_get("/api/groups", answering(self.groups))
+        router.add_get("/api/groups/{group}", answering(self.group))
+        router.add_post("/api/groups/{group}/reset", answering(self.reset))
+
+    async def groups(self, request: web.Request) -> web.StreamResponse:
+        """Every group in one line."""
+        broker = self._broker
+        heads, committed = _loaded(group_heads, broker), broker.groups.committed()
+        rows = await broker.run_blocking(group_rows, heads, committed, broker.partitions.copy())
+        return await self._asking.respond({"groups": rows})
+
+    async def group(self, request: web.Request) -> web.StreamResponse:
+        """One group: its members, and where it stands in each partition."""
+        group = self._group(request)
+        head, places = group_head(self._broker, group)
+        return await self._asking.respond({**head, "offsets": await self._asking.reading(place_rows, places)})
+
+    def _group(self, request: web.Request) -> AnyGroup:
+        name = request.match_info["group"]
+        group = _loaded(self._broker.groups.find, name)
+        if group is None:
+            raise Refused(404, f"there is no group {name}")
+        return group
+
+    async def reset(self, request: web.Request) -> web.StreamResponse:
+        """Where the group shall read on in a topic or one of its partitions; with `dry_run` where it would.
+        Its members must be gone, for they commit where they are.
+        """
+        group = self._group(request)
+        body = await body_of(request, RESET_FIELDS)
+        to = body.get("to")
+        if to not in PLACES:
+            raise Refused(400, f"field 'to' is one of {', '.join(PLACES)}")
+        if (to in WITH_VALUE) != ("value" in body):
+            raise Refused(400, f"field 'value' goes with {' and '.join(WITH_VALUE)}, and with nothing else")
+        topic = self._broker.topics.get(body.get("topic", ""))
+        if topic is None:
+            raise Refused(404, f"there is no topic {body.get('topic', '')}")
+        moments = self._asking.moments(topic, self._asking.indexes(topic, body.get("partition")))
+        offsets = await self._asking.reading(_new_offsets, moments, to, body.get("value", 0))
+        before = {
+            index: group.offsets.committed.get(TopicPartition(topic.name, index)) for index, _ in offsets
+        }
+        if group.members:
+            raise Refused(409, f"{group.group_id} has members, which commit where they are: stop them first")
+        errors = {} if body.get("dry_run", False) else await self._commit(group, topic, offsets)
+        rows = [
+            {
+                "partition": index,
+                "committed_offset": None if (commit := before[index]) is None else commit.offset,
+                "new_offset": offset,
+                "error": errors.get(index),
+            }
+            for index, offset in offsets
+        ]
+        return await self._asking.respond({"group": group.group_id, "topic": topic.name, "partitions": rows})
+
+    async def _commit(self, group: AnyGroup, topic: Topic, offsets: list[tuple[int, int]]) -> dict[int, str]:
+        """What could not be committed, and why."""
+        positions = [Position(TopicPartition(topic.name, index), offset, -1, "") for index, offset in offsets]
+        request = CommitRequest(group.group_id, "", None, -1, -1, positions)
+        try:
+            outcome = self._broker.groups.commit(request, api_version=ADMIN_VERSION)
+        except KafkaError as error:  # somebody has joined meanwhile
+            raise Refused(409, error.message) from error
+        if outcome.flushed is not None:
+            await outcome.flushed
+        return {
+            place.partition: error.name
+            for place, error in outcome.errors.items()
+            if error is not ErrorCode.NONE
+        }
+
+
+def _new_offsets(moments: list[tuple[int, Moment]], to: str, value: int) -> list[tuple[int, int]]:
+    """On an I/O thread; of a log that is offline nothing is known."""
+    return [(index, new_offset(at.log, to, value)) for index, at in moments if at.log.offline_reason is None]
+
+
+def _loaded(ask: Callable[..., T], *arguments: object) -> T:
+    """What `ask` answers of groups; Refused while they are being read."""
+    try:
+        return ask(*arguments)
+    except KafkaError as error:
+        if error.code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            raise Refused(503, error.message) from error
+        raise

@@ -1,0 +1,55 @@
+"""The broker, its topics and transactions as they are now: what the console shows, and nothing that reads
+records.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from broker.http.asking import Asking
+from broker.questions.overview import broker_head, broker_rest, commits_in, topic_head, topic_rows
+from broker.questions.transactions import id_rows, open_rows
+
+
+class Overview:
+    """Owned by: event loop."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._broker = asking.broker
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """The routes."""
+        answering = self._asking.answering
+        router.add_get("/api/broker", answering(self.broker))
+        router.add_get("/api/topics", answering(self.topics))
+        router.add_get("/api/topics/{topic}", answering(self.topic))
+        router.add_get("/api/transactions", answering(self.transactions))
+
+    async def broker(self, request: web.Request) -> web.StreamResponse:
+        """What this broker is, its disks, its cleaner, and what the cleaner did last."""
+        logs = [partition.log for partition in self._broker.partitions.values()]
+        head = broker_head(self._broker)
+        return await self._asking.respond(head | await self._asking.reading(broker_rest, self._broker, logs))
+
+    async def topics(self, request: web.Request) -> web.StreamResponse:
+        """Every topic in one line."""
+        logs = {place: partition.log for place, partition in self._broker.partitions.items()}
+        topics = self._broker.topics.all()
+        return await self._asking.respond(
+            {"topics": await self._asking.reading(topic_rows, self._broker, topics, logs)}
+        )
+
+    async def topic(self, request: web.Request) -> web.StreamResponse:
+        """One topic: its partitions, its settings and whence they are, and which groups stand where."""
+        topic = self._asking.topic(request)
+        head, committed = topic_head(self._broker, topic), self._broker.groups.committed()
+        return await self._asking.respond(
+            {**head, "groups": await self._broker.run_blocking(commits_in, topic.name, committed)}
+        )
+
+    async def transactions(self, request: web.Request) -> web.StreamResponse:
+        """Transactional ids, and the transactions that are open."""
+        open_ones, states = open_rows(self._broker), dict(self._broker.transactions.states)
+        ids = await self._broker.run_blocking(id_rows, states)
+        return await self._asking.respond({**ids, "open": open_ones})

@@ -1,0 +1,114 @@
+"""A topic as the table that it means: the latest value of each key, a page of keys at a time. Blocking.
+
+A page costs a pass over the partitions and the memory of its own keys: of all keys behind `after` the
+smallest are kept while reading. A key whose latest record is a tombstone is deleted and takes a place on its
+page even where it is not shown, so that a page may have fewer rows, even none, and the next one still goes on
+behind it.
+"""
+
+from __future__ import annotations
+
+import base64
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from broker.questions.records import is_aborted, losses
+from broker.questions.shown import record_row
+from protocol.errors import KafkaError
+from protocol.records import Record, decode_batch
+
+if TYPE_CHECKING:
+    from storage.log import Log
+
+
+class TooEarly(LookupError):
+    """The table as of then cannot be read any more: compaction has removed what it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which rows: of keys that begin with `prefix` and come behind `after`, in the order of their bytes."""
+
+    prefix: bytes
+    after: bytes | None
+    most: int
+    tombstones: bool
+
+
+class _Keys:
+    """The smallest keys of a page, each with its latest record of each partition. Owned by: the thread that
+    reads.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self.order: list[bytes] = []
+        self.latest: dict[bytes, dict[int, Record]] = {}
+        self.is_cut = False
+
+    def take(self, partition: int, record: Record) -> None:
+        key, after = record.key, self._page.after
+        if key is None or not key.startswith(self._page.prefix) or (after is not None and key <= after):
+            return
+        if key not in self.latest:
+            if len(self.order) == self._page.most:
+                self.is_cut = True
+                if key > self.order[-1]:
+                    return
+                del self.latest[self.order.pop()]
+            insort(self.order, key)
+            self.latest[key] = {}
+        self.latest[key][partition] = record
+
+
+def table_page(logs: Sequence[tuple[Log, int]], page: Page) -> dict[str, Any]:
+    """The rows of a page; each log is read up to the offset beside it. `next_after_base64` is what the next
+    page comes behind, None at the end.
+    """
+    keys, problems = _Keys(page), list[str]()
+    for log, upper in logs:
+        _read(log, upper, keys, problems)
+    rows = [
+        {"partition": partition, **record_row(record)}
+        for key in keys.order
+        for partition, record in keys.latest[key].items()
+        if page.tombstones or record.value is not None
+    ]
+    behind = base64.b64encode(keys.order[-1]).decode() if keys.is_cut else None
+    return {"rows": rows, "next_after_base64": behind, "problems": problems}
+
+
+def _read(log: Log, upper: int, keys: _Keys, problems: list[str]) -> None:
+    partition, start = log.topic_partition.partition, log.log_start_offset
+    if log.offline_reason is not None:
+        problems.append(f"partition {partition} is offline: {log.offline_reason}")
+        return
+    for header, batch in log.scan(start, upper):
+        if header.is_control or (header.is_transactional and is_aborted(log, header)):
+            continue
+        try:
+            records = decode_batch(batch)
+        except KafkaError as error:
+            problems.append(f"the batch at offset {header.base_offset} is damaged: {error.message}")
+            continue
+        for record in records:
+            if start <= record.offset < upper:
+                keys.take(partition, record)
+    problems += losses(log, start, upper)
+
+
+def upper_for(log: Log, as_of: int | None, clean_to: int) -> int:
+    """Up to where a table is read: to what is decided now, or as of an offset; `clean_to` is where the last
+    cleaning ended. TooEarly.
+    """
+    end = log.last_stable_offset
+    if as_of is None or as_of >= end:
+        return end
+    if as_of < clean_to:
+        raise TooEarly(
+            f"partition {log.topic_partition.partition} was compacted up to offset {clean_to}: the table is "
+            f"known as of that offset and later ones, not as of {as_of}"
+        )
+    return as_of

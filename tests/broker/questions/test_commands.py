@@ -1,0 +1,186 @@
+"""Goal: what is in a topic, who reads it and how the broker is can be asked from a shell, all of it, and
+nothing that a client wrote reaches the terminal as anything but text.
+
+Method: a real broker process that librdkafka writes to and commits at; each command is run as a user runs it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.cli import app
+from tests.process import BrokerProcess
+from tests.waiting import wait_for
+
+START_MS = 1_700_000_000_000
+START = "2023-11-14 22:13:20"
+RECORDS = 2300
+EVIL = "\x1b[2Jevil\nline"
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """many: 2,300 keys, of which one is deleted; odd: what is no text; payments: an aborted transaction."""
+    process = BrokerProcess(
+        tmp_path_factory.mktemp("commands") / "data", {"log.cleaner.backoff.ms": "100000000"}
+    ).start()
+    try:
+        wait_for(lambda: "kompakt is ready" in process.log(), "its HTTP listener")
+        fill(process)
+        yield process
+    finally:
+        process.close()
+
+
+def fill(process: BrokerProcess) -> None:
+    settings: dict[str, Any] = {"bootstrap.servers": process.bootstrap}
+    admin = AdminClient(settings)
+    new = [NewTopic("many", 1, config={"cleanup.policy": "compact"})]
+    new += [NewTopic("odd", 1), NewTopic("payments", 1), NewTopic("_schemas", 1)]
+    for made in admin.create_topics(new).values():
+        made.result(60)
+    producer = Producer(settings)
+    for number in range(RECORDS):
+        producer.produce("many", f"v{number}", f"k{number:04}", timestamp=START_MS + number)
+    producer.produce("many", None, "k0007", timestamp=START_MS + RECORDS)
+    producer.produce("odd", b"\xff\x00", EVIL, timestamp=START_MS, headers=[(EVIL, EVIL)])
+    producer.produce("odd", "long" * 100, None, timestamp=START_MS)
+    assert producer.flush(60) == 0
+    paying = Producer({**settings, "transactional.id": EVIL})
+    paying.init_transactions(60)
+    for end in (paying.commit_transaction, paying.abort_transaction):
+        paying.begin_transaction()
+        paying.produce("payments", "paid", "k", timestamp=START_MS)
+        assert paying.flush(60) == 0
+        end(60)
+    for group in ("readers", EVIL):
+        consumer = Consumer({**settings, "group.id": group})
+        consumer.commit(offsets=[TopicPartition("many", 0, 300)], asynchronous=False)
+        consumer.close()
+
+
+def run(served: BrokerProcess, *arguments: str, status: int = 0) -> str:
+    result = runner.invoke(app, [*arguments, "--http", f"127.0.0.1:{served.http_port}"])
+    assert result.exit_code == status, result.output
+    assert "\x1b" not in result.output
+    return result.stdout if status == 0 else result.output
+
+
+def cells(output: str) -> list[list[str]]:
+    """The rows of a table, below its line."""
+    lines = output.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("──")) + 1
+    return [
+        [one.strip() for one in line.split("   ") if one.strip()] for line in lines[begin:] if line.strip()
+    ]
+
+
+# The table
+
+
+def test_a_table_in_part_and_whole(served: BrokerProcess) -> None:
+    output = run(served, "topics", "table", "many", "--limit", "3")
+    assert [row[:3] for row in cells(output)[:3]] == [[f"k000{n}", f"v{n}", "many-0"] for n in range(3)]
+    assert "more keys than 3" in output
+    whole = cells(run(served, "topics", "table", "many", "--limit", "0"))
+    assert [row[0] for row in whole] == [f"k{n:04}" for n in range(RECORDS) if n != 7]
+    assert len(cells(run(served, "topics", "table", "many", "--limit", "1500"))) == 1500 + 1
+    assert [
+        row[:2] for row in cells(run(served, "topics", "table", "many", "--prefix", "k0007", "--tombstones"))
+    ] == [["k0007", "deleted"]]
+    assert run(served, "topics", "table", "many", "--prefix", "k0007") == "No key is there.\n"
+    as_of = json.loads(run(served, "topics", "table", "many", "--partition", "0", "--offset", "9", "--json"))
+    assert [row["key"] for row in as_of["rows"]] == [f"k000{n}" for n in range(9)]
+
+
+def test_what_is_no_text_and_what_would_move_the_cursor(served: BrokerProcess) -> None:
+    ((key, value, place, *_),) = cells(run(served, "topics", "table", "odd"))
+    assert (key, value, place) == ("\\x1b[2Jevil\\nline", "0xff00", "odd-0")
+    first, second = cells(run(served, "topics", "records", "odd", "0"))
+    assert first[1:] == [
+        f"{START} UTC",
+        "\\x1b[2Jevil\\nline",
+        "0xff00",
+        "\\x1b[2Jevil\\nline=\\x1b[2Jevil\\nline",
+    ]
+    assert second[2:] == ["–", "long" * 14 + "lon…", "–"]
+
+
+# Records
+
+
+def test_records_from_a_place_on_or_the_last(served: BrokerProcess) -> None:
+    def offsets(*arguments: str) -> list[int]:
+        rows = cells(run(served, "topics", "records", "many", "0", *arguments))
+        return [int(row[0].replace(" ", "")) for row in rows]
+
+    assert offsets("--limit", "2") == [RECORDS - 1, RECORDS]
+    assert offsets("--offset", "5", "--limit", "2") == [5, 6]
+    assert offsets("--offset", "700", "--limit", "1200") == list(range(700, 1900))
+    assert offsets("--limit", "0") == list(range(RECORDS + 1))
+    assert offsets("--time", f"{START_MS + 2298}") == [2298, 2299, 2300]
+    assert offsets("--time", "2023-11-14T22:13:22.299") == [2299, 2300]
+    assert offsets("--offset", "0", "--contains", "k0007") == [7, RECORDS]
+    assert "No record is there." in run(served, "topics", "records", "many", "0", "--offset", "99999")
+    assert "either" in run(served, "topics", "records", "many", "0", "--offset", "1", "--time", "1", status=2)
+
+
+def test_markers_and_what_was_aborted(served: BrokerProcess) -> None:
+    assert len(cells(run(served, "topics", "records", "payments", "0"))) == 1
+    rows = cells(run(served, "topics", "records", "payments", "0", "--hidden"))
+    assert [row[-1] for row in rows] == ["–", "marker: commit", "aborted", "marker: abort"]
+
+
+# At a glance
+
+
+def test_topics_in_one_line_each(served: BrokerProcess) -> None:
+    rows = {row[0]: row for row in cells(run(served, "topics", "list"))}
+    assert list(rows) == ["_schemas", "many", "odd", "payments"]
+    assert rows["many"][1:4] == ["compact", "1", "2 301"]
+    assert rows["many"][-1] == "all that is dirty is in the active segment"
+    assert "loses data" in rows["_schemas"][-1]
+    assert rows["odd"][-1] == "not compacted"
+    assert "__kompakt_metadata" in run(served, "topics", "list", "--internal")
+
+
+def test_how_the_broker_is(served: BrokerProcess) -> None:
+    output = run(served, "status")
+    assert f"PLAINTEXT on 127.0.0.1:{served.port}" in output
+    assert f"disk {served.data}: " in output
+    assert "1 of 1 threads at work" in output
+    assert "4 topics" in output
+
+
+def test_groups_where_they_stand_and_their_reset(served: BrokerProcess) -> None:
+    rows = {row[0]: row for row in cells(run(served, "groups", "list"))}
+    assert rows["readers"] == ["readers", "classic", "Empty", "0", "many", "2 001"]
+    assert rows["\\x1b[2Jevil\\nline"][1] == "classic"
+    output = run(served, "groups", "show", "readers")
+    assert output.startswith("readers: Empty, classic protocol")
+    assert cells(output)[0][:5] == ["many-0", "300", "2 301", "2 001", "2 001"]
+    assert "\\x1b[2Jevil" in run(served, "groups", "show", EVIL)
+    preview = run(served, "groups", "reset", "readers", "many", "--to", "2023-11-14T22:13:21", "--dry-run")
+    assert cells(preview)[0] == ["many-0", "300", "1 000"]
+    assert "nothing was changed" in preview
+    for to, offset in (("earliest", "0"), ("latest", "2 301"), ("17", "17")):
+        assert cells(run(served, "groups", "reset", "readers", "many", "--to", to))[0][2] == offset
+        assert cells(run(served, "groups", "show", "readers"))[0][1] == offset
+    run(served, "groups", "reset", "readers", "many", "--to", "300", "--partition", "0")
+    assert "earliest, latest" in run(served, "groups", "reset", "readers", "many", "--to", "soon", status=2)
+    assert "no group nosuch" in run(served, "groups", "reset", "nosuch", "many", "--to", "latest", status=1)
+    assert "no group nosuch" in run(served, "groups", "show", "nosuch", status=1)
+
+
+def test_transactions(served: BrokerProcess) -> None:
+    output = run(served, "transactions")
+    assert "No transaction is open." in output
+    assert cells(output)[0][:2] == ["\\x1b[2Jevil\\nline", "CompleteAbort"]

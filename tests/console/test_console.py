@@ -1,0 +1,323 @@
+"""Goal: a person with a browser sees in the console what is true of the broker, can do what it offers, and
+nothing that stands in a record can do anything to the page.
+
+Method: an unmodified Chromium on a broker process whose topics librdkafka writes and reads. What is shown is
+compared with what clients see; a click's effect is asked of the broker. Any error in the browser's log fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tomllib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.console import STATIC, TYPES
+from tests.console.browser import Page, browser_path, browsing
+from tests.process import BrokerProcess
+from tests.waiting import wait_for
+
+START_MS = 1_700_000_000_000
+EVIL = "<img src=x onerror=document.title='evil'><script>document.title='evil'</script>"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """prices: compacted, 3 partitions, ten values each of 30 keys, one deleted; groups dashboard and old."""
+    browser_path()
+    process = BrokerProcess(
+        tmp_path_factory.mktemp("console") / "data", {"log.cleaner.backoff.ms": "100000000"}
+    ).start()
+    try:
+        wait_for(lambda: "kompakt is ready" in process.log(), "its HTTP listener")
+        fill(process)
+        yield process
+    finally:
+        process.close()
+
+
+def fill(process: BrokerProcess) -> None:
+    new = [NewTopic(name, 3, config={"cleanup.policy": "compact"}) for name in ("prices", "told")]
+    new += [NewTopic("payments", 1), NewTopic("_schemas", 1), NewTopic("tail", 1)]
+    admin = AdminClient({"bootstrap.servers": process.bootstrap})
+    for made in admin.create_topics(new).values():
+        made.result(60)
+    producer = Producer({"bootstrap.servers": process.bootstrap})
+    for turn in range(10):
+        for key in range(30):
+            producer.produce(
+                "prices", f"{turn}.{key:02}", f"key-{key:02}", key % 3, timestamp=START_MS + turn
+            )
+    producer.produce("prices", None, "key-07", 1, timestamp=START_MS + 99)
+    for name, value in (
+        (EVIL, EVIL),
+        (b"\x00\xff", b"\xfe\x00"),
+        ("long", "x" * 20_000),
+        ("", ""),
+        ("null", None),
+    ):
+        producer.produce("told", value, name, 0, timestamp=START_MS, headers=[("trace", EVIL)])
+    assert producer.flush(60) == 0
+
+
+@pytest.fixture
+async def page(broker: BrokerProcess, tmp_path: Path) -> AsyncIterator[Page]:
+    async with browsing(tmp_path / "profile") as found:
+        yield found
+        assert await found.evaluate("document.title !== 'evil'")
+
+
+async def show(page: Page, broker: BrokerProcess, view: str) -> None:
+    await page.open(f"http://127.0.0.1:{broker.http_port}/console/#/{view}")
+
+
+def api(broker: BrokerProcess, path: str) -> Any:
+    return json.loads(broker.http(f"/api/{path}"))
+
+
+def commit(broker: BrokerProcess, group: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition("prices", 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def test_the_distribution_has_every_file_of_the_console() -> None:
+    project = tomllib.loads((STATIC.parent.parent.parent / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["broker.console"]
+    packed = {path for pattern in patterns for path in STATIC.parent.glob(pattern) if path.is_file()}
+    assert packed == {path for path in STATIC.rglob("*") if path.is_file()}
+    assert {path.suffix for path in packed} == set(TYPES)
+
+
+# What is shown
+
+
+async def test_topics_and_the_way_to_one(page: Page, broker: BrokerProcess) -> None:
+    """From the bare address: the list, a filter, the internal topics, a topic."""
+    await page.open(f"http://127.0.0.1:{broker.http_port}")
+    await page.sees("prices", "compact", "_schemas", "policy", "all that is dirty is in the active segment")
+    rows = {row[0]: row for row in await page.rows()}
+    assert rows["prices"][1:4] == ["compact", "3", "301"]
+    assert "__kompakt_metadata" not in rows
+    await page.click("prices")
+    await page.sees("Partitions", "Compaction", "high watermark")
+    ends = [row[3] for row in await page.rows("main .scroll:first-of-type table")]
+    assert ends[:3] == ["100", "101", "100"]
+    assert await page.evaluate("document.title") == "topics · prices – kompakt"
+
+
+async def test_a_list_follows_what_happens(page: Page, broker: BrokerProcess) -> None:
+    """Without a click: a topic that is made shows up by itself."""
+    await show(page, broker, "topics")
+    await page.sees("prices")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    await asyncio.to_thread(admin.create_topics([NewTopic("later", 1)])["later"].result, 60)
+    await page.sees("later")
+
+
+async def test_why_a_topic_is_not_compacted_and_compacting_it(page: Page, broker: BrokerProcess) -> None:
+    """The broker's own sentence; a dry run, which changes nothing; then for good, after a question."""
+    before = api(broker, "topics/prices/segments")
+    await show(page, broker, "topics/prices/compaction")
+    sentence = api(broker, "topics/prices/explain")["partitions"][0]["sentence"]
+    await page.sees(sentence.replace("`", ""), "It was never cleaned here.")
+    await page.fill("roll", "1")
+    await page.click("Dry run")
+    await page.sees("Partition 0: 100 → 10 records", "removed: 90 superseded", "nothing was written")
+    assert api(broker, "topics/prices/segments")["partitions"] == before["partitions"]
+    await page.fill("set", "min.compaction.lag.ms=99999999999")
+    await page.click("Dry run")
+    await page.sees("holds a record younger than min.compaction.lag.ms")
+    await page.fill("set", "nonsense")
+    await page.click("Dry run")
+    await page.sees("nonsense is no KEY=VALUE")
+    await page.click("Compact now")
+    await page.sees("all partitions of prices", "for good", selector="dialog")
+    await page.click("Cancel", "dialog")
+    assert not api(broker, "topics/prices/history")["partitions"][0]["runs"]
+    await page.click("Compact now")
+    await page.click("Compact", "dialog")
+    await page.sees("Partition 0: 100 → 10 records", "Partition 2: 100 → 10 records")
+    runs = api(broker, "topics/prices/history")["partitions"]
+    assert [one["runs"][0]["records_after"] for one in runs] == [10, 10, 10]
+    await show(page, broker, "broker")
+    await page.sees("The last cleanings", "prices-2", "asked for", "90 superseded")
+
+
+async def test_segments_and_where_groups_stand(page: Page, broker: BrokerProcess) -> None:
+    await asyncio.to_thread(commit, broker, "old", 5)
+    await show(page, broker, "topics/prices/segments")
+    await page.sees("Partition 0", "Partition 2", "active", "00000000000000000000.log")
+    answer = api(broker, "topics/prices/segments")["partitions"][0]["segments"]
+    bars = await page.evaluate("document.querySelector('svg.strip').querySelectorAll('rect').length")
+    assert bars == len(answer)
+    names = await page.evaluate(
+        "Array.from(document.querySelector('svg.strip').querySelectorAll('g text'), (one) => one.textContent)"
+    )
+    assert set(names) >= {"log start", "first dirty", "last stable", "end", "old"}
+
+
+async def test_the_table_of_a_topic(page: Page, broker: BrokerProcess) -> None:
+    """The last value of each key; what is deleted only where it is asked for."""
+    await show(page, broker, "topics/prices/table")
+    await page.sees("key-00", "9.29")
+    rows = await page.rows()
+    assert [row[:2] for row in rows] == [[f"key-{key:02}", f"9.{key:02}"] for key in range(30) if key != 7]
+    await page.fill("tombstones", "1")
+    await page.fill("prefix", "key-0")
+    await page.click("Show")
+    rows = await page.has_rows(10)
+    assert [row[0] for row in rows] == [f"key-0{key}" for key in range(10)]
+    assert rows[7][1] == "deleted"
+
+
+async def test_records_and_their_pages(page: Page, broker: BrokerProcess) -> None:
+    """Nothing that a client wrote becomes a part of the page; bytes that are no text are shown in hex."""
+    await show(page, broker, "topics/told/records")
+    await page.sees("0x00ff", "0xfe00", "(20 000 bytes)", EVIL, "trace=")
+    assert (await page.rows())[4][3] == "null"
+    assert await page.evaluate("document.querySelectorAll('main img, main script').length") == 0
+    await page.fill("contains", "fe00")
+    await page.click("Show")
+    await page.sees("No record is there.")
+
+
+async def test_finding_a_key_and_a_place(page: Page, broker: BrokerProcess) -> None:
+    await show(page, broker, "topics/prices/find")
+    await page.fill("key", "key-07")
+    await page.click("Find", "form")
+    await page.sees("deleted", "key filters ruled out")
+    await page.fill("key", "")
+    await page.click("Find", "form")
+    await page.sees("No record has this key.")
+    await page.fill("at", "50")
+    await page.click("Explain")
+    steps = api(broker, "topics/prices/partitions/0/seek?offset=50")["steps"]
+    await page.sees(*steps)
+    await page.fill("at", "5000000")
+    await page.click("Explain")
+    await page.sees("offset 5000000")
+    page.errors.clear()
+
+
+async def test_records_as_they_come(page: Page, broker: BrokerProcess) -> None:
+    await show(page, broker, "topics/tail/records?from=tail")
+    await page.sees("Nothing has come yet.")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(3):
+        producer.produce("tail", f"event {number}")
+        assert await asyncio.to_thread(producer.flush, 60) == 0
+        await page.sees(f"event {number}")
+    assert [row[3] for row in await page.rows()] == ["event 2", "event 1", "event 0"]
+
+
+async def test_settings_and_whence_they_are(page: Page, broker: BrokerProcess) -> None:
+    await show(page, broker, "topics/prices/settings")
+    await page.sees("cleanup.policy", "min.cleanable.dirty.ratio")
+    rows = {row[0]: row[1:] for row in await page.rows()}
+    assert rows["cleanup.policy"] == ["compact", "topic", "delete"]
+    assert rows["retention.ms"][1:] == ["default", ""]
+
+
+# Groups and transactions
+
+
+async def test_a_group_with_members_and_its_reset(page: Page, broker: BrokerProcess) -> None:
+    """Who has what and how much is left; when its members are gone it can be sent elsewhere."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "dashboard", "auto.offset.reset": "earliest",
+         "enable.auto.commit": False}
+    )  # fmt: skip
+    consumer.subscribe(["prices"])
+    messages = await asyncio.to_thread(consumer.consume, 20, 60)
+    assert len(messages) == 20
+    await asyncio.to_thread(consumer.commit, asynchronous=False)
+    await show(page, broker, "groups")
+    await page.click("dashboard")
+    await page.sees("Stable", "rdkafka", "prices-0 prices-1 prices-2", "stop them first")
+    expected = {
+        f"{one['topic']}-{one['partition']}": one for one in api(broker, "groups/dashboard")["offsets"]
+    }
+    rows = {row[0]: row for row in await page.rows("main .scroll:first-of-type table")}
+    for name in ("prices-0", "prices-1", "prices-2"):
+        assert rows[name][4] == str(expected[name].get("records_left", "–"))
+    await asyncio.to_thread(consumer.close)
+    await page.sees("Nobody is in it now.", "Read on elsewhere")
+    await page.fill("to", "latest")
+    await page.click("Preview")
+    await page.sees("will read from")
+    assert api(broker, "groups/dashboard")["offsets"] != []
+    ends = [one["high_watermark"] for one in api(broker, "topics/prices")["partitions"]]
+    assert [row[2] for row in await page.rows("main .said table")] == [str(end) for end in ends]
+    await page.click("Reset")
+    await page.click("Reset", "dialog")
+    wait_for(
+        lambda: [one["lag"] for one in api(broker, "groups/dashboard")["offsets"]] == [0, 0, 0], "the reset"
+    )
+    await page.fill("to", "offset")
+    await page.fill("value", "many")
+    await page.click("Preview")
+    await page.sees("must be of type int")
+    page.errors.clear()  # the browser logs each refusal
+
+
+async def test_an_open_transaction_is_shown_and_aborted(page: Page, broker: BrokerProcess) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "pay"})
+    await asyncio.to_thread(producer.init_transactions, 60)
+    for is_commit in (True, False):
+        producer.begin_transaction()
+        producer.produce("payments", "committed" if is_commit else "aborted", "k")
+        assert await asyncio.to_thread(producer.flush, 60) == 0
+        await asyncio.to_thread(producer.commit_transaction if is_commit else producer.abort_transaction, 60)
+    producer.begin_transaction()
+    producer.produce("payments", "open", "k")
+    assert await asyncio.to_thread(producer.flush, 60) == 0
+    await show(page, broker, "topics/payments/records")
+    await page.sees("committed")
+    assert [row[3] for row in await page.rows()] == ["committed"]
+    await page.fill("hidden", "1")
+    await page.click("Show")
+    assert [row[5] for row in await page.has_rows(5)] == [
+        "",
+        "marker: commit",
+        "aborted",
+        "marker: abort",
+        "undecided",
+    ]
+    await show(page, broker, "transactions")
+    await page.sees("payments-0", "pay", "Ongoing")
+    await page.click("Abort")
+    await page.sees("is fenced", selector="dialog")
+    await page.click("Abort it", "dialog")
+    await page.sees("No transaction is open.", "CompleteAbort")
+
+
+# What does not go well
+
+
+async def test_what_is_not_there_is_told(page: Page, broker: BrokerProcess) -> None:
+    await show(page, broker, "topics/nosuch")
+    await page.sees("there is no topic nosuch")
+    await show(page, broker, "groups/nosuch")
+    await page.sees("there is no group nosuch")
+    await show(page, broker, "topics/prices/table?offset=1")
+    await page.sees("name that as well")
+    page.errors.clear()
+
+
+async def test_a_broker_that_is_gone_comes_back(page: Page, broker: BrokerProcess) -> None:
+    """What was shown stays, with a word beside it, until the broker answers again."""
+    await show(page, broker, "topics")
+    await page.sees("prices")
+    assert await asyncio.to_thread(broker.stop) == 0
+    await page.sees("does not answer", selector="header")
+    await page.sees("prices")
+    await asyncio.to_thread(broker.start)
+    await page.until("document.getElementById('state').textContent === ''")
+    page.errors.clear()
