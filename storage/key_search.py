@@ -49,18 +49,22 @@ class KeySearch:
     problems: list[str] = field(default_factory=list)
 
 
-def find_key(log: Log, key: bytes, *, history: bool = False, most: int = MOST_VERSIONS) -> KeySearch:
-    """The versions of `key` in `log`: the latest, or with `history` up to `most` of all that are left."""
+def find_key(
+    log: Log, key: bytes, *, history: bool = False, most: int = MOST_VERSIONS, hidden: bool = False
+) -> KeySearch:
+    """The versions of `key` in `log`: the latest, or with `history` up to `most` of all that are left; with
+    `hidden` whatever its files hold, seen by a reader or not.
+    """
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _search(log, key, most if history else 1)
+            return _search(log, key, most if history else 1, hidden)
         except FileNotFoundError:  # a cleaning or retention took a segment away meanwhile
             if attempt == ATTEMPTS:
                 raise
     raise AssertionError("not reached")
 
 
-def _search(log: Log, key: bytes, most: int) -> KeySearch:
+def _search(log: Log, key: bytes, most: int, hidden: bool) -> KeySearch:
     found = KeySearch()
     wanted, value = as_chunk(key or bytes(1))[: len(key)], statistics.hash_of(key)
     for segment in reversed(log.segments):
@@ -69,7 +73,9 @@ def _search(log: Log, key: bytes, most: int) -> KeySearch:
             if not segment.is_active and not _may_hold(segment, value):
                 found.ruled_out += 1
                 continue
-            for record in _versions(log, segment, wanted, found):
+            for header, record in _versions(segment, wanted, found):
+                if not (hidden or _is_visible(log, header, record.offset)):
+                    continue
                 if len(found.versions) == most:
                     found.is_cut = most > 1
                     return found
@@ -95,7 +101,7 @@ def _may_hold(segment: Segment, value: int) -> bool:
         sidecar.close()
 
 
-def _versions(log: Log, segment: Segment, key: Bytes, found: KeySearch) -> Iterator[Record]:
+def _versions(segment: Segment, key: Bytes, found: KeySearch) -> Iterator[tuple[BatchHeader, Record]]:
     """The records with the key in one segment, the last first."""
     end, stride = segment.size_bytes, FIRST_STRIDE_BYTES
     known: tuple[Damage, ...] = ()
@@ -110,7 +116,7 @@ def _versions(log: Log, segment: Segment, key: Bytes, found: KeySearch) -> Itera
         for start, stop in reversed(_good_parts(segment, begin, end)):
             data = segment.read_at(start, stop - start)
             found.bytes_read += len(data)
-            yield from _in_chunk(log, segment, data, start, key, found)
+            yield from _in_chunk(segment, data, start, key, found)
         end = begin
 
 
@@ -135,8 +141,8 @@ def _batch_start(segment: Segment, position: int) -> int:
 
 
 def _in_chunk(
-    log: Log, segment: Segment, data: bytes, begin: int, key: Bytes, found: KeySearch
-) -> Iterator[Record]:
+    segment: Segment, data: bytes, begin: int, key: Bytes, found: KeySearch
+) -> Iterator[tuple[BatchHeader, Record]]:
     chunk = as_chunk(data)
     table, stopped, reason = read_table(data)
     marks = numpy.zeros(table.shape[1], numpy.uint8)
@@ -153,8 +159,8 @@ def _in_chunk(
             found.problems.append(_corrupt(segment, begin + position).message)
             continue
         for record in reversed(records):
-            if record.key == wanted and _is_visible(log, header, record.offset):
-                yield record
+            if record.key == wanted:
+                yield header, record
     if reason != COMPLETE:
         raise _corrupt(segment, begin + stopped)
 

@@ -25,6 +25,7 @@ from broker.cli.asking import (
     with_topic,
 )
 from broker.cli.contents import records, table
+from broker.cli.erase import erase
 from broker.cli.overview import list_topics
 
 
@@ -33,7 +34,7 @@ def topics() -> None:
     """Ask a running broker about topics: what is in them, and their compaction."""
 
 
-for command in (list_topics, table, records):
+for command in (list_topics, table, records, erase):
     topics.add_command(command)
 
 

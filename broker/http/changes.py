@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from broker.http.asking import Asking, Refused, body_of
+from broker.http.asking import Asking, Refused, body_of, one_of
 from broker.questions.compactions import Compactions, Progress, Wish
+from broker.questions.erasing import Erasing, why_not
+from broker.questions.keys import ENCODINGS, BadKey, decode_key
 from broker.reopening import NotNow
 from config.definition import ConfigError
 from protocol.errors import KafkaError
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 LINES = "application/x-ndjson"
 PROGRESS_SECONDS = 0.2
 MOST_WAITING = 16
+ERASE_FIELDS = {"partition": int, "key": str, "encoding": str}
 COMPACT_FIELDS = {"partition": int, "roll": bool, "dry_run": bool, "set": dict}
 
 
@@ -42,6 +45,7 @@ class Changes:
         answering = self._asking.answering
         router.add_post("/api/topics/{topic}/explain", answering(self.explain_with_dry_run))
         router.add_post("/api/topics/{topic}/compact", answering(self.compact))
+        router.add_post("/api/topics/{topic}/erase", answering(self.erase))
         router.add_post("/api/topics/{topic}/reopen", answering(self.reopen))
         router.add_post("/api/topics/{topic}/abort", answering(self.abort))
 
@@ -97,6 +101,37 @@ class Changes:
         await response.write(_line(final))
         await response.write_eof()
         return response
+
+    async def erase(self, request: web.Request) -> web.StreamResponse:
+        """Leave no value of a key in any file; a receipt for each partition that had one."""
+        topic = self._asking.topic(request)
+        body = await body_of(request, ERASE_FIELDS)
+        indexes = self._asking.indexes(topic, body.get("partition"))
+        if "key" not in body:
+            raise Refused(400, "field 'key' is needed")
+        encoding = one_of(body.get("encoding", "text"), "encoding", ENCODINGS)
+        try:
+            key = decode_key(body["key"].encode(), encoding)
+        except (BadKey, UnicodeEncodeError) as error:
+            raise Refused(400, str(error)) from error
+        if topic.is_internal:
+            raise Refused(409, f"{topic.name} is the broker's own")
+        if (why := why_not(topic.config)) is not None:
+            raise Refused(409, f"nothing of {topic.name} can be erased: {why}")
+        self._refuse_a_crowd()
+        erasing = Erasing(self._broker, self._compactions, key)
+        receipts = [await self._erase(erasing, topic, index) for index in indexes]
+        return await self._asking.respond_of(topic, [one for one in receipts if one is not None])
+
+    async def _erase(self, erasing: Erasing, topic: Topic, index: int) -> dict[str, Any] | None:
+        partition = self._broker.partition(topic.name, index)
+        if partition is None or partition.log.offline_reason is not None:
+            return {"partition": index, "is_erased": False, "error": f"partition {index} is offline"}
+        try:
+            receipt = await erasing.erase(partition)
+        except (KafkaError, OSError) as error:
+            return {"partition": index, "is_erased": False, "error": str(error)}
+        return None if receipt is None else {"partition": index, **receipt}
 
     async def reopen(self, request: web.Request) -> web.StreamResponse:
         """Open the logs that went offline now, whenever their next try is due."""

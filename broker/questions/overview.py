@@ -196,6 +196,7 @@ def topic_head(broker: Broker, topic: Topic) -> dict[str, Any]:
         "topic": topic.name,
         "topic_id": str(topic.topic_id),
         "is_internal": topic.is_internal,
+        "is_compacted": topic.config.is_compacted,
         "warning": policy_warning(topic.name, topic.config),
         "partitions": [_partition_row(broker, place) for place in topic.partitions()],
         "configs": _configs(broker, topic),

@@ -44,7 +44,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 def fill(process: BrokerProcess) -> None:
     new = [NewTopic(name, 3, config={"cleanup.policy": "compact"}) for name in ("prices", "told")]
-    new += [NewTopic("payments", 1), NewTopic("_schemas", 1), NewTopic("tail", 1)]
+    new += [
+        NewTopic("people", 1, config={"cleanup.policy": "compact"}),
+        NewTopic("payments", 1),
+        NewTopic("_schemas", 1),
+        NewTopic("tail", 1),
+    ]
     admin = AdminClient({"bootstrap.servers": process.bootstrap})
     for made in admin.create_topics(new).values():
         made.result(60)
@@ -204,6 +209,24 @@ async def test_finding_a_key_and_a_place(page: Page, broker: BrokerProcess) -> N
     await page.click("Explain")
     await page.sees("offset 5000000")
     page.errors.clear()
+
+
+async def test_w11_a_key_is_erased(page: Page, broker: BrokerProcess) -> None:
+    """After a question; the receipt is shown, and no client sees a value any more."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(3):
+        producer.produce("people", f"secret {number}", "alice")
+    assert await asyncio.to_thread(producer.flush, 60) == 0
+    await show(page, broker, "topics/people/find")
+    await page.fill("key", "alice")
+    await page.click("Find", "form")
+    await page.sees("secret 2")
+    await page.click("Erase")
+    await page.sees("Erase alice from people?", "cannot be undone", selector="dialog")
+    await page.click("Erase it", "dialog")
+    await page.sees("no file holds a value of the key; there were 3", "Its tombstone, offset 3")
+    versions = api(broker, "topics/people/get?key=alice&history=1")["partitions"][0]["versions"]
+    assert [one["is_tombstone"] for one in versions] == [True]
 
 
 async def test_records_as_they_come(page: Page, broker: BrokerProcess) -> None:

@@ -7,6 +7,7 @@ Method: a real broker process that librdkafka writes to and commits at; each com
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,7 +44,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def fill(process: BrokerProcess) -> None:
     settings: dict[str, Any] = {"bootstrap.servers": process.bootstrap}
     admin = AdminClient(settings)
-    new = [NewTopic("many", 1, config={"cleanup.policy": "compact"})]
+    new = [NewTopic(name, 1, config={"cleanup.policy": "compact"}) for name in ("many", "people")]
     new += [NewTopic("odd", 1), NewTopic("payments", 1), NewTopic("_schemas", 1)]
     for made in admin.create_topics(new).values():
         made.result(60)
@@ -51,6 +52,8 @@ def fill(process: BrokerProcess) -> None:
     for number in range(RECORDS):
         producer.produce("many", f"v{number}", f"k{number:04}", timestamp=START_MS + number)
     producer.produce("many", None, "k0007", timestamp=START_MS + RECORDS)
+    for number, key in enumerate(("alice", "bob", "alice")):
+        producer.produce("people", f"secret {number}", key, timestamp=START_MS)
     producer.produce("odd", b"\xff\x00", EVIL, timestamp=START_MS, headers=[(EVIL, EVIL)])
     producer.produce("odd", "long" * 100, None, timestamp=START_MS)
     assert producer.flush(60) == 0
@@ -144,7 +147,7 @@ def test_markers_and_what_was_aborted(served: BrokerProcess) -> None:
 
 def test_topics_in_one_line_each(served: BrokerProcess) -> None:
     rows = {row[0]: row for row in cells(run(served, "topics", "list"))}
-    assert list(rows) == ["_schemas", "many", "odd", "payments"]
+    assert list(rows) == ["_schemas", "many", "odd", "payments", "people"]
     assert rows["many"][1:4] == ["compact", "1", "2 301"]
     assert rows["many"][-1] == "all that is dirty is in the active segment"
     assert "loses data" in rows["_schemas"][-1]
@@ -157,7 +160,7 @@ def test_how_the_broker_is(served: BrokerProcess) -> None:
     assert f"PLAINTEXT on 127.0.0.1:{served.port}" in output
     assert f"disk {served.data}: " in output
     assert "1 of 1 threads at work" in output
-    assert "4 topics" in output
+    assert "5 topics" in output
 
 
 def test_groups_where_they_stand_and_their_reset(served: BrokerProcess) -> None:
@@ -183,4 +186,42 @@ def test_groups_where_they_stand_and_their_reset(served: BrokerProcess) -> None:
 def test_transactions(served: BrokerProcess) -> None:
     output = run(served, "transactions")
     assert "No transaction is open." in output
-    assert cells(output)[0][:2] == ["\\x1b[2Jevil\\nline", "CompleteAbort"]
+    assert ["\\x1b[2Jevil\\nline", "CompleteAbort"] in [row[:2] for row in cells(output)]
+
+
+# Erasing
+
+
+def test_w11_a_key_is_erased_and_a_receipt_says_so(served: BrokerProcess) -> None:
+    output = run(served, "topics", "erase", "people", "alice")
+    lines = output.splitlines()
+    assert lines[0] == "people-0: no file holds a value of the key; the last of 2 stood at offset 2."
+    assert re.fullmatch(r"    files that were replaced are removed at \d{4}-.* UTC", lines[1])
+    assert re.fullmatch(
+        r"    its tombstone, offset 3, is left: a cleaning from .* UTC on removes it", lines[2]
+    )
+    assert [row[:2] for row in cells(run(served, "topics", "table", "people"))] == [["bob", "secret 1"]]
+    again = json.loads(run(served, "topics", "erase", "people", "616c696365", "--hex", "--json"))
+    assert (again["partitions"][0]["is_erased"], again["partitions"][0]["values"]) == (True, 0)
+    assert "no file holds" in run(served, "topics", "erase", "people", "YWxpY2U=", "--base64")
+    assert run(served, "topics", "erase", "people", EVIL) == (
+        "people has no record of the key \\x1b[2Jevil\\nline.\n"
+    )
+    assert "is delete" in run(served, "topics", "erase", "payments", "k", status=1)
+    assert "no hex" in run(served, "topics", "erase", "people", "x", "--hex", status=2)
+    assert "either" in run(served, "topics", "erase", "people", "00", "--hex", "--base64", status=2)
+
+
+def test_w11_what_is_not_erased_is_an_exit_status(served: BrokerProcess) -> None:
+    """An open transaction behind the value keeps it where it is."""
+    settings = {"bootstrap.servers": served.bootstrap}
+    open_one = Producer({**settings, "transactional.id": "open"})
+    open_one.init_transactions(60)
+    open_one.begin_transaction()
+    open_one.produce("people", "undecided", "bob")
+    assert open_one.flush(60) == 0
+    output = run(served, "topics", "erase", "people", "bob", status=1)
+    assert "people-0: not erased: values at offsets" in output
+    assert "transaction" in output
+    open_one.abort_transaction(60)
+    assert "no file holds a value" in run(served, "topics", "erase", "people", "bob")

@@ -1,8 +1,8 @@
-// Find a key: its latest value, every version that is left. How a read finds an offset or a time.
+// Find a key: its latest value, every version that is left; erase it. How a read finds an offset or a time.
 
-import { get, path } from "../api.js";
-import { choice, field, form, h, table, trouble } from "../dom.js";
-import { count, size } from "../format.js";
+import { get, path, post } from "../api.js";
+import { button, choice, field, form, h, sure, table, trouble } from "../dom.js";
+import { count, size, time } from "../format.js";
 import { content, headers, problems, when } from "./parts.js";
 
 export async function findTab(topic) {
@@ -77,7 +77,7 @@ async function findKey(topic, values) {
   const read = answer.partitions.reduce((total, one) => total + one.bytes_read, 0);
   const segments = answer.partitions.reduce((total, one) => total + one.segments, 0);
   const ruledOut = answer.partitions.reduce((total, one) => total + one.segments_ruled_out, 0);
-  return [
+  const shown = [
     ...answer.partitions.flatMap((one) => problems(one.problems)),
     table(
       [["partition", "number"], ["offset", "number"], "time", "value", "headers"],
@@ -93,12 +93,53 @@ async function findKey(topic, values) {
       })),
       { empty: "No record has this key." },
     ),
+    rows.length > 0 && topic.is_compacted && erasing(topic, values),
     h(
       "p",
       { class: "quiet" },
       `Read ${size(read)}; of ${count(segments)} segments the key filters ruled out ${count(ruledOut)}.`,
     ),
   ];
+  return shown.filter(Boolean);
+}
+
+function erasing(topic, { key, encoding }) {
+  const said = h("div", { class: "said" });
+  const words =
+    `Erase ${encoding === "text" ? key : `${encoding} ${key}`} from ${topic.topic}? A tombstone is written, and ` +
+    "all is compacted until no file holds a value of the key. That cannot be undone.";
+  const erase = button(
+    "Erase",
+    async () => {
+      if (!(await sure(words, "Erase it"))) return;
+      said.replaceChildren("At work…");
+      await answered(said, async () => {
+        const answer = await post(path("topics", topic.topic, "erase"), { key, encoding });
+        return answer.partitions.flatMap(receipt);
+      });
+    },
+    "danger",
+  );
+  return h("div", {}, h("div", { class: "fields" }, erase), said);
+}
+
+// What was found in the files of a partition afterwards.
+function receipt(one) {
+  const place = `Partition ${one.partition}`;
+  if (one.error) return [h("p", { class: "trouble" }, `${place}: ${one.error}`)];
+  const told = one.is_erased
+    ? h("p", {}, `${place}: no file holds a value of the key; there were ${count(one.values)}.`)
+    : h(
+        "p",
+        { class: "trouble" },
+        `${place}: not erased. Values at offsets ${one.values_left.join(", ")} are left: ${one.held_back_by}`,
+      );
+  const until = one.tombstone_until_ms === null ? "" : ` from ${time(one.tombstone_until_ms)} on`;
+  const rest = [`Files that were replaced are removed at ${time(one.files_until_ms)}.`];
+  if (one.has_tombstone)
+    rest.push(`Its tombstone, offset ${one.tombstone_offset}: a cleaning${until} removes it.`);
+  if (one.written_since.length) rest.push(`It was written again at offsets ${one.written_since.join(", ")}.`);
+  return [told, h("p", { class: "quiet" }, rest.join(" "))];
 }
 
 async function walk(topic, values) {

@@ -1,0 +1,84 @@
+"""`kompakt topics erase`: no file holds a value of a key any more, and a receipt says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.exceptions import Exit
+
+from broker.cli.asking import (
+    BAD_USAGE,
+    REFUSED,
+    ask,
+    fail,
+    print_json,
+    topic_path,
+    with_http,
+    with_json,
+    with_partition,
+    with_topic,
+)
+from broker.cli.shown import one_line
+
+
+@click.command()
+@with_topic
+@click.argument("key", help="The key, as text unless --hex or --base64 is given.")
+@with_partition
+@click.option("--hex", "is_hex", is_flag=True, help="The key is written in hex digits.")
+@click.option("--base64", "is_base64", is_flag=True, help="The key is written in base 64.")
+@with_http
+@with_json
+def erase(
+    topic: str, key: str, partition: int | None, is_hex: bool, is_base64: bool, http: str, as_json: bool
+) -> None:
+    """Delete a key by a tombstone and clean until no file has a value of it; exit status 1 when one has."""
+    if is_hex and is_base64:
+        raise fail("say either --hex or --base64", BAD_USAGE)
+    body: dict[str, Any] = {"key": key, "encoding": "hex" if is_hex else "base64" if is_base64 else "text"}
+    if partition is not None:
+        body["partition"] = partition
+    answer = ask(http, topic_path(topic, "erase"), body)
+    if as_json:
+        print_json(answer)
+    elif not answer["partitions"]:
+        print(f"{topic} has no record of the key {one_line(key)}.")
+    else:
+        from broker.cli.tables import console
+
+        out = console()
+        for one in answer["partitions"]:
+            for line in _receipt(topic, one):
+                out.print(line, soft_wrap=True)
+    if not all(one["is_erased"] for one in answer["partitions"]):
+        raise Exit(REFUSED)
+
+
+def _receipt(topic: str, one: dict[str, Any]) -> list[str]:
+    from broker.cli.tables import cell, time_cell
+
+    place = f"{topic}-{one['partition']}"
+    if "error" in one:
+        return [f"{place}: {one['error']}"]
+    if not one["is_erased"]:
+        offsets = ", ".join(cell(offset) for offset in one["values_left"])
+        lines = [f"{place}: not erased: values at offsets {offsets or '?'} are left: {one['held_back_by']}"]
+    elif one["last_value_offset"] is None:
+        lines = [f"{place}: no file holds a value of the key."]
+    else:
+        last = cell(one["last_value_offset"])
+        lines = [
+            f"{place}: no file holds a value of the key; the last of {one['values']} stood at offset {last}."
+        ]
+        lines.append(f"    files that were replaced are removed at {time_cell(one['files_until_ms'])}")
+    if one["has_tombstone"]:
+        until = one["tombstone_until_ms"]
+        when = "" if until is None else f" from {time_cell(until)} on"
+        lines.append(
+            f"    its tombstone, offset {cell(one['tombstone_offset'])}, is left: a cleaning{when} removes it"
+        )
+    if one["written_since"]:
+        offsets = ", ".join(cell(offset) for offset in one["written_since"])
+        lines.append(f"    but the key was written again, at offsets {offsets}")
+    return lines
