@@ -79,7 +79,7 @@ def show(group: str, http: str, as_json: bool) -> None:
         (
             f"{one['topic']}-{one['partition']}", _committed(one), one.get("high_watermark"), one.get("lag"),
             one.get("records_left"), one["member_id"], time_cell(one["committed_ms"]),
-            "for good" if one["expires_ms"] is None else f"until {time_cell(one['expires_ms'])}",
+            _kept(one),
         )
         for one in answer["offsets"]
     ]  # fmt: skip
@@ -88,6 +88,14 @@ def show(group: str, http: str, as_json: bool) -> None:
     if answer["members"]:
         names = ("member", "client", "host", "subscribed to", "has")
         out.print(table(names, [_member(one) for one in answer["members"]]))
+
+
+def _kept(one: dict[str, Any]) -> str | None:
+    from broker.cli.tables import time_cell
+
+    if one["committed_offset"] is None:
+        return None
+    return "for good" if one["expires_ms"] is None else f"until {time_cell(one['expires_ms'])}"
 
 
 def _committed(one: dict[str, Any]) -> str | None:

@@ -105,9 +105,10 @@ async function findKey(topic, values) {
 
 function erasing(topic, { key, encoding }) {
   const said = h("div", { class: "said" });
+  const name = encoding === "text" ? key : `${encoding} ${key}`;
   const words =
-    `Erase ${encoding === "text" ? key : `${encoding} ${key}`} from ${topic.topic}? A tombstone is written, and ` +
-    "all is compacted until no file holds a value of the key. That cannot be undone.";
+    `Erase ${name} from ${topic.topic}? A tombstone is written, and all is compacted until no file holds a ` +
+    "value of the key. That cannot be undone.";
   const erase = button(
     "Erase",
     async () => {

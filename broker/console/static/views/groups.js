@@ -80,11 +80,15 @@ function standing(answer) {
       one.records_left === null ? "too many to count" : count(one.records_left),
       one.member_id,
       when(one.committed_ms),
-      one.expires_ms === null ? "kept" : ago(one.expires_ms, answer.now_ms),
+      one.committed_offset === null ? "–" : keptUntil(one, answer.now_ms),
       one.metadata || "–",
     ]),
     { empty: "It has committed nothing." },
   );
+}
+
+function keptUntil(one, now) {
+  return one.expires_ms === null ? "for good" : ago(one.expires_ms, now);
 }
 
 function members(answer) {
