@@ -47,6 +47,7 @@ class Background:
         self._vanished = Vanished(broker)
         self._statistics = keeping.StatisticsKeeper(broker)
         self._tasks: list[asyncio.Task[None]] = []
+        self._jobs: list[Callable[[], Awaitable[None]]] = []
         self._removal_turns_to_skip = 0
         self.idle_segments = IdleSegments()
 
@@ -90,7 +91,13 @@ class Background:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
+    async def run_all(self) -> None:
+        """Every job once, now."""
+        for job in self._jobs:
+            await job()
+
     def _every(self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+        self._jobs.append(job)
         self._tasks.append(
             asyncio.get_running_loop().create_task(self._repeat(name, interval_ms, job), name=name)
         )
