@@ -17,6 +17,7 @@ from broker.context import RequestContext
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Beat, Heartbeat
 from broker.groups.consumer.member import JOIN_EPOCH, ConsumerMember, Partitions, partitions_of
+from broker.groups.consumer.topics import everything
 from broker.handlers.groups import GROUP_OPERATIONS, NOT_ASKED_FOR
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_groups import (
@@ -52,6 +53,7 @@ def consumer_group_heartbeat(
         topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
         owned=_owned(request),
+        may_know=everything if broker.authorizer is None else broker.authorizer.knower(context),
     )
     try:
         answer = broker.groups.beat(beat, api_version=context.api_version)

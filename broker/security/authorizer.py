@@ -56,6 +56,8 @@ class Authorizer:
         self._super_users = parse_super_users(broker.config.super_users)
         self._default = broker.config.allow_everyone_if_no_acl_found
         self._acls: defaultdict[Resource, dict[Acl, None]] = defaultdict(dict)
+        self.version = 0
+        """another one whenever rules change"""
         self._remembered: dict[tuple[Asker, Operation, Resource, str], bool] = {}
 
     def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
@@ -101,6 +103,11 @@ class Authorizer:
         asker = Asker(context.principal, context.client_host)
         return lambda topic: self.allows(asker, Operation.READ, Resource.TOPIC, topic)
 
+    def knower(self, context: RequestContext) -> Callable[[str], bool]:
+        """Which topics the client may describe."""
+        asker = Asker(context.principal, context.client_host)
+        return lambda topic: self.allows(asker, Operation.DESCRIBE, Resource.TOPIC, topic)
+
     def may_repeat(self, context: RequestContext, request: ProduceRequest) -> bool:
         """Whether a Produce like this one needs no guard (`produce_template.py`), until rules change."""
         asker = Asker(context.principal, context.client_host)
@@ -132,6 +139,7 @@ class Authorizer:
                 self._forget_answers()
 
     def _forget_answers(self) -> None:
+        self.version += 1
         self._remembered.clear()
         for server in self._broker.servers:
             for connection in server.connections:

@@ -368,6 +368,35 @@ def test_librdkafka_by_rules(ruled: SecuredBroker, certificates: Certificates) -
     assert errors.pop().code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
+def test_librdkafka_finds_by_a_pattern_what_it_may_know(
+    ruled: SecuredBroker, certificates: Certificates
+) -> None:
+    """And what it may know from then on, as soon as a rule says so; the rest is nobody's in the group."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": ruled.bootstrap})
+    names = ["found-open", "found-later", "found-never"]
+    for made in admin.create_topics([confluent_kafka.admin.NewTopic(name, 1, 1) for name in names]).values():
+        made.result(SECONDS)
+    rule(ruled, "GROUP", "finders", "READ")
+    rule(ruled, "TOPIC", "found-open", "READ")
+    consumer = confluent_kafka.Consumer(
+        {
+            **options(ruled, certificates, "SASLTLS", "PLAIN"),
+            "group.id": "finders",
+            "group.protocol": "consumer",
+        }
+    )
+    consumer.subscribe(["^found-.*"])
+
+    def assigned() -> set[str]:
+        consumer.poll(0.1)
+        return {place.topic for place in consumer.assignment()}
+
+    wait_for(lambda: assigned() == {"found-open"}, "what it may read")
+    rule(ruled, "TOPIC", "found-later", "READ")
+    wait_for(lambda: assigned() == {"found-open", "found-later"}, "what it may read now")
+    consumer.close()
+
+
 def _error_of(consumer: confluent_kafka.Consumer) -> confluent_kafka.KafkaError:
     found: list[confluent_kafka.KafkaError] = []
 

@@ -19,6 +19,7 @@ from broker.security.acls import CLUSTER_NAME, Operation, Pattern, Permission, R
 from broker.security.guards.call import OPEN
 from protocol.errors import ErrorCode
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -238,6 +239,26 @@ class Side:
             yield name, said
         user.close()
 
+    def found_by(self, regex: str, group: str) -> set[str]:
+        """The topics that a member of a new group gets, the user, who subscribes to the expression."""
+        user = self._enter()
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group, member_id="m", member_epoch=0, rebalance_timeout_ms=60_000, topic_partitions=[],
+            subscribed_topic_regex=regex,
+        )  # fmt: skip
+        names = {topic_id: name for name, topic_id in self._ids().items()}
+
+        def topics() -> set[str]:
+            answer = user.ask(request, 1)
+            assert not answer.error_code
+            request.member_epoch = answer.member_epoch
+            rows = () if answer.assignment is None else answer.assignment.topic_partitions
+            return {names[row.topic_id] for row in rows}
+
+        found = wait_for(topics, f"topics for {regex}")
+        user.close()
+        return found
+
     def _enter(self) -> Raw:
         """As the user."""
         user = Raw(self._user_port, LIMIT_SECONDS)
@@ -308,6 +329,28 @@ def test_what_rules_allow_is_kafkas(sides: list[Side], name: str) -> None:
     assert not different, "\n".join(
         f"{question}\n  Kafka   {one}\n  kompakt {other}" for question, (one, other) in different.items()
     )
+
+
+# What a regular expression finds
+
+KNOWABLE = {
+    "what it may read": [Rule(TOPIC, OWN, Operation.READ)],
+    "what it may only describe": [Rule(TOPIC, OWN, Operation.DESCRIBE), Rule(TOPIC, OTHER, Operation.CREATE)],
+    "all but what it may not": [
+        Rule(TOPIC, "*", Operation.READ), Rule(TOPIC, OTHER, Operation.DESCRIBE, Permission.DENY),
+    ],
+    "all": [Rule(TOPIC, "*", Operation.ALL)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KNOWABLE)
+def test_a_regular_expression_finds_what_the_member_may_know(sides: list[Side], name: str) -> None:
+    for side in sides:
+        side.rule([Rule(Resource.GROUP, "*", Operation.READ), *KNOWABLE[name]])
+    kafkas, own = (side.found_by(f"[ao].*|{OWN}|{OTHER}", f"found {name}") for side in sides)
+    assert own == kafkas
+    assert OWN in own
+    assert (OTHER in own) == (name == "all")
 
 
 # The calls about rules themselves

@@ -11,19 +11,23 @@ from broker.groups.consumer.assignors import ASSIGNORS, Subscriber
 from broker.groups.consumer.changes import Change
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import ConsumerMember, Held, Partitions, next_step
-from broker.groups.consumer.topics import GroupTopics, metadata_hash
+from broker.groups.consumer.topics import GroupTopics, MayKnow, everything, metadata_hash
 
 
 class Draft:
     """Mirrors what of Kafka's GroupMetadataManager turns a heartbeat into records. Owned by: event loop."""
 
-    def __init__(self, group: ConsumerGroup, topics: GroupTopics, now_ms: int) -> None:
+    def __init__(
+        self, group: ConsumerGroup, topics: GroupTopics, now_ms: int, may_know: MayKnow | None
+    ) -> None:
         self.group = group
         """the group itself until something changes, then a copy"""
         self.changes: list[Change] = []
         self.seen_topics = group.seen_topics
         self._topics = topics
         self._now_ms = now_ms
+        self._may_know = may_know
+        """None where no client asks: nobody is there by whose rights topics could be looked for"""
 
     def bring_up_to_date(self, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
         """A member says what it is and maybe what it owns: it is a step nearer to what it shall have then.
@@ -83,9 +87,15 @@ class Draft:
 
     def _look_at_topics(self) -> int:
         group = self.group
+        regexes = {one.topic_regex for one in group.members.values() if one.topic_regex}
+        may_know = self._may_know
+        if may_know is None:
+            if regexes:
+                return metadata_hash(self._sizes())  # who beats next looks
+            may_know = everything
         self.seen_topics = self._topics.version
-        for regex in {one.topic_regex for one in group.members.values() if one.topic_regex}:
-            names = self._topics.matching(regex)
+        for regex in regexes:
+            names = self._topics.matching(regex, may_know)
             if names != group.regexes.get(regex):
                 self.add(changes.regex_changed(group, regex, names, self._topics.version, self._now_ms))
         return metadata_hash(self._sizes())

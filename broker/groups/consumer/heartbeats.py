@@ -32,7 +32,7 @@ from broker.groups.consumer.member import (
     is_within,
     partitions_of,
 )
-from broker.groups.consumer.topics import GroupTopics
+from broker.groups.consumer.topics import GroupTopics, MayKnow, everything
 from broker.groups.contents import Contents
 from broker.groups.membership import Group
 from broker.groups.rebalance import STORE_ERRORS, Rebalancer
@@ -68,6 +68,8 @@ class Heartbeat:
     topic_regex: str | None
     server_assignor: str | None
     owned: Partitions | None
+    may_know: MayKnow = everything
+    """which topics the client may know"""
 
     @property
     def is_full(self) -> bool:
@@ -136,7 +138,7 @@ class Heartbeats:
         self._broker = broker
         self._clock = broker.clock
         self._store = store
-        self.topics = GroupTopics(broker.topics)
+        self.topics = GroupTopics(broker)
         self.conversion = Conversion(broker, groups, rebalancer, self.topics, self._append)
 
     @property
@@ -154,7 +156,7 @@ class Heartbeats:
             return self._leave(group, request)
         member_id = request.member_id or str(uuid.uuid4())
         self.check_room(group, member_id)
-        draft = self.draft(group)
+        draft = self.draft(group, request.may_know)
         member = self._member_for(draft, member_id, request)
         now = draft.bring_up_to_date(_as_told(member, request), request.owned)
         flushed = self.store(group, draft, first)
@@ -275,8 +277,11 @@ class Heartbeats:
 
     # records
 
-    def draft(self, group: ConsumerGroup) -> Draft:
-        return Draft(group, self.topics, self._clock.now_ms())
+    def draft(self, group: ConsumerGroup, may_know: MayKnow | None = None) -> Draft:
+        """What is about to be done to a group, by a client that may know certain topics or without one."""
+        if self._broker.authorizer is None:
+            may_know = everything
+        return Draft(group, self.topics, self._clock.now_ms(), may_know)
 
     def store(
         self, group: ConsumerGroup, draft: Draft, first: Sequence[KeyValue] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -12,19 +12,29 @@ from broker.topic import METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.topics import TopicRegistry
+    from broker.broker import Broker
+
+MayKnow = Callable[[str], bool]
+"""whether a client may describe a topic of this name"""
+
+
+def everything(name: str) -> bool:
+    """What a client may know where there are no rules."""
+    return True
 
 
 class GroupTopics:
     """The registry as groups see it. Owned by: event loop."""
 
-    def __init__(self, registry: TopicRegistry) -> None:
-        self._registry = registry
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._registry = broker.topics
 
     @property
     def version(self) -> int:
-        """Another one whenever a topic came, went, or got more partitions."""
-        return self._registry.version
+        """Another one whenever a topic came, went, or got more partitions, or rules changed."""
+        authorizer = self._broker.authorizer
+        return self._registry.version + (0 if authorizer is None else authorizer.version)
 
     def sizes(self, names: Iterable[str]) -> dict[UUID, int]:
         """Number of partitions by topic id, of those of `names` that exist."""
@@ -40,15 +50,15 @@ class GroupTopics:
         topic = self._registry.get(name)
         return None if topic is None else topic.topic_id
 
-    def matching(self, regex: str) -> frozenset[str]:
-        """The names of all topics that a regular expression matches as a whole, `__consumer_offsets` among
-        them as in Kafka; what only kompakt has is nobody's to read by chance.
+    def matching(self, regex: str, may_know: MayKnow) -> frozenset[str]:
+        """The names of all topics that a regular expression matches as a whole and that who asks may know,
+        `__consumer_offsets` among them as in Kafka; what only kompakt has is nobody's to read by chance.
 
         INVALID_REGULAR_EXPRESSION where it is none.
         """
         pattern = compiled(regex)
         names = (topic.name for topic in self._registry.all() if topic.name != METADATA_TOPIC)
-        return frozenset(name for name in names if pattern.fullmatch(name))
+        return frozenset(name for name in names if pattern.fullmatch(name) and may_know(name))
 
 
 @functools.lru_cache(maxsize=256)

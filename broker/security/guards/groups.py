@@ -88,7 +88,7 @@ def find_coordinator(call: Call) -> Answer:
 
 @guards(ConsumerGroupHeartbeatRequest)
 def consumer_group_heartbeat(call: Call) -> Answer:
-    """Topics that a regular expression finds are not looked at: who may not read one is refused there."""
+    """Of the topics that a regular expression finds the handler takes those that the client may know."""
     if not call.may(Operation.READ, GROUP, call.request.group_id):
         return call.refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     names = call.request.subscribed_topic_names or ()

@@ -139,6 +139,7 @@ class World:
         self.clock = ManualClock()
         self.config = dataclasses.replace(BrokerConfig(), offsets_topic_num_partitions=3, **settings)
         self.partitions: dict[TopicPartition, MemoryPartition] = {}
+        self.authorizer = None
         self.topics = Topics(self)
         self.topics.create("rows", 2, {})
         self.topics.create("columns", 1, {})
