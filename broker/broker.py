@@ -231,7 +231,11 @@ class Broker:
         host, port = self.config.http_host, self.config.http_port
         if port >= 0:
             is_secured = any(server.listener.security.is_secured for server in self.servers)
-            if host not in LOCAL_HOSTS and (is_secured or self.authorizer is not None):
+            if host not in LOCAL_HOSTS and self.authorizer is not None:
+                logger.warning(
+                    "%s is not encrypted: passwords that are sent there can be read", self._http_address
+                )
+            elif host not in LOCAL_HOSTS and is_secured:
                 logger.warning("%s asks nobody who it is: whoever reaches it may do all", self._http_address)
             self._http_server = await bind(lambda: self.http.connection(), self._http_address, host, port)
 

@@ -6,7 +6,9 @@ refuses.
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -24,6 +26,7 @@ BAD_USAGE = 2
 REFUSED = 1
 NOT_UNDERSTOOD = 400
 LINES = "application/x-ndjson"
+USER_VARIABLE, PASSWORD_VARIABLE = "KOMPAKT_HTTP_USER", "KOMPAKT_HTTP_PASSWORD"
 DEFAULT_HTTP = "127.0.0.1:9644"
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
@@ -74,7 +77,7 @@ def ask(
     where = where.removeprefix("http://").rstrip("/")
     if "/" in where or re.search(r":[^:\]]+$", where) is None:
         raise fail(f"--http takes HOST:PORT, not {where}", BAD_USAGE)
-    headers = {"Accept": LINES if on_progress is not None else "application/json"}
+    headers = {"Accept": LINES if on_progress is not None else "application/json", **_credentials()}
     data = None
     if body is not None:
         data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
@@ -93,6 +96,15 @@ def ask(
         why = error.reason if isinstance(error, urllib.error.URLError) else error
         raise fail(f"no broker answers at {where}: {why}", BAD_USAGE) from None
     return last
+
+
+def _credentials() -> dict[str, str]:
+    """A name and a password for a broker with rules; not on the command line, where everybody sees them."""
+    user = os.environ.get(USER_VARIABLE)
+    if not user:
+        return {}
+    pair = f"{user}:{os.environ.get(PASSWORD_VARIABLE, '')}"
+    return {"Authorization": "Basic " + base64.b64encode(pair.encode(errors="surrogateescape")).decode()}
 
 
 def _reason(error: HTTPError) -> str:

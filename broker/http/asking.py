@@ -19,6 +19,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 from aiohttp import web
 
+from broker.http.access import Access, NotAllowed, Right
 from broker.questions.partitions import Moment, explained, moment_of
 from protocol.errors import KafkaError
 from storage.layout import TopicPartition
@@ -68,17 +69,25 @@ class Asking:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self.access = Access(broker)
         self._readers = asyncio.Semaphore(READERS)
 
-    def answering(self, handler: Handler) -> Handler:
-        """`handler`, for who may ask; what it refuses is told as JSON."""
+    def answering(self, handler: Handler, right: Right | None = None) -> Handler:
+        """`handler`, for who has the right; what is refused is told as JSON. Without a right the handler
+        looks itself at what it tells.
+        """
 
         async def answer(request: web.Request) -> web.StreamResponse:
             try:
                 if not self.broker.is_ready:
                     raise Refused(503, "the broker is starting or stopping")
                 self._guard(request)
+                await self.access.check(request, right)
                 return await handler(request)
+            except NotAllowed as refused:
+                return web.json_response(
+                    {"error": str(refused)}, status=refused.status, headers=refused.headers
+                )
             except Refused as refused:
                 return web.json_response({"error": str(refused)}, status=refused.status)
             except ConnectionError:  # who asked is gone

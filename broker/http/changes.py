@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from broker.http.access import ALTER_TOPIC, DELETE_TOPIC
 from broker.http.asking import Asking, Refused, body_of, one_of
 from broker.questions.compactions import Compactions, Progress, Wish
 from broker.questions.erasing import Erasing, why_not
@@ -43,11 +44,11 @@ class Changes:
     def add_to(self, router: web.UrlDispatcher) -> None:
         """The routes."""
         answering = self._asking.answering
-        router.add_post("/api/topics/{topic}/explain", answering(self.explain_with_dry_run))
-        router.add_post("/api/topics/{topic}/compact", answering(self.compact))
-        router.add_post("/api/topics/{topic}/erase", answering(self.erase))
-        router.add_post("/api/topics/{topic}/reopen", answering(self.reopen))
-        router.add_post("/api/topics/{topic}/abort", answering(self.abort))
+        router.add_post("/api/topics/{topic}/explain", answering(self.explain_with_dry_run, ALTER_TOPIC))
+        router.add_post("/api/topics/{topic}/compact", answering(self.compact, ALTER_TOPIC))
+        router.add_post("/api/topics/{topic}/erase", answering(self.erase, DELETE_TOPIC))
+        router.add_post("/api/topics/{topic}/reopen", answering(self.reopen, ALTER_TOPIC))
+        router.add_post("/api/topics/{topic}/abort", answering(self.abort, ALTER_TOPIC))
 
     async def stop(self) -> None:
         """Abort what somebody asked for and still runs."""

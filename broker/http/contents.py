@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
+from broker.http.access import READ_TOPIC
 from broker.http.asking import Asking, Refused, is_set, limit, number, one_of, raw
 from broker.questions.keys import ENCODINGS, BadKey, decode_key
 from broker.questions.records import Wanted, latest_page, records_page, steadily
@@ -27,8 +28,10 @@ class Contents:
     def add_to(self, router: web.UrlDispatcher) -> None:
         """The routes."""
         answering = self._asking.answering
-        router.add_get("/api/topics/{topic}/partitions/{partition}/records", answering(self.records))
-        router.add_get("/api/topics/{topic}/table", answering(self.table))
+        router.add_get(
+            "/api/topics/{topic}/partitions/{partition}/records", answering(self.records, READ_TOPIC)
+        )
+        router.add_get("/api/topics/{topic}/table", answering(self.table, READ_TOPIC))
 
     async def records(self, request: web.Request) -> web.StreamResponse:
         """A page of records: from `offset` on, from the first at or after `time`, or the last before

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 from aiohttp import web
 
 from broker.groups.commits import AnyGroup, CommitRequest, Position
+from broker.http.access import READ_GROUP, SEE_GROUP
 from broker.http.asking import Asking, Refused, body_of
 from broker.questions.groups import group_head, group_heads, group_rows, place_rows
 from broker.questions.reset import PLACES, WITH_VALUE, new_offset
+from broker.security.acls import Operation, Resource
 from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition
 
@@ -35,13 +37,18 @@ class Groups:
         """The routes."""
         answering = self._asking.answering
         router.add_get("/api/groups", answering(self.groups))
-        router.add_get("/api/groups/{group}", answering(self.group))
-        router.add_post("/api/groups/{group}/reset", answering(self.reset))
+        router.add_get("/api/groups/{group}", answering(self.group, SEE_GROUP))
+        router.add_post("/api/groups/{group}/reset", answering(self.reset, READ_GROUP))
 
     async def groups(self, request: web.Request) -> web.StreamResponse:
-        """Every group in one line."""
-        broker = self._broker
-        heads, committed = _loaded(group_heads, broker), broker.groups.committed()
+        """Every group that may be known, in one line."""
+        broker, may = self._broker, self._asking.access.may
+        heads = [
+            head
+            for head in _loaded(group_heads, broker)
+            if may(request, Operation.DESCRIBE, Resource.GROUP, head["group"])
+        ]
+        committed = broker.groups.committed()
         rows = await broker.run_blocking(group_rows, heads, committed, broker.partitions.copy())
         return await self._asking.respond({"groups": rows})
 
@@ -49,6 +56,10 @@ class Groups:
         """One group: its members, and where it stands in each partition."""
         group = self._group(request)
         head, places = group_head(self._broker, group)
+        may = self._asking.access.may
+        for place in places:
+            if not may(request, Operation.DESCRIBE, Resource.TOPIC, place.topic_partition.topic):
+                raise Refused(403, "the group has topics that you have no right to DESCRIBE")
         return await self._asking.respond({**head, "offsets": await self._asking.reading(place_rows, places)})
 
     def _group(self, request: web.Request) -> AnyGroup:
@@ -69,9 +80,11 @@ class Groups:
             raise Refused(400, f"field 'to' is one of {', '.join(PLACES)}")
         if (to in WITH_VALUE) != ("value" in body):
             raise Refused(400, f"field 'value' goes with {' and '.join(WITH_VALUE)}, and with nothing else")
-        topic = self._broker.topics.get(body.get("topic", ""))
+        name = body.get("topic", "")
+        self._asking.access.demand(request, Operation.READ, Resource.TOPIC, name)
+        topic = self._broker.topics.get(name)
         if topic is None:
-            raise Refused(404, f"there is no topic {body.get('topic', '')}")
+            raise Refused(404, f"there is no topic {name}")
         moments = self._asking.moments(topic, self._asking.indexes(topic, body.get("partition")))
         offsets = await self._asking.reading(_new_offsets, moments, to, body.get("value", 0))
         before = {

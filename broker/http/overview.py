@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from broker.http.access import SEE_BROKER, SEE_TOPIC
 from broker.http.asking import Asking
 from broker.questions.overview import broker_head, broker_rest, commits_in, topic_head, topic_rows
 from broker.questions.transactions import id_rows, open_rows
+from broker.security.acls import Operation, Resource
 
 
 class Overview:
@@ -21,10 +23,10 @@ class Overview:
     def add_to(self, router: web.UrlDispatcher) -> None:
         """The routes."""
         answering = self._asking.answering
-        router.add_get("/api/broker", answering(self.broker))
+        router.add_get("/api/broker", answering(self.broker, SEE_BROKER))
         router.add_get("/api/topics", answering(self.topics))
-        router.add_get("/api/topics/{topic}", answering(self.topic))
-        router.add_get("/api/transactions", answering(self.transactions))
+        router.add_get("/api/topics/{topic}", answering(self.topic, SEE_TOPIC))
+        router.add_get("/api/transactions", answering(self.transactions, SEE_BROKER))
 
     async def broker(self, request: web.Request) -> web.StreamResponse:
         """What this broker is, its disks, its cleaner, and what the cleaner did last."""
@@ -33,9 +35,14 @@ class Overview:
         return await self._asking.respond(head | await self._asking.reading(broker_rest, self._broker, logs))
 
     async def topics(self, request: web.Request) -> web.StreamResponse:
-        """Every topic in one line."""
+        """Every topic that may be known, in one line."""
         logs = {place: partition.log for place, partition in self._broker.partitions.items()}
-        topics = self._broker.topics.all()
+        may = self._asking.access.may
+        topics = [
+            topic
+            for topic in self._broker.topics.all()
+            if may(request, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        ]
         return await self._asking.respond(
             {"topics": await self._asking.reading(topic_rows, self._broker, topics, logs)}
         )
@@ -43,7 +50,13 @@ class Overview:
     async def topic(self, request: web.Request) -> web.StreamResponse:
         """One topic: its partitions, its settings and whence they are, and which groups stand where."""
         topic = self._asking.topic(request)
-        head, committed = topic_head(self._broker, topic), self._broker.groups.committed()
+        may = self._asking.access.may
+        head = topic_head(self._broker, topic)
+        committed = [
+            (group_id, commits)
+            for group_id, commits in self._broker.groups.committed()
+            if may(request, Operation.DESCRIBE, Resource.GROUP, group_id)
+        ]
         return await self._asking.respond(
             {**head, "groups": await self._broker.run_blocking(commits_in, topic.name, committed)}
         )

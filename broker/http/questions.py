@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from broker.http.access import READ_TOPIC, SEE_TOPIC
 from broker.http.asking import Asking, Refused, is_set, number, one_of, raw
 from broker.questions.keys import ENCODINGS, PARTITIONERS, BadKey, decode_key, key_answer, partitions_for
 from broker.questions.partitions import Moment
@@ -29,11 +30,11 @@ class Questions:
     def add_to(self, router: web.UrlDispatcher) -> None:
         """The routes."""
         answering = self._asking.answering
-        router.add_get("/api/topics/{topic}/explain", answering(self.explain))
-        router.add_get("/api/topics/{topic}/history", answering(self.history))
-        router.add_get("/api/topics/{topic}/segments", answering(self.segments))
-        router.add_get("/api/topics/{topic}/partitions/{partition}/seek", answering(self.seek))
-        router.add_get("/api/topics/{topic}/get", answering(self.get))
+        router.add_get("/api/topics/{topic}/explain", answering(self.explain, SEE_TOPIC))
+        router.add_get("/api/topics/{topic}/history", answering(self.history, SEE_TOPIC))
+        router.add_get("/api/topics/{topic}/segments", answering(self.segments, SEE_TOPIC))
+        router.add_get("/api/topics/{topic}/partitions/{partition}/seek", answering(self.seek, READ_TOPIC))
+        router.add_get("/api/topics/{topic}/get", answering(self.get, READ_TOPIC))
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
         """Why each partition is or is not being compacted now."""

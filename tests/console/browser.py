@@ -48,6 +48,10 @@ class Page:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self.errors: list[str] = []
+        self.questions = 0
+        """how often it was asked for a name and a password"""
+        self._login: dict[str, str] = {}
+        self._replies: set[asyncio.Task[Any]] = set()
         self._reading = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
@@ -62,10 +66,27 @@ class Page:
         if method == "Runtime.exceptionThrown":
             details = told["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description") or details["text"])
+        elif method == "Fetch.requestPaused":
+            self._reply("Fetch.continueRequest", requestId=told["requestId"])
+        elif method == "Fetch.authRequired":
+            self.questions += 1
+            self._reply(
+                "Fetch.continueWithAuth", requestId=told["requestId"], authChallengeResponse=self._login
+            )
         elif method == "Log.entryAdded" and told["entry"]["level"] == "error":
             self.errors.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
         elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
             self.errors.append(str(told["args"]))
+
+    def _reply(self, method: str, **parameters: Any) -> None:
+        task = asyncio.ensure_future(self.send(method, **parameters))
+        self._replies.add(task)
+        task.add_done_callback(self._replies.discard)
+
+    async def log_in(self, user: str, password: str) -> None:
+        """What a person types when the browser asks for a name and a password."""
+        self._login = {"response": "ProvideCredentials", "username": user, "password": password}
+        await self.send("Fetch.enable", handleAuthRequests=True)
 
     async def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One command of the protocol; its result."""

@@ -321,6 +321,37 @@ async def test_an_open_transaction_is_shown_and_aborted(page: Page, broker: Brok
     await page.sees("No transaction is open.", "CompleteAbort")
 
 
+# A broker with rules
+
+
+async def test_a_person_says_who_it_is_and_sees_what_that_user_may(page: Page, tmp_path: Path) -> None:
+    """The browser asks, once; what the user has no right to is said in words."""
+    settings = {
+        "listeners": "LOCAL://127.0.0.1:{port},SECURE://127.0.0.1:0",
+        "listener.security.protocol.map": "LOCAL:PLAINTEXT,SECURE:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:root",
+    }
+    secured = BrokerProcess(tmp_path / "data")
+    secured.settings = {name: text.replace("{port}", str(secured.port)) for name, text in settings.items()}
+    await asyncio.to_thread(secured.start)
+    try:
+        await asyncio.to_thread(wait_for, lambda: "kompakt is ready" in secured.log(), "its HTTP listener")
+        await page.log_in("alice", "secret")
+        await show(page, secured, "topics")
+        await page.sees("There are no topics yet.")
+        await show(page, secured, "broker")
+        await page.sees("User:alice has no right to DESCRIBE the cluster")
+        assert page.questions == 1
+        page.errors.clear()  # the browser logs each refusal
+    finally:
+        secured.close()
+
+
 # What does not go well
 
 

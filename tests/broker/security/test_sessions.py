@@ -37,6 +37,7 @@ SECURE = {
         'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a" user_bob="b";'
     ),
 }
+RULES = {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 ALICE, BOB = b"\0alice\0a", b"\0bob\0b"
 TOPICS = MetadataRequest(topics=[])
 
@@ -365,15 +366,18 @@ async def test_a_request_is_still_a_whole_one(secure: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "is_told"),
+    ("settings", "told"),
     [
-        ({**SECURE, "http_host": "0.0.0.0"}, True),
-        ({**SECURE, "http_host": "127.0.0.1"}, False),
-        ({"http_host": "0.0.0.0"}, False),
+        ({**SECURE, "http_host": "0.0.0.0"}, "asks nobody who it is"),
+        ({**SECURE, **RULES, "http_host": "0.0.0.0"}, "is not encrypted"),
+        ({**SECURE, **RULES, "http_host": "127.0.0.1"}, None),
+        ({**SECURE, "http_host": "127.0.0.1"}, None),
+        ({"http_host": "0.0.0.0"}, None),
     ],
 )
 async def test_a_door_beside_the_guarded_one_is_told(
-    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, settings: dict[str, str], is_told: bool
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, settings: dict[str, str], told: str | None
 ) -> None:
     await make_world(**settings, http_port="0")
-    assert ("asks nobody who it is" in caplog.text) == is_told
+    for words in ("asks nobody who it is", "is not encrypted"):
+        assert (words in caplog.text) == (words == told)

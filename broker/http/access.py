@@ -1,0 +1,159 @@
+"""Who asks over HTTP, and what that user may do there.
+
+The rules are those that hold for Kafka's clients (`authorizer.class.name`); without any, all may do all. Who
+gives a name and a password (Basic, RFC 7617) is the user that the mechanisms PLAIN and SCRAM know; who gives
+none is ANONYMOUS. What ANONYMOUS may not do is asked again with a 401, which browsers turn into a question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohttp import web
+
+from broker.security.acls import CLUSTER_NAME, Asker, Operation, Resource
+from broker.security.principal import ANONYMOUS
+from broker.security.users import plain_users
+from protocol.scram import Credential, credential, salt_password
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+CHALLENGE = {"WWW-Authenticate": 'Basic realm="kompakt", charset="UTF-8"'}
+MOST_PROVEN = 256
+"""headers that are remembered: to prove one anew takes milliseconds"""
+ASKER: web.RequestKey[Asker | None] = web.RequestKey("asker")
+
+
+class Right(NamedTuple):
+    """What a request needs; `of` is the part of its path that has the name, None where it is the cluster."""
+
+    operation: Operation
+    resource: Resource = Resource.CLUSTER
+    of: str | None = None
+
+
+SEE_BROKER = Right(Operation.DESCRIBE)
+SEE_TOPIC = Right(Operation.DESCRIBE, Resource.TOPIC, "topic")
+READ_TOPIC = Right(Operation.READ, Resource.TOPIC, "topic")
+ALTER_TOPIC = Right(Operation.ALTER, Resource.TOPIC, "topic")
+DELETE_TOPIC = Right(Operation.DELETE, Resource.TOPIC, "topic")
+SEE_GROUP = Right(Operation.DESCRIBE, Resource.GROUP, "group")
+READ_GROUP = Right(Operation.READ, Resource.GROUP, "group")
+
+
+class NotAllowed(Exception):
+    """Told with this status; 401 asks who it is."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return CHALLENGE if self.status == 401 else {}
+
+
+class _Known(NamedTuple):
+    """All that could prove a user now; another one when a password was changed."""
+
+    plain: tuple[str, ...]
+    credentials: tuple[tuple[str, Credential], ...]
+
+
+class Access:
+    """Owned by: event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._proven: dict[bytes, _Known] = {}
+        """by the hash of a header, what has proved it"""
+        self._proving = asyncio.Lock()  # who guesses takes no more than one of the I/O threads
+
+    async def check(self, request: web.Request, right: Right | None) -> None:
+        """Find out who asks, and whether that user has the right; None: the handler looks at each row.
+        NotAllowed.
+        """
+        if self._broker.authorizer is None:
+            request[ASKER] = None
+            return
+        request[ASKER] = Asker(await self._principal(request), request.remote or "")
+        if right is not None:
+            name = CLUSTER_NAME if right.of is None else request.match_info[right.of]
+            self.demand(request, right.operation, right.resource, name)
+
+    def may(self, request: web.Request, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether who asks may do it."""
+        authorizer, asker = self._broker.authorizer, request[ASKER]
+        return authorizer is None or asker is None or authorizer.allows(asker, operation, resource, name)
+
+    def demand(self, request: web.Request, operation: Operation, resource: Resource, name: str) -> None:
+        """NotAllowed, unless who asks may do it."""
+        if self.may(request, operation, resource, name):
+            return
+        asker = request[ASKER]
+        assert asker is not None
+        status = 401 if asker.principal == ANONYMOUS and "Authorization" not in request.headers else 403
+        what = "the cluster" if resource is Resource.CLUSTER else f"{resource.name.lower()} {name}"
+        raise NotAllowed(status, f"{asker.principal} has no right to {operation.name} {what}")
+
+    # Who asks
+
+    async def _principal(self, request: web.Request) -> str:
+        header = request.headers.get("Authorization")
+        if header is None:
+            return ANONYMOUS
+        user, password = _user_and_password(header)
+        known, digest = self._known(user), hashlib.sha256(header.encode(errors="surrogateescape")).digest()
+        if self._proven.get(digest) != known:
+            self._proven.pop(digest, None)
+            async with self._proving:
+                is_proof = await self._broker.run_blocking(_is_proof, known, password)
+            if not is_proof:
+                await self._refuse()
+            while len(self._proven) >= MOST_PROVEN:
+                del self._proven[next(iter(self._proven))]
+            self._proven[digest] = known
+            self._broker.metrics_state.authentications += 1
+        return f"User:{user}"
+
+    def _known(self, user: str) -> _Known:
+        tables = (plain_users(one.name, one.security) for one in self._broker.listeners)
+        plain = tuple(sorted({table[user] for table in tables if user in table}))
+        return _Known(plain, tuple(sorted(self._broker.users.credentials_of(user).items())))
+
+    async def _refuse(self) -> None:
+        """As late as a client of Kafka's is told."""
+        self._broker.metrics_state.failed_authentications += 1
+        delay_ms = self._broker.config.connection_failed_authentication_delay_ms
+        if delay_ms:
+            await self._broker.clock.sleep(delay_ms)
+        raise NotAllowed(401, "there is no such user, or this is not the password")
+
+
+def _user_and_password(header: str) -> tuple[str, str]:
+    kind, _, token = header.partition(" ")
+    try:
+        user, colon, password = base64.b64decode(token.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        user = colon = password = ""
+    if kind.lower() != "basic" or not user or not colon:
+        raise NotAllowed(401, "who asks says so by Basic, a name and a password")
+    return user, password
+
+
+def _is_proof(known: _Known, password: str) -> bool:
+    """On an I/O thread: it is slow on purpose. Whoever it is, all is compared."""
+    data = password.encode()
+    found = [hmac.compare_digest(one.encode(), data) for one in known.plain]
+    for mechanism, kept in known.credentials:
+        salted = salt_password(mechanism, password, kept.salt, kept.iterations)
+        made = credential(mechanism, salted, kept.salt, kept.iterations)
+        found.append(hmac.compare_digest(made.stored_key, kept.stored_key))
+    return bool(password) and any(found)

@@ -1,0 +1,303 @@
+"""Goal: the rules that hold for Kafka's clients hold over HTTP as well: who asks is known by name and
+password, and is told nothing and does nothing that the rules do not allow.
+
+Method: a broker in the loop with an authorizer, users of PLAIN and SCRAM, and rules; every route there is,
+asked by nobody, by root and by users with single rights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from broker.cli.asking import ask
+from broker.http.access import MOST_PROVEN, Access
+from broker.http.server import Api
+from broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
+from protocol.scram import credential, salt_password
+from tests.broker.client import until
+from tests.broker.conftest import World
+from tests.broker.questions.test_overview import commit
+from tests.broker.test_questions import Asker, MakeWorld, put
+
+TOPIC, GROUP, CLUSTER = Resource.TOPIC, Resource.GROUP, Resource.CLUSTER
+SETTINGS = {
+    "http_port": "0",
+    "listeners": "SECURE://127.0.0.1:0",
+    "listener_security_protocol_map": "SECURE:SASL_PLAINTEXT",
+    "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256",
+    "listener_name_secure_plain_sasl_jaas_config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'user_root="secret" user_alice="wörd:1";'
+    ),
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:root",
+    "connection_failed_authentication_delay_ms": "0",
+}
+ROOT, ALICE = ("root", "secret"), ("alice", "wörd:1")
+OPEN = {"GET /api/topics", "GET /api/groups"}
+"""lists of what may be known, for everybody"""
+
+
+@pytest.fixture
+async def asker(make_world: MakeWorld) -> Asker:
+    world = await make_world(**SETTINGS)
+    world.topic("t", cleanup_policy="compact")
+    world.topic("other")
+    asker = Asker(world)
+    await put(world, ("k", "1"), ("k", "2"))
+    await commit(asker, "g", (0, 1))
+    return asker
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+async def asked(
+    asker: Asker,
+    method: str,
+    path: str,
+    body: object = None,
+    as_whom: tuple[str, str] | None = None,
+    **more: str,
+) -> tuple[int, dict[str, str], Any]:
+    headers = {"Content_Type": "application/json", **more}
+    if as_whom is not None:
+        headers["Authorization"] = basic(*as_whom)
+    status, told, text = await asker.send(method, f"/api/{path}", body, **headers)
+    return status, told, json.loads(text)
+
+
+async def status(asker: Asker, path: str, as_whom: tuple[str, str] | None = None, body: object = None) -> int:
+    return (await asked(asker, "GET" if body is None else "POST", path, body, as_whom))[0]
+
+
+def allow(
+    world: World, operation: Operation, resource: Resource, name: str, user: str = "alice", **more: Any
+) -> None:
+    fields = {"pattern": Pattern.LITERAL, "host": "*", "permission": Permission.ALLOW, **more}
+    assert world.broker.authorizer is not None
+    world.broker.authorizer.add(
+        [Acl(resource=resource, name=name, principal=f"User:{user}", operation=operation, **fields)]
+    )
+
+
+def routes(world: World) -> list[tuple[str, str]]:
+    router = web.UrlDispatcher()
+    Api(world.broker).add_to(router)
+    found = {(one.method, one.resource.canonical) for one in router.routes() if one.resource}
+    return sorted((method, path) for method, path in found if method != "HEAD")
+
+
+# Who asks
+
+
+async def test_nobody_is_told_anything_but_is_asked_who_it_is(asker: Asker) -> None:
+    """Every route; and root is told by all of them."""
+    found = routes(asker.world)
+    assert len(found) > 15
+    for method, path in found:
+        place = path.format(topic="t", group="g", partition=0).removeprefix("/api/")
+        body = {} if method == "POST" else None
+        got, headers, answer = await asked(asker, method, place, body)
+        if f"{method} {path}" in OPEN:
+            assert got == 200
+            assert [] in answer.values()
+            continue
+        assert (got, headers["WWW-Authenticate"]) == (401, 'Basic realm="kompakt", charset="UTF-8"'), path
+        assert answer == {"error": answer["error"]}
+        assert "User:ANONYMOUS has no right to" in answer["error"]
+        got, _, answer = await asked(asker, method, place, body, ROOT)
+        assert got in (200, 400), (path, answer)  # 400: more has to be said
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        basic("root", "wrong"), basic("root", ""), basic("nobody", "secret"), basic("", "secret"),
+        basic("ROOT", "secret"), "Basic !!!", "Basic cm9vdA==", "Bearer abc", "Basic",
+        basic("root", "secret\0"), "Basic " + base64.b64encode(b"root:\xff").decode(),
+    ],
+)  # fmt: skip
+async def test_who_is_not_who_it_says(asker: Asker, header: str) -> None:
+    got, headers, answer = await asked(asker, "GET", "broker", Authorization=header)
+    assert (got, "WWW-Authenticate" in headers) == (401, True)
+    assert "cluster_id" not in answer
+    assert await status(asker, "broker", ROOT) == 200
+
+
+async def test_a_refusal_comes_late_and_is_counted(make_world: MakeWorld) -> None:
+    world = await make_world(**{**SETTINGS, "connection_failed_authentication_delay_ms": "700"})
+    counters = world.broker.metrics_state
+    answer = asyncio.ensure_future(asked(Asker(world), "GET", "broker", as_whom=("root", "wrong")))
+    await until(lambda: counters.failed_authentications == 1)
+    world.clock.advance(699)
+    assert await status(Asker(world), "broker", ROOT) == 200
+    assert not answer.done()
+    world.clock.advance(1)
+    assert (await answer)[0] == 401
+    assert (counters.authentications, counters.failed_authentications) == (1, 1)
+    assert await status(Asker(world), "broker", ROOT) == 200
+    assert counters.authentications == 1  # it is remembered
+
+
+async def test_users_of_scram_and_passwords_that_change(asker: Asker) -> None:
+    """From the moment on that it is another one."""
+    users = asker.world.broker.users
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        for password in ("first", "second"):
+            salted = salt_password(mechanism, password, b"salt", 4096)
+            users.set(mechanism, "carol", credential(mechanism, salted, b"salt", 4096))
+            assert await status(asker, "broker", ("carol", password)) == 403  # it is carol, who has no right
+        assert await status(asker, "broker", ("carol", "first")) == 401
+        users.set(mechanism, "carol", None)
+        assert await status(asker, "broker", ("carol", "second")) == 401
+
+
+async def test_few_proofs_are_remembered(asker: Asker) -> None:
+    access = Access(asker.world.broker)
+    access._proven = {str(number).encode(): access._known("root") for number in range(MOST_PROVEN)}
+    request = make_mocked_request("GET", "/api/broker", {"Authorization": basic(*ROOT)})
+    await access.check(request, None)
+    assert len(access._proven) == MOST_PROVEN
+    assert b"0" not in access._proven
+
+
+async def test_without_rules_all_may_do_all(make_world: MakeWorld) -> None:
+    """Whatever they say that they are."""
+    world = await make_world(http_port="0")
+    for header in ({}, {"Authorization": basic("nobody", "x")}, {"Authorization": "Bearer x"}):
+        assert (await asked(Asker(world), "GET", "broker", **header))[0] == 200
+
+
+# What they may do
+
+
+async def test_lists_have_what_may_be_known(asker: Asker) -> None:
+    world = asker.world
+    allow(world, Operation.READ, TOPIC, "t")
+    allow(world, Operation.DESCRIBE, GROUP, "g")
+    _, _, answer = await asked(asker, "GET", "topics", as_whom=ALICE)
+    assert [row["topic"] for row in answer["topics"]] == ["t"]
+    _, _, answer = await asked(asker, "GET", "groups", as_whom=ALICE)
+    assert [row["group"] for row in answer["groups"]] == ["g"]
+    _, _, answer = await asked(asker, "GET", "topics/t", as_whom=ALICE)
+    assert answer["groups"] == [{"group": "g", "partition": 0, "offset": 1}]
+    allow(world, Operation.DESCRIBE, GROUP, "g", permission=Permission.DENY)
+    _, _, answer = await asked(asker, "GET", "topics/t", as_whom=ALICE)
+    assert answer["groups"] == []
+    assert (await asked(asker, "GET", "topics", as_whom=ROOT))[2]["topics"][-1]["topic"] == "t"
+
+
+@pytest.mark.parametrize(
+    ("operation", "allowed", "refused"),
+    [
+        (Operation.DESCRIBE, ["topics/t", "topics/t/explain", "topics/t/history", "topics/t/segments"],
+         ["topics/t/table", "topics/t/partitions/0/records", "topics/t/get?key=k", "topics/other", "broker"]),
+        (Operation.READ, ["topics/t/table", "topics/t/partitions/0/records", "topics/t/get?key=k",
+                          "topics/t/partitions/0/seek?offset=1", "topics/t/explain"],
+         ["topics/other/table", "transactions", "groups/g"]),
+        (Operation.WRITE, ["topics/t"], ["topics/t/table"]),
+    ],
+)  # fmt: skip
+async def test_who_may_look(
+    asker: Asker, operation: Operation, allowed: list[str], refused: list[str]
+) -> None:
+    allow(asker.world, operation, TOPIC, "t")
+    assert [await status(asker, path, ALICE) for path in allowed] == [200] * len(allowed)
+    for path in refused:
+        got, headers, answer = await asked(asker, "GET", path, as_whom=ALICE)
+        assert (got, "WWW-Authenticate" in headers) == (403, False)
+        assert "User:alice has no right to" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "body"),
+    [
+        (Operation.ALTER, "topics/t/compact", {"roll": True}),
+        (Operation.ALTER, "topics/t/explain", {}),
+        (Operation.ALTER, "topics/t/reopen", {}),
+        (Operation.ALTER, "topics/t/abort", {}),
+        (Operation.DELETE, "topics/t/erase", {"key": "k"}),
+    ],
+)
+async def test_who_may_change_something(asker: Asker, operation: Operation, path: str, body: object) -> None:
+    world = asker.world
+    for other in (Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALTER_CONFIGS):
+        allow(world, other, TOPIC, "t")
+    end = world.broker.partitions[
+        next(iter(t for t in world.broker.partitions if t.topic == "t"))
+    ].log.log_end_offset
+    assert await status(asker, path, ALICE, body) == 403
+    assert end == 2
+    allow(world, operation, TOPIC, "t")
+    assert await status(asker, path, ALICE, body) == 200
+
+
+async def test_who_may_look_at_a_group_and_send_it_elsewhere(asker: Asker) -> None:
+    """As for OffsetFetch and OffsetCommit: the group and the topic."""
+    world, body = asker.world, {"topic": "t", "to": "earliest"}
+    assert await status(asker, "groups/g", ALICE) == 403
+    allow(world, Operation.READ, GROUP, "g")
+    got, _, answer = await asked(asker, "GET", "groups/g", as_whom=ALICE)
+    assert (got, "topics that you have no right" in answer["error"]) == (403, True)
+    assert await status(asker, "groups/g/reset", ALICE, body) == 403
+    allow(world, Operation.READ, TOPIC, "t")
+    assert await status(asker, "groups/g", ALICE) == 200
+    assert await status(asker, "groups/g/reset", ALICE, body) == 200
+    assert await status(asker, "groups/g/reset", ALICE, {**body, "topic": "other"}) == 403
+
+
+async def test_who_may_look_at_the_broker(asker: Asker) -> None:
+    assert await status(asker, "transactions", ALICE) == 403
+    allow(asker.world, Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)
+    assert [await status(asker, path, ALICE) for path in ("broker", "transactions")] == [200, 200]
+
+
+async def test_rules_for_a_host_and_for_everybody(asker: Asker) -> None:
+    world = asker.world
+    allow(world, Operation.DESCRIBE, TOPIC, "t", host="10.9.9.9")
+    assert await status(asker, "topics/t", ALICE) == 403
+    allow(world, Operation.DESCRIBE, TOPIC, "t", host="127.0.0.1")
+    assert await status(asker, "topics/t", ALICE) == 200
+    assert await status(asker, "topics/t") == 401
+    allow(world, Operation.DESCRIBE, TOPIC, "t", user="ANONYMOUS")
+    assert await status(asker, "topics/t") == 200
+
+
+async def test_metrics_and_health_are_for_everybody(asker: Asker) -> None:
+    for path in ("/metrics", "/healthz", "/console/"):
+        got, _, _ = await asker.send("GET", path)
+        assert got == 200
+
+
+# The command
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    for name in [name for name in os.environ if name.startswith("KOMPAKT_HTTP_")]:
+        monkeypatch.delenv(name)
+    yield monkeypatch
+
+
+async def test_commands_say_who_they_are(
+    asker: Asker, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = f"127.0.0.1:{asker.world.broker.http.port}"
+    with pytest.raises(Exception) as ended:
+        await asyncio.to_thread(ask, where, "/api/broker")
+    assert getattr(ended.value, "exit_code", None) == 1
+    assert "User:ANONYMOUS has no right to DESCRIBE the cluster" in capsys.readouterr().err
+    environment.setenv("KOMPAKT_HTTP_USER", "root")
+    environment.setenv("KOMPAKT_HTTP_PASSWORD", "secret")
+    assert (await asyncio.to_thread(ask, where, "/api/broker"))["topics"] == 2
