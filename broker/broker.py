@@ -32,6 +32,7 @@ from broker.counters import Counters
 from broker.departure import Departure
 from broker.fetch_session import FetchSessions
 from broker.flusher import Flusher
+from broker.group_settings import GroupSettings
 from broker.groups.coordinator import GroupCoordinator
 from broker.partition import Partition
 from broker.producer_ids import ProducerIds
@@ -69,8 +70,8 @@ class Broker:
     """Everything a handler may ask for. Owned by: event loop; made inside the running loop.
 
     `TopicRegistry(broker)` and its `load()` (blocking, before the logs are opened) see `config`, `logs`,
-    `settings`, `cleanings`, `producer_ids` and `users`; what creates or deletes partitions later calls
-    `serve(log)` and `forget(topic_partition)`.
+    `settings`, `cleanings`, `producer_ids`, `users` and `group_settings`; what creates or deletes partitions
+    later calls `serve(log)` and `forget(topic_partition)`.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
@@ -105,6 +106,7 @@ class Broker:
         self.cleanings = CleaningHistory(self)
         self.producer_ids = ProducerIds(self)
         self.users = Users(self)
+        self.group_settings = GroupSettings(self)
         self.authorizer = Authorizer(self) if config.authorizer_class_name else None
         self.apis = apis if self.authorizer is None else guarded(self.authorizer)
         self.transactions = TransactionCoordinator(self)

@@ -131,9 +131,8 @@ class TopicRegistry:
                 "then found by their directories, with settings that delete nothing"
             ) from error
         broker.settings.load(state)
-        broker.cleanings.restore(state)
-        broker.producer_ids.restore(state)
-        broker.users.restore(state)
+        for room in (broker.cleanings, broker.producer_ids, broker.users, broker.group_settings):
+            room.restore(state)
         if broker.authorizer is not None:
             broker.authorizer.restore(state)
         self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))

@@ -75,10 +75,8 @@ HARMLESS: dict[str, str] = {
     "confluent.support.customer.id": "nothing is reported",
 }
 HARMLESS_FAMILIES: dict[str, str] = {
-    "group.consumer.min.": "groups have no settings of their own that it would bound",
-    "group.consumer.max.session.": "groups have no settings of their own that it would bound",
-    "group.consumer.max.heartbeat.": "groups have no settings of their own that it would bound",
-    "group.consumer.max.assignment.": "groups have no settings of their own that it would bound",
+    "group.consumer.min.assignment.": "a group is divided anew with the heartbeat that asks for it",
+    "group.consumer.max.assignment.": "a group is divided anew with the heartbeat that asks for it",
     "group.share.": "share groups do not exist here",
     "share.coordinator.": "share groups do not exist here",
     "group.streams.": "streams groups do not exist here: Kafka Streams uses the classic protocol",

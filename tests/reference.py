@@ -15,6 +15,7 @@ from broker.api import apis
 from broker.cli import app
 from config.broker import BrokerConfig
 from config.definition import Row, Type, rows_of
+from config.group import GroupConfig
 from config.harmless import HARMLESS, HARMLESS_FAMILIES
 from config.topic import TopicConfig
 from spark_connector import kafka_option_table, option_table, write_option_table
@@ -139,6 +140,7 @@ def render() -> str:
         "## APIs\n\n" + _table(("key", "API", "versions", "handler"), _apis()),
         "## Commands\n\n" + _table(("command", "what it does", "arguments and options"), _commands()),
         "## Keys of a topic\n\n" + _table(key_headings, _keys(list(rows_of(TopicConfig).values()))),
+        "## Keys of a group\n\n" + _table(key_headings, _keys(list(rows_of(GroupConfig).values()))),
         "## Keys of the broker\n\n" + _table(key_headings, _keys(list(rows_of(BrokerConfig).values()))),
         "## Keys of Kafka that are taken and do nothing\n\n" + _table(("key", "why"), harmless),
         "## Metrics\n\nScrape `/metrics`. Beside these, `process_*` and `python_*` are those of Prometheus' "

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from config.broker import BrokerConfig, broker_rows
 from config.definition import Row, Type, parse, split_list, text_of
+from config.group import GroupConfig, group_rows
 from config.topic import TopicConfig, topic_rows
 from protocol.messages.configs import DescribeConfigsResponse
 
@@ -27,6 +28,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Setting(NamedTuple):
@@ -51,6 +53,17 @@ def topic_entries(overrides: Mapping[str, str], config: TopicConfig, broker: Bro
         value = text_of(row, getattr(config, row.attribute))
         entries.append(_entry(row, value, settings, read_only=False))
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def group_entries(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
+    """Every key of a group."""
+    config = GroupConfig.resolve(overrides, broker)
+    entries = []
+    for name, row in group_rows().items():
+        settings = [Setting(name, overrides[name], Source.GROUP)] if name in overrides else []
+        settings += _broker_settings(broker_rows()[row.synonyms[0].name], broker)
+        entries.append(_entry(row, text_of(row, getattr(config, row.attribute)), settings, read_only=False))
+    return entries
 
 
 def _as_read(row: Row, text: str) -> str | None:

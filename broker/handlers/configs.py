@@ -1,41 +1,47 @@
 """DescribeConfigs (key 32) v1-v4, AlterConfigs (33) v0-v2, IncrementalAlterConfigs (44) v0-v1,
 ListConfigResources (74) v0-v1.
 
-Resources are topics and brokers; a broker of no name stands for all brokers. DescribeConfigs gives every
-key, so that old tools can read, modify and write (G23); v1 adds sources and synonyms, v3 types and
+Resources are topics, brokers and groups; a broker of no name stands for all brokers. DescribeConfigs gives
+every key, so that old tools can read, modify and write (G23); v1 adds sources and synonyms, v3 types and
 documentation. AlterConfigs replaces all that a resource sets; IncrementalAlterConfigs changes single keys:
 SET, DELETE, APPEND, SUBTRACT. Changes are durable in `__kompakt_metadata` when they are answered, and hold
-at once. Loggers, client metrics and groups have no settings here: INVALID_REQUEST; to list them gives none
-(v0 knows client metrics only), but for the broker's loggers, which Kafka lists for every broker.
+at once. A group sets what of the consumer protocol it wants otherwise (KIP-848), whether it is there or not.
+Loggers and client metrics have no settings here: INVALID_REQUEST; to list them gives none (v0 knows client
+metrics only), but for the broker's loggers, which Kafka lists for every broker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from broker.api import Answer, handles
 from broker.context import RequestContext
-from broker.handlers.config_entries import Entry, broker_entries, default_broker_entries, topic_entries
-from broker.topic import METADATA_TOPIC
+from broker.handlers.config_entries import (
+    Entry,
+    broker_entries,
+    default_broker_entries,
+    group_entries,
+    topic_entries,
+)
+from broker.handlers.config_targets import (
+    Resource,
+    Target,
+    check_broker_name,
+    nothing_of,
+    target_of,
+    topic_of,
+)
 from broker.topics import GROWTH_LIMIT_SECONDS
-from config.broker import broker_rows, why_no_key
 from config.definition import (
-    ConfigError,
-    Row,
     Type,
-    by_any_name,
-    check_client_floor,
     split_list,
     text_of,
 )
-from config.together import check_threads
-from config.topic import check_client_overrides, topic_name_problem, topic_rows
 from protocol.errors import ErrorCode, KafkaError
 from protocol.framing import encode_response
 from protocol.messages.configs import (
@@ -51,7 +57,6 @@ from protocol.messages.configs import (
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.topic import Topic
 
 Described = DescribeConfigsResponse.DescribeConfigsResult
 Altered = AlterConfigsResponse.AlterConfigsResourceResponse
@@ -62,24 +67,6 @@ DESCRIBED_AT_ONCE = 8
 """resources in one turn of the loop: each takes half a millisecond, and consoles ask of all topics at once"""
 CHANGED_AT_ONCE = 8
 """as for what is described: a retention for all topics may come in one request"""
-
-
-class Resource(IntEnum):
-    """Kafka's `ConfigResource.Type`."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-NOT_HERE = {
-    Resource.BROKER_LOGGER: "kompakt's loggers are not set by clients: start it with --log-level",
-    Resource.CLIENT_METRICS: "kompakt takes no metrics of clients, there is nothing to set for them",
-    Resource.GROUP: "kompakt has no settings of single groups",
-}
-"""what Apache Kafka has settings of, in words for those who ask"""
 
 
 class Operation(IntEnum):
@@ -155,6 +142,7 @@ def list_config_resources(
         Resource.TOPIC: [topic.name for topic in broker.topics.all()],
         Resource.BROKER: [str(broker.node_id)],
         Resource.BROKER_LOGGER: [str(broker.node_id)],
+        Resource.GROUP: sorted(broker.group_settings.overrides),
     }
     return ListConfigResourcesResponse(
         config_resources=[
@@ -165,38 +153,18 @@ def list_config_resources(
     )
 
 
-def _nothing_of(resource_type: int) -> KafkaError:
-    """The refusal of a resource that has no settings here, or nowhere."""
-    words = NOT_HERE.get(Resource(resource_type)) if resource_type in set(Resource) else None
-    return KafkaError(ErrorCode.INVALID_REQUEST, words or f"Unsupported resource type: {resource_type}")
-
-
 def _entries(broker: Broker, resource_type: int, name: str) -> list[Entry]:
     if resource_type == Resource.TOPIC:
-        topic = _topic(broker, name)
+        topic = topic_of(broker, name)
         return topic_entries(topic.overrides, topic.config, broker.config)
     if resource_type == Resource.BROKER:
-        _check_broker_name(broker, name)
+        check_broker_name(broker, name)
         return broker_entries(broker.config) if name else default_broker_entries(broker.config)
-    raise _nothing_of(resource_type)
-
-
-def _topic(broker: Broker, name: str) -> Topic:
-    topic = broker.topics.get(name)
-    if topic is None:
-        problem = topic_name_problem(name)
-        if problem is not None:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    return topic
-
-
-def _check_broker_name(broker: Broker, name: str) -> None:
-    if name not in ("", str(broker.node_id)):
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
-        )
+    if resource_type == Resource.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return group_entries(broker.group_settings.overrides.get(name, {}), broker.config)
+    raise nothing_of(resource_type)
 
 
 @handles(AlterConfigsRequest)
@@ -213,7 +181,7 @@ def _alter(broker: Broker, request: AlterConfigsRequest) -> Answer:
         )
         try:
             _check_once(times[resource.resource_type, resource.resource_name])
-            target = _target(broker, resource.resource_type, resource.resource_name)
+            target = target_of(broker, resource.resource_type, resource.resource_name)
             _check_distinct(entry.name for entry in resource.configs)
             changed = {
                 target.row(entry.name).name: _text(entry.name, entry.value) for entry in resource.configs
@@ -242,7 +210,7 @@ def _alter_incrementally(broker: Broker, request: IncrementalAlterConfigsRequest
         )
         try:
             _check_once(times[resource.resource_type, resource.resource_name])
-            target = _target(broker, resource.resource_type, resource.resource_name)
+            target = target_of(broker, resource.resource_type, resource.resource_name)
             _check_distinct(change.name for change in resource.configs)
             changed = dict(target.current)
             for change in resource.configs:
@@ -328,95 +296,6 @@ async def _when_durable(
         for answer in done:
             answer.error_code, answer.error_message = error.code, error.message or None
     return response
-
-
-class Target(ABC):
-    """A resource whose settings are changed."""
-
-    current: Mapping[str, str]
-    """what it sets itself"""
-    rows: Mapping[str, Row]
-    """its keys by all their names"""
-
-    def row(self, name: str) -> Row:
-        row = self.rows.get(name)
-        if row is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, self.why_no_key(name))
-        return row
-
-    def why_no_key(self, name: str) -> str:
-        return f"Unknown topic config name: {name}"
-
-    @abstractmethod
-    def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
-        """Check the new settings and put them in force; KafkaError when they cannot be."""
-
-
-class TopicTarget(Target):
-    def __init__(self, broker: Broker, topic: Topic) -> None:
-        self._broker = broker
-        self._topic = topic
-        self.current = topic.overrides
-        self.rows = topic_rows()
-
-    def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
-        try:
-            check_client_overrides(overrides, self._broker.config, current=self.current)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
-        if not validate_only:
-            self._broker.topics.set_overrides(self._topic.name, overrides)
-
-
-class BrokerTarget(Target):
-    def __init__(self, broker: Broker, *, is_default: bool) -> None:
-        self._broker = broker
-        self._is_default = is_default
-        self.current = broker.config.dynamic_defaults if is_default else broker.config.dynamic
-        self.rows = by_any_name(broker_rows())
-
-    def why_no_key(self, name: str) -> str:
-        return why_no_key(name)
-
-    def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
-        config = self._broker.config
-        changed = {
-            name for name in {*overrides, *self.current} if overrides.get(name) != self.current.get(name)
-        }
-        fixed = sorted(name for name in changed if not self.row(name).is_dynamic)
-        if fixed:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
-            )
-        try:
-            wanted = config.with_dynamic(
-                overrides if self._is_default else config.dynamic_defaults,
-                config.dynamic if self._is_default else overrides,
-            )
-            for name in changed & overrides.keys():
-                check_client_floor(self.row(name), getattr(wanted, self.row(name).attribute))
-            if wanted.log_cleaner_threads != config.log_cleaner_threads:
-                check_threads(config.log_cleaner_threads, wanted.log_cleaner_threads)
-        except ConfigError as error:  # of a topic Kafka says INVALID_CONFIG
-            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
-        if not validate_only:
-            self._broker.settings.set(self._is_default, overrides)
-
-
-def _target(broker: Broker, resource_type: int, name: str) -> Target:
-    if resource_type == Resource.TOPIC:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        topic = _topic(broker, name)
-        if topic.name == METADATA_TOPIC:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"The settings of {name} are the broker's own."
-            )
-        return TopicTarget(broker, topic)
-    if resource_type == Resource.BROKER:
-        _check_broker_name(broker, name)
-        return BrokerTarget(broker, is_default=not name)
-    raise _nothing_of(resource_type)
 
 
 def _edit(target: Target, overrides: dict[str, str], change: Change) -> None:

@@ -59,14 +59,15 @@ def consumer_group_heartbeat(
         answer = broker.groups.beat(beat, api_version=context.api_version)
     except KafkaError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+    interval_ms = broker.group_settings.of(request.group_id).consumer_heartbeat_interval_ms
     if answer.flushed is None:
-        return _beat_response(broker, answer)
+        return _beat_response(answer, interval_ms)
     flushed = answer.flushed
 
     def finish() -> ConsumerGroupHeartbeatResponse:
         if flushed.exception() is not None:
             return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR)
-        return _beat_response(broker, answer)
+        return _beat_response(answer, interval_ms)
 
     return Later([flushed], finish)
 
@@ -77,10 +78,10 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
     return {one.topic_id: frozenset(one.partitions) for one in request.topic_partitions}
 
 
-def _beat_response(broker: Broker, beat: Beat) -> ConsumerGroupHeartbeatResponse:
+def _beat_response(beat: Beat, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
     response = ConsumerGroupHeartbeatResponse(member_id=beat.member_id, member_epoch=beat.epoch)
     if beat.epoch >= JOIN_EPOCH:
-        response.heartbeat_interval_ms = broker.config.group_consumer_heartbeat_interval_ms
+        response.heartbeat_interval_ms = interval_ms
     if beat.assigned is not None:
         assignment = ConsumerGroupHeartbeatResponse.Assignment
         response.assignment = assignment(

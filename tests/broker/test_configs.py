@@ -517,9 +517,7 @@ async def test_values_are_told_as_kafka_spells_them(world: World) -> None:
         assert (entries[name].value, entries[name].synonyms[0].value) == (text, text)
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"), [(8, "--log-level"), (16, "metrics of clients"), (32, "single groups"), (3, "type: 3")]
-)
+@pytest.mark.parametrize(("kind", "words"), [(8, "--log-level"), (16, "metrics of clients"), (3, "type: 3")])
 async def test_who_asks_for_settings_that_are_not_here_is_told_what_they_are(
     world: World, kind: int, words: str
 ) -> None:

@@ -83,6 +83,16 @@ def test_s30_configs_are_altered_and_described(tools: Tools, at: tuple[str, str]
     assert "log.cleaner.threads=1" in brokers
 
 
+def test_settings_of_a_group_are_altered_described_and_listed(tools: Tools, at: tuple[str, str]) -> None:
+    entity = ("--entity-type", "groups", "--entity-name", "settled")
+    tools.run("kafka-configs", *at, "--alter", *entity, "--add-config", "consumer.session.timeout.ms=50000")
+    assert "consumer.session.timeout.ms=50000" in tools.run("kafka-configs", *at, "--describe", *entity)
+    described = tools.run("kafka-configs", *at, "--describe", "--entity-type", "groups")
+    assert "Dynamic configs for group settled are:" in described
+    tools.run("kafka-configs", *at, "--alter", *entity, "--delete-config", "consumer.session.timeout.ms")
+    assert "consumer.session.timeout.ms" not in tools.run("kafka-configs", *at, "--describe", *entity)
+
+
 def test_consumer_groups_are_listed_described_and_reset(
     tools: Tools, at: tuple[str, str], broker: BrokerProcess, topic: str
 ) -> None:

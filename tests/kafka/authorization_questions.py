@@ -280,6 +280,7 @@ def transactions() -> dict[str, Question]:
 def cluster() -> dict[str, Question]:
     described = DescribeConfigsRequest.DescribeConfigsResource
     kinds = [(TOPIC_KIND, OWN), (TOPIC_KIND, OTHER), (BROKER_KIND, "1")]
+    kinds += [(GROUP_KIND, GROUP), (GROUP_KIND, OTHER_GROUP)]
     altered = AlterConfigsRequest.AlterConfigsResource
     changed = IncrementalAlterConfigsRequest.AlterConfigsResource
     change = changed.AlterableConfig(name="retention.ms", config_operation=0, value="5")

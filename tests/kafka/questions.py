@@ -44,7 +44,7 @@ from protocol.records import encode_batch
 
 Question = tuple[str, Any, int]
 NOW_MS = 1_700_000_000_000
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 def questions() -> Iterator[Question]:
@@ -201,6 +201,8 @@ def configs() -> Iterator[Question]:
         (BROKER, "9"),
         (BROKER, "x"),
         (99, "plain"),
+        (GROUP, ""),
+        (GROUP, "never"),
     ):
         asked = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=kind, resource_name=name, configuration_keys=None
@@ -247,6 +249,18 @@ def configs() -> Iterator[Question]:
         ("a broker's segments too small", altered(("log.segment.bytes", 0, "1"), name="1", kind=BROKER)),
     ):
         yield f"IncrementalAlterConfigs {label}", request, 1
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    for key, operation, value in (
+        (session, 0, "50000"), (session, 0, "44999"), (session, 0, "60001"), (session, 0, "x"),
+        (session, 0, "-1"), (session, 0, None), (session, 1, None), (session, 2, "1"), ("nope", 0, "1"),
+        ("nope", 1, None), (heartbeat, 0, "6000"), (heartbeat, 0, "1"), (heartbeat, 0, "15001"),
+        ("group.consumer.session.timeout.ms", 0, "50000"), ("retention.ms", 0, "1"),
+    ):  # fmt: skip
+        request = altered((key, operation, value), name="g", kind=GROUP)
+        yield f"IncrementalAlterConfigs of a group {key} {operation} {value}", request, 1
+    for name in ("", "a b/ä"):
+        request = altered((session, 0, "50000"), name=name, kind=GROUP)
+        yield f"IncrementalAlterConfigs of the group {name!r}", request, 1
 
 
 def sealed(batch: bytes, **changes: tuple[int, str, int]) -> bytes:

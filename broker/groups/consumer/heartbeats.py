@@ -146,6 +146,9 @@ class Heartbeats:
         """The broker's settings as they are now."""
         return self._broker.config
 
+    def _session_ms(self, group: ConsumerGroup) -> int:
+        return self._broker.group_settings.of(group.group_id).consumer_session_timeout_ms
+
     # a heartbeat
 
     def beat(self, group: ConsumerGroup, request: Heartbeat, first: Sequence[KeyValue] = ()) -> Beat:
@@ -160,7 +163,7 @@ class Heartbeats:
         member = self._member_for(draft, member_id, request)
         now = draft.bring_up_to_date(_as_told(member, request), request.owned)
         flushed = self.store(group, draft, first)
-        self.expect(group, member_id, Deadline.SESSION, self.config.group_consumer_session_timeout_ms)
+        self.expect(group, member_id, Deadline.SESSION, self._session_ms(group))
         self._expect_revocation(group, member, now)
         is_told = request.is_full or now.assigned != member.assigned
         return Beat(member_id, now.epoch, partitions_of(now.assigned) if is_told else None, flushed)
@@ -241,7 +244,7 @@ class Heartbeats:
         except KafkaError as error:
             # It stays a member until that can be written down.
             logger.warning("group %s: %s cannot be fenced now: %s", group.group_id, member_id, error)
-            self.expect(group, member_id, deadline, self.config.group_consumer_session_timeout_ms)
+            self.expect(group, member_id, deadline, self._session_ms(group))
 
     # deadlines
 
@@ -268,7 +271,7 @@ class Heartbeats:
     def resume(self, group: ConsumerGroup) -> None:
         """The group was read at start: its members have their whole time again."""
         for member in group.members.values():
-            session_ms = self.config.group_consumer_session_timeout_ms
+            session_ms = self._session_ms(group)
             if member.classic is not None:
                 session_ms = member.classic.session_timeout_ms
             self.expect(group, member.member_id, Deadline.SESSION, session_ms)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker.api import Answer
+from broker.handlers.config_targets import Resource as Kind
 from broker.handlers.configs import DESCRIBED_AT_ONCE
-from broker.handlers.configs import Resource as Kind
 from broker.security.acls import Operation, Resource
 from broker.security.guards.call import MESSAGES, REFUSED, Call, guards, split, with_told
 from protocol.messages.configs import (

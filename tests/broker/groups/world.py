@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.clock import ManualClock
+from broker.group_settings import GroupSettings
 from broker.groups.commits import CommitRequest, Outcome, Position
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Beat, Heartbeat
@@ -140,6 +141,7 @@ class World:
         self.config = dataclasses.replace(BrokerConfig(), offsets_topic_num_partitions=3, **settings)
         self.partitions: dict[TopicPartition, MemoryPartition] = {}
         self.authorizer = None
+        self.group_settings = GroupSettings(self)  # type: ignore[arg-type]
         self.topics = Topics(self)
         self.topics.create("rows", 2, {})
         self.topics.create("columns", 1, {})

@@ -1,0 +1,67 @@
+"""The settings of single groups, which clients change while the broker runs: records of `__kompakt_metadata`.
+
+    {"name": "dashboard", "type": "group"}  {"configs": {"consumer.session.timeout.ms": "50000"}}
+
+They are of a name: the group need not be there, and one that is deleted leaves them, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from broker.metadata_log import append_state
+from broker.topics import METADATA_PARTITION
+from config.definition import ConfigError, parse
+from config.group import GroupConfig, group_rows
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+GROUP = "group"
+
+
+class GroupSettings:
+    """Owned by: event loop; `restore` comes before the broker listens."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.overrides: dict[str, Mapping[str, str]] = {}
+        """by group id, of those that set something"""
+
+    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """As `__kompakt_metadata` has them; what is no longer understood is left out with a line."""
+        for (kind, name), value in state.items():
+            if kind == GROUP:
+                kept = _understood(name, value.get("configs", {}))
+                if kept:
+                    self.overrides[name] = kept
+
+    def of(self, group_id: str) -> GroupConfig:
+        """The values that hold for a group."""
+        return GroupConfig.resolve(self.overrides.get(group_id, {}), self._broker.config)
+
+    def set(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """Replace what a group sets; durable when `topics.flushed()` returns. KafkaError: it cannot be."""
+        broker = self._broker
+        value = {"configs": dict(overrides)} if overrides else None
+        append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), GROUP, group_id, value)
+        if overrides:
+            self.overrides[group_id] = dict(overrides)
+        else:
+            self.overrides.pop(group_id, None)
+
+
+def _understood(group_id: str, stored: Mapping[str, str]) -> dict[str, str]:
+    kept = {}
+    for name, text in stored.items():
+        try:
+            parse(group_rows()[name], text)
+        except (ConfigError, KeyError) as error:
+            logger.error("a setting of group %s is left out: %s: %s", group_id, name, error)
+        else:
+            kept[name] = text
+    return kept
