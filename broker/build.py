@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 
+
+@functools.cache
 def installed_version() -> str:
     """The version of the installed distribution."""
     from importlib.metadata import PackageNotFoundError, version  # here: a start has no use for it

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 BAD_USAGE = 2
 REFUSED = 1
 NOT_UNDERSTOOD = 400
+IN_HEX = ": write it in hex digits, with --hex"
 LINES = "application/x-ndjson"
 USER_VARIABLE, PASSWORD_VARIABLE = "KOMPAKT_HTTP_USER", "KOMPAKT_HTTP_PASSWORD"
 DEFAULT_HTTP = "127.0.0.1:9644"
@@ -54,9 +55,22 @@ def topic_path(topic: str, rest: str, **query: object) -> str:
     """The path of a question about `topic`; parameters that are None are left out."""
     if not TOPIC_NAME.fullmatch(topic):
         raise fail(f"{topic!a} is no name of a topic", BAD_USAGE)
+    return f"/api/topics/{quote(topic, safe='')}/{rest}{written(query)}"
+
+
+def written(query: Mapping[str, object]) -> str:
+    """Parameters as they follow a path; a shell's bytes are the bytes that are asked for."""
     given = {name: value for name, value in query.items() if value is not None}
-    suffix = f"?{urlencode(given)}" if given else ""
-    return f"/api/topics/{quote(topic, safe='')}/{rest}{suffix}"
+    return f"?{urlencode(given, errors='surrogateescape')}" if given else ""
+
+
+def as_text(text: str, what: str, instead: str = "") -> str:
+    """An argument that must be text: a shell takes any bytes, and Python smuggles them through."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise fail(f"{what} is no UTF-8{instead}", BAD_USAGE) from None
+    return text
 
 
 def ask(

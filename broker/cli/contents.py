@@ -21,12 +21,15 @@ from broker.cli.asking import (
     with_json,
     with_partition,
     with_topic,
+    written,
 )
 from broker.cli.shown import headers, short
 
 ROWS = 100
 PAGE = 1000
-"""rows that are asked for at once"""
+"""records that are asked for at once"""
+MOST_KEYS = 10_000
+"""of a table: each page of it reads the whole topic; Spark or a consumer reads all"""
 
 
 @click.command()
@@ -35,7 +38,9 @@ PAGE = 1000
 @click.option("--prefix", help="Only keys that begin so.", metavar="TEXT")
 @click.option("--tombstones", is_flag=True, help="Deleted keys, too, as far as they are still known.")
 @click.option("--offset", type=FROM_ZERO, help="The table as of this offset of --partition.")
-@click.option("--limit", type=FROM_ZERO, default=ROWS, show_default=True, help="Rows at most; 0 is all.")
+@click.option(
+    "--limit", type=click.IntRange(1, MOST_KEYS), default=ROWS, show_default=True, help="Rows at most."
+)
 @with_http
 @with_json
 def table(
@@ -77,19 +82,19 @@ def table(
     elif not is_cut:
         out.print("No key is there.")
     if is_cut:
-        out.print(f"There are more keys than {limit}: say --limit 0, or --prefix.")
+        out.print(f"There are more: say --prefix, or --limit (at most {MOST_KEYS}).")
 
 
 def _whole_table(http: str, topic: str, query: dict[str, Any], limit: int) -> tuple[dict[str, Any], bool]:
-    """The pages as one, and whether there would be more."""
+    """The pages as one, and whether there would be more: a page whose keys are deleted has fewer rows."""
     answer: dict[str, Any] = {}
     after: str | None = None
     while True:
-        left = limit - len(answer.get("rows", ())) if limit else PAGE
-        page = ask(http, topic_path(topic, "table", **query, after=after, limit=min(left, PAGE)))
+        left = limit - len(answer.get("rows", ()))
+        page = ask(http, topic_path(topic, "table", **query, after=after, limit=left))
         page["rows"] = answer.get("rows", []) + page["rows"]
         answer, after = page, page["next_after_base64"]
-        if after is None or 0 < limit <= len(answer["rows"]):
+        if after is None or limit <= len(answer["rows"]):
             return answer, after is not None
 
 
@@ -146,24 +151,23 @@ def records(
 
 
 def _pages(http: str, path: str, start: dict[str, Any], query: dict[str, Any], limit: int) -> dict[str, Any]:
-    """The pages as one: forwards from a place, or the last ones alone."""
-    from urllib.parse import urlencode
-
+    """The pages as one: forwards from a place, or backwards from the end, until there are enough."""
     is_forward = any(value is not None for value in start.values())
     answer: dict[str, Any] = {}
     while True:
         left = limit - len(answer.get("records", ())) if limit else PAGE
-        given = {**start, **query, "limit": min(left, PAGE)}
-        asked = urlencode({name: value for name, value in given.items() if value is not None})
-        page = ask(http, f"{path}?{asked}")
+        page = ask(http, path + written({**start, **query, "limit": min(left, PAGE)}))
         if answer:
-            page["records"] = answer["records"] + page["records"]
-            page["problems"] = answer["problems"] + page["problems"]
-            page["start_offset"] = answer["start_offset"]
+            first, second = (answer, page) if is_forward else (page, answer)
+            page["records"] = first["records"] + second["records"]
+            page["problems"] = first["problems"] + second["problems"]
+            page["start_offset"] = first["start_offset"]
+            page["next_offset"] = second["next_offset"]
         answer = page
-        if not is_forward or page["is_at_end"] or 0 < limit <= len(page["records"]):
+        is_done = page["is_at_end"] if is_forward else page["start_offset"] <= page["log_start_offset"]
+        if is_done or 0 < limit <= len(page["records"]):
             return answer
-        start = {"offset": page["next_offset"]}
+        start = {"offset": page["next_offset"]} if is_forward else {"before": page["start_offset"]}
 
 
 def _kind(row: dict[str, Any]) -> str:

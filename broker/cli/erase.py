@@ -9,7 +9,9 @@ from click.exceptions import Exit
 
 from broker.cli.asking import (
     BAD_USAGE,
+    IN_HEX,
     REFUSED,
+    as_text,
     ask,
     fail,
     print_json,
@@ -36,6 +38,7 @@ def erase(
     """Delete a key by a tombstone and clean until no file has a value of it; exit status 1 when one has."""
     if is_hex and is_base64:
         raise fail("say either --hex or --base64", BAD_USAGE)
+    as_text(key, "the key", IN_HEX)
     body: dict[str, Any] = {"key": key, "encoding": "hex" if is_hex else "base64" if is_base64 else "text"}
     if partition is not None:
         body["partition"] = partition
@@ -67,10 +70,9 @@ def _receipt(topic: str, one: dict[str, Any]) -> list[str]:
     elif one["last_value_offset"] is None:
         lines = [f"{place}: no file holds a value of the key."]
     else:
-        last = cell(one["last_value_offset"])
-        lines = [
-            f"{place}: no file holds a value of the key; the last of {one['values']} stood at offset {last}."
-        ]
+        last, more = cell(one["last_value_offset"]), "more than " if one["is_cut"] else ""
+        told = f"the last of {more}{one['values']} stood at offset {last}"
+        lines = [f"{place}: no file holds a value of the key; {told}."]
         lines.append(f"    files that were replaced are removed at {time_cell(one['files_until_ms'])}")
     if one["has_tombstone"]:
         until = one["tombstone_until_ms"]

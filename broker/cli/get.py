@@ -14,7 +14,9 @@ import click
 
 from broker.cli.asking import (
     BAD_USAGE,
+    IN_HEX,
     REFUSED,
+    as_text,
     ask,
     fail,
     print_json,
@@ -60,8 +62,7 @@ def get(
     if is_hex and is_base64:
         raise fail("say either --hex or --base64", BAD_USAGE)
     encoding = "hex" if is_hex else "base64" if is_base64 else "text"
-    if not _is_unicode(key):  # the shell's bytes, as Python smuggles them through
-        raise fail("the key is no UTF-8: write it in hex digits, with --hex", BAD_USAGE)
+    as_text(key, "the key", IN_HEX)
     path = topic_path(
         topic, "get", key=key, encoding=encoding, partitioner=partitioner, history=1 if history else None
     )
@@ -84,14 +85,6 @@ def get(
         raise fail(
             f"no record of {where} has the key {key}; read {looked} of {segments} segments{rest}", REFUSED
         )
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _show_latest(topic: str, found: list[dict[str, Any]]) -> None:

@@ -11,6 +11,7 @@ from click.exceptions import Exit
 from broker.cli.asking import (
     BAD_USAGE,
     REFUSED,
+    as_text,
     ask,
     fail,
     milliseconds,
@@ -28,7 +29,7 @@ def groups() -> None:
 
 
 def _path(group: str, rest: str = "") -> str:
-    return f"/api/groups/{quote(group, safe='')}{rest}"
+    return f"/api/groups/{quote(as_text(group, 'the group'), safe='')}{rest}"
 
 
 @groups.command("list")

@@ -103,6 +103,14 @@ class Access:
         what = "the cluster" if resource is Resource.CLUSTER else f"{resource.name.lower()} {name}"
         raise NotAllowed(status, f"{asker.principal} has no right to {operation.name} {what}")
 
+    def ask_who(self, request: web.Request) -> None:
+        """NotAllowed with a question, where nobody has said who it is: a list that is empty for ANONYMOUS may
+        have rows for somebody.
+        """
+        asker = request[ASKER]
+        if asker is not None and asker.principal == ANONYMOUS and "Authorization" not in request.headers:
+            raise NotAllowed(401, f"{ANONYMOUS} has no right to DESCRIBE any of them")
+
     # Who asks
 
     async def _principal(self, request: web.Request) -> str:

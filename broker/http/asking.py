@@ -103,7 +103,8 @@ class Asking:
         if not self._is_own(request.host):
             raise Refused(403, f"this is not {request.host}: ask by an address or a configured name")
         origin = request.headers.get("Origin")
-        if origin is not None and origin != f"http://{request.host}":
+        # A proxy in front may speak TLS with browsers.
+        if origin is not None and origin not in (f"http://{request.host}", f"https://{request.host}"):
             raise Refused(403, "requests from other origins are refused")
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             raise Refused(403, "requests from other sites are refused")

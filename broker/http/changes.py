@@ -40,6 +40,8 @@ class Changes:
         self._asking = asking
         self._broker = asking.broker
         self._compactions = Compactions(asking.broker)
+        self._erasing = 0
+        """how many erase a key, most of the time waiting for a compaction or a look at the files"""
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """The routes."""
@@ -56,7 +58,7 @@ class Changes:
 
     def _refuse_a_crowd(self) -> None:
         """Before anything that has to wait for its turn."""
-        if self._compactions.waiting >= MOST_WAITING:
+        if self._compactions.waiting + self._erasing >= MOST_WAITING:
             raise Refused(429, f"{MOST_WAITING} compactions wait already")
 
     async def explain_with_dry_run(self, request: web.Request) -> web.StreamResponse:
@@ -120,8 +122,12 @@ class Changes:
         if (why := why_not(topic.config)) is not None:
             raise Refused(409, f"nothing of {topic.name} can be erased: {why}")
         self._refuse_a_crowd()
-        erasing = Erasing(self._broker, self._compactions, key)
-        receipts = [await self._erase(erasing, topic, index) for index in indexes]
+        erasing = Erasing(self._broker, self._compactions, key, self._asking.reading)
+        self._erasing += 1
+        try:
+            receipts = [await self._erase(erasing, topic, index) for index in indexes]
+        finally:
+            self._erasing -= 1
         return await self._asking.respond_of(topic, [one for one in receipts if one is not None])
 
     async def _erase(self, erasing: Erasing, topic: Topic, index: int) -> dict[str, Any] | None:

@@ -16,6 +16,8 @@ from broker.questions.table import Page, TooEarly, table_page, upper_for
 from storage.log import Log
 
 DEFAULT_ROWS, MOST_ROWS = 100, 1000
+MOST_KEYS = 10_000
+"""rows of a page of the table: each page reads the whole topic"""
 
 
 class Contents:
@@ -68,13 +70,16 @@ class Contents:
         page = Page(
             prefix=_bytes(request, "prefix"),
             after=_base64(query["after"]) if "after" in query else None,
-            most=limit(request, DEFAULT_ROWS, MOST_ROWS),
+            most=limit(request, DEFAULT_ROWS, MOST_KEYS),
             tombstones=is_set(request, "tombstones"),
         )
 
         def read() -> dict[str, Any]:
             logs = [(at.log, upper_for(at.log, as_of, self._clean_to(at.log))) for _, at in moments]
-            return table_page(logs, page)
+            found = table_page(logs, page)
+            for _, at in moments:  # a cleaning may have ended meanwhile
+                upper_for(at.log, as_of, self._clean_to(at.log))
+            return found
 
         try:
             found = await self._asking.reading(steadily, read)
@@ -83,9 +88,9 @@ class Contents:
         return await self._asking.respond({"topic": topic.name, **found})
 
     def _clean_to(self, log: Log) -> int:
-        if not log.config.is_compacted or log.offline_reason is not None:
-            return log.log_start_offset
-        return self._broker.cleaner.assess(log).first_dirty_offset
+        """Up to where the log was ever compacted, whatever its policy is now."""
+        found = self._broker.cleaner.checkpoints.offset_of(log.directory.parent, log.topic_partition)
+        return log.log_start_offset if found is None else found
 
 
 def _first_at(log: Log, time_ms: int) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RESET_FIELDS = {"topic": str, "partition": int, "to": str, "value": int, "dry_run": bool}
+OFFLINE = "the partition is offline"
 ADMIN_VERSION = 9
 """of OffsetCommit, as an admin client commits for a group without members"""
 
@@ -37,29 +38,33 @@ class Groups:
         """The routes."""
         answering = self._asking.answering
         router.add_get("/api/groups", answering(self.groups))
-        router.add_get("/api/groups/{group}", answering(self.group, SEE_GROUP))
-        router.add_post("/api/groups/{group}/reset", answering(self.reset, READ_GROUP))
+        router.add_get("/api/groups/{group:[^/]+}", answering(self.group, SEE_GROUP))
+        router.add_post("/api/groups/{group:[^/]+}/reset", answering(self.reset, READ_GROUP))
 
     async def groups(self, request: web.Request) -> web.StreamResponse:
         """Every group that may be known, in one line."""
         broker, may = self._broker, self._asking.access.may
-        heads = [
-            head
-            for head in _loaded(group_heads, broker)
-            if may(request, Operation.DESCRIBE, Resource.GROUP, head["group"])
-        ]
+        there = _loaded(group_heads, broker)
+        heads = [one for one in there if may(request, Operation.DESCRIBE, Resource.GROUP, one["group"])]
+        if there and not heads:
+            self._asking.access.ask_who(request)
         committed = broker.groups.committed()
         rows = await broker.run_blocking(group_rows, heads, committed, broker.partitions.copy())
+        for row in rows:
+            row["topics"] = [
+                one for one in row["topics"] if may(request, Operation.DESCRIBE, Resource.TOPIC, one)
+            ]
         return await self._asking.respond({"groups": rows})
 
     async def group(self, request: web.Request) -> web.StreamResponse:
         """One group: its members, and where it stands in each partition."""
         group = self._group(request)
         head, places = group_head(self._broker, group)
+        topics = {place.topic_partition.topic for place in places}
+        topics |= {topic for member in head["members"] for topic in member["subscribed"]}
         may = self._asking.access.may
-        for place in places:
-            if not may(request, Operation.DESCRIBE, Resource.TOPIC, place.topic_partition.topic):
-                raise Refused(403, "the group has topics that you have no right to DESCRIBE")
+        if not all(may(request, Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
+            raise Refused(403, "the group has topics that you have no right to DESCRIBE")
         return await self._asking.respond({**head, "offsets": await self._asking.reading(place_rows, places)})
 
     def _group(self, request: web.Request) -> AnyGroup:
@@ -85,22 +90,22 @@ class Groups:
         topic = self._broker.topics.get(name)
         if topic is None:
             raise Refused(404, f"there is no topic {name}")
-        moments = self._asking.moments(topic, self._asking.indexes(topic, body.get("partition")))
+        indexes = self._asking.indexes(topic, body.get("partition"))
+        moments = self._asking.moments(topic, indexes)
         offsets = await self._asking.reading(_new_offsets, moments, to, body.get("value", 0))
-        before = {
-            index: group.offsets.committed.get(TopicPartition(topic.name, index)) for index, _ in offsets
-        }
+        before = {index: group.offsets.committed.get(TopicPartition(topic.name, index)) for index in indexes}
         if group.members:
             raise Refused(409, f"{group.group_id} has members, which commit where they are: stop them first")
         errors = {} if body.get("dry_run", False) else await self._commit(group, topic, offsets)
+        errors |= {index: OFFLINE for index in indexes if index not in dict(offsets)}
         rows = [
             {
                 "partition": index,
                 "committed_offset": None if (commit := before[index]) is None else commit.offset,
-                "new_offset": offset,
+                "new_offset": dict(offsets).get(index),
                 "error": errors.get(index),
             }
-            for index, offset in offsets
+            for index in indexes
         ]
         return await self._asking.respond({"group": group.group_id, "topic": topic.name, "partitions": rows})
 

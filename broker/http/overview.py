@@ -8,7 +8,14 @@ from aiohttp import web
 
 from broker.http.access import SEE_BROKER, SEE_TOPIC
 from broker.http.asking import Asking
-from broker.questions.overview import broker_head, broker_rest, commits_in, topic_head, topic_rows
+from broker.questions.overview import (
+    broker_head,
+    broker_rest,
+    cleanings_of,
+    commits_in,
+    topic_head,
+    topic_rows,
+)
 from broker.questions.transactions import id_rows, open_rows
 from broker.security.acls import Operation, Resource
 
@@ -31,18 +38,18 @@ class Overview:
     async def broker(self, request: web.Request) -> web.StreamResponse:
         """What this broker is, its disks, its cleaner, and what the cleaner did last."""
         logs = [partition.log for partition in self._broker.partitions.values()]
-        head = broker_head(self._broker)
-        return await self._asking.respond(head | await self._asking.reading(broker_rest, self._broker, logs))
+        head, cleanings = broker_head(self._broker), cleanings_of(self._broker)
+        rest = await self._asking.reading(broker_rest, self._broker, logs, cleanings)
+        return await self._asking.respond(head | rest)
 
     async def topics(self, request: web.Request) -> web.StreamResponse:
         """Every topic that may be known, in one line."""
         logs = {place: partition.log for place, partition in self._broker.partitions.items()}
         may = self._asking.access.may
-        topics = [
-            topic
-            for topic in self._broker.topics.all()
-            if may(request, Operation.DESCRIBE, Resource.TOPIC, topic.name)
-        ]
+        there = self._broker.topics.all()
+        topics = [one for one in there if may(request, Operation.DESCRIBE, Resource.TOPIC, one.name)]
+        if there and not topics:
+            self._asking.access.ask_who(request)
         return await self._asking.respond(
             {"topics": await self._asking.reading(topic_rows, self._broker, topics, logs)}
         )

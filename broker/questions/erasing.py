@@ -8,6 +8,7 @@ What a disk keeps of a file that was removed is the file system's affair.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from broker.partition import Partition
     from storage.log import Log
 
+MOST_VERSIONS = 100_000
+"""that are looked at: where there are more, nothing is proved"""
+
 
 @dataclass(frozen=True, slots=True)
 class Erasing:
@@ -29,6 +33,8 @@ class Erasing:
     broker: Broker
     compactions: Compactions
     key: bytes
+    reading: Callable[..., Awaitable[Any]]
+    """runs what reads files on an I/O thread, few at a time"""
 
     async def erase(self, partition: Partition) -> dict[str, Any] | None:
         """The receipt for one partition; None where it has nothing of the key. KafkaError: there is no
@@ -39,21 +45,35 @@ class Erasing:
         if not before.versions:
             return None if not before.problems else {"is_erased": False, "error": "; ".join(before.problems)}
         values = [record.offset for record in before.versions if record.value is not None]
-        tombstone = before.versions[0].offset
-        if before.versions[0].value is not None:
+        tombstone = await self._committed_tombstone(log, before)
+        if tombstone is None:
             tombstone = await self._write_tombstone(partition)
         done = await self.compactions.compact(
             partition.topic_partition, Wish(roll=True), Progress(partition.topic_partition.partition)
         )
         return {
             "values": len(values),
+            "is_cut": before.is_cut,
             "last_value_offset": max(values, default=None),
             "tombstone_offset": tombstone,
             **await self._left(log, tombstone, done),
         }
 
     async def _search(self, log: Log) -> KeySearch:
-        return await self.broker.run_blocking(lambda: find_key(log, self.key, history=True, hidden=True))
+        found: KeySearch = await self.reading(
+            lambda: find_key(log, self.key, history=True, hidden=True, most=MOST_VERSIONS)
+        )
+        return found
+
+    async def _committed_tombstone(self, log: Log, found: KeySearch) -> int | None:
+        """The offset of the newest version, where that is a tombstone and not of a transaction that was
+        aborted or may be.
+        """
+        newest = found.versions[0]
+        if newest.value is not None:
+            return None
+        seen: KeySearch = await self.reading(lambda: find_key(log, self.key))
+        return newest.offset if seen.versions and seen.versions[0].offset == newest.offset else None
 
     async def _write_tombstone(self, partition: Partition) -> int:
         now_ms = self.broker.clock.now_ms()
@@ -68,10 +88,12 @@ class Erasing:
         after = await self._search(log)
         left = [one.offset for one in after.versions if one.offset <= tombstone and one.value is not None]
         newer = [one.offset for one in after.versions if one.offset > tombstone and one.value is not None]
-        is_erased = not left and not after.problems
+        is_erased = not left and not after.problems and not after.is_cut
         why = done.get("error") or done.get("held_back_by") or "; ".join(after.problems)
+        if after.is_cut:
+            why = why or f"there are more than {MOST_VERSIONS} versions, not all of them were looked at"
         has_tombstone = any(one.offset == tombstone for one in after.versions)
-        until_ms = await self.broker.run_blocking(_horizon, log, tombstone) if has_tombstone else None
+        until_ms = await self.reading(_horizon, log, tombstone) if has_tombstone else None
         return {
             "is_erased": is_erased,
             "values_left": left[::-1],

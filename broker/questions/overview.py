@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import heapq
 import resource
 import shutil
 from collections import Counter
@@ -17,6 +18,7 @@ from broker.groups.commits import Committed
 from broker.handlers.config_entries import Source, topic_entries
 from broker.metric_readings import offline_directories
 from broker.policy_lint import policy_warning
+from broker.questions.history import Run
 from config.listeners import address_text
 from config.topic import TopicConfig
 from storage.layout import TopicPartition
@@ -58,27 +60,36 @@ def broker_head(broker: Broker) -> dict[str, Any]:
         "groups": len(broker.groups.groups),
         "transactional_ids": len(broker.transactions.states),
         "connections": broker.metrics_state.connections_open,
-        "recent_cleanings": _recent_cleanings(broker),
     }
 
 
-def _recent_cleanings(broker: Broker) -> list[dict[str, Any]]:
+def cleanings_of(broker: Broker) -> list[tuple[TopicPartition, Sequence[Run]]]:
+    """On the event loop: what the cleaner did, by partition."""
+    runs_of = broker.cleanings.runs
+    return [(place, runs_of(place, partition.topic_id)) for place, partition in broker.partitions.items()]
+
+
+def _latest(cleanings: Iterable[tuple[TopicPartition, Sequence[Run]]]) -> list[dict[str, Any]]:
     """The last ones of all partitions, the latest first."""
-    found = [
-        {"topic": topic_partition.topic, "partition": topic_partition.partition, **run}
-        for topic_partition, partition in broker.partitions.items()
-        for run in broker.cleanings.runs(topic_partition, partition.topic_id)
-    ]
-    found.sort(key=lambda run: -int(run.get("last_ms", run["started_ms"])))
-    return found[:RECENT_RUNS]
+    runs = ((place, run) for place, found in cleanings for run in found)
+    latest = heapq.nlargest(RECENT_RUNS, runs, key=lambda item: _ended_ms(item[1]))
+    return [{"topic": place.topic, "partition": place.partition, **run} for place, run in latest]
 
 
-def broker_rest(broker: Broker, logs: Sequence[Log]) -> dict[str, Any]:
+def _ended_ms(run: Run) -> int:
+    ended_ms: int = run["last_ms"] if "last_ms" in run else run["started_ms"]
+    return ended_ms
+
+
+def broker_rest(
+    broker: Broker, logs: Sequence[Log], cleanings: Sequence[tuple[TopicPartition, Sequence[Run]]]
+) -> dict[str, Any]:
     """On an I/O thread."""
     statistics, config = broker.cleaner.statistics, broker.cleaner.config
     stats = broker.cleaner.partition_stats()
     offline = [log for log in logs if log.offline_reason is not None]
     return {
+        "recent_cleanings": _latest(cleanings),
         "directories": [_directory(broker, path, is_offline, logs) for path, is_offline in _states(broker)],
         "open_files": sum(1 for _ in OPEN_FILES.iterdir()),
         "open_files_limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],

@@ -95,11 +95,14 @@ def latest_page(log: Log, wanted: Wanted) -> dict[str, Any]:
     upper = min(_upper(log, wanted.hidden), wanted.offset)
     rows: deque[tuple[Kind, Record]] = deque(maxlen=wanted.most)
     problems: list[str] = []
-    start = _start_of_last(log, wanted, upper)
+    start, count = _start_of_last(log, wanted, upper), 0
     for header, batch in log.scan(start, upper):
-        found = _records(log, header, batch, wanted, problems)
-        rows.extend((kind, one) for kind, one in found if log.log_start_offset <= one.offset < upper)
-    places = (rows[0][1].offset if rows else start, upper, _upper(log, wanted.hidden))
+        for kind, one in _records(log, header, batch, wanted, problems):
+            if start <= one.offset < upper:
+                rows.append((kind, one))
+                count += 1
+    begin = rows[0][1].offset if count > wanted.most else start
+    places = (begin, upper, _upper(log, wanted.hidden))
     return _page(log, [_row(*one) for one in rows], places, problems)
 
 

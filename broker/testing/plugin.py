@@ -1,7 +1,8 @@
 """Fixtures for pytest: `kompakt`, a broker for one test, and `kompakt_session`, one for all of them.
 
 pytest loads this by itself where the distribution is installed; a broker is made only where a test asks for
-one. Settings come from a fixture `kompakt_settings` of your own, which may have any scope.
+one. Settings come from a fixture `kompakt_settings` of your own; for `kompakt_session` its scope must be the
+session.
 """
 
 from __future__ import annotations

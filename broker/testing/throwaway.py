@@ -68,7 +68,11 @@ class Kompakt:
     # Life
 
     def __enter__(self) -> Kompakt:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -212,6 +216,7 @@ class Kompakt:
             while (work := manager.grab()) is not None:
                 manager.clean(cleaner, work)
                 count += 1
+            manager.expire(0)
             return count
 
         async def on_a_thread() -> int:
@@ -262,5 +267,6 @@ class Kompakt:
         async def advance() -> None:
             self.clock.advance(ms)
             await self.broker.background.run_all()
+            await self.broker.run_blocking(self.broker.cleaner.expire, 0)  # of compact,delete
 
         self.run(advance())

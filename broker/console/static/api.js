@@ -1,6 +1,11 @@
 // Asks the broker. An answer that refuses becomes a Refusal, whose message is the broker's own words.
 
-export class Refusal extends Error {}
+export class Refusal extends Error {
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
 
 export function path(...parts) {
   return "/api/" + parts.map((part) => encodeURIComponent(part)).join("/");
@@ -54,9 +59,9 @@ async function reached(asked) {
 
 async function refusal(response) {
   try {
-    return new Refusal((await response.json()).error);
+    return new Refusal((await response.json()).error, response.status);
   } catch {
-    return new Refusal(`the broker answered ${response.status}`);
+    return new Refusal(`the broker answered ${response.status}`, response.status);
   }
 }
 

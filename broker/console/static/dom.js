@@ -99,9 +99,24 @@ export function choice(name, label, options, value) {
     h(
       "select",
       { name },
-      options.map(([key, words]) => h("option", { value: key, selected: key === String(value) }, words)),
+      options.map(([key, words]) =>
+        h("option", { value: key, selected: String(key) === String(value) }, words),
+      ),
     ),
   );
+}
+
+// What a person has filled in or an action has said outlives a view that is made anew: the same element goes
+// into the new one, until another view is shown.
+const keptElements = new Map();
+
+export function kept(name, make) {
+  if (!keptElements.has(name)) keptElements.set(name, make());
+  return keptElements.get(name);
+}
+
+export function forgetKept() {
+  keptElements.clear();
 }
 
 export function trouble(error) {

@@ -1,7 +1,7 @@
 // Which view is shown, and when it is looked at again. A view is a function of its parameters that answers
 // {node, every}: what is shown, and after how many seconds it may be made anew (0: never by itself).
 
-import { h, trouble } from "./dom.js";
+import { forgetKept, h, trouble } from "./dom.js";
 import { brokerView } from "./views/broker.js";
 import { groupView, groupsView } from "./views/groups.js";
 import { topicView } from "./views/topic.js";
@@ -17,6 +17,7 @@ const ROUTES = [
   [/^broker$/, brokerView],
 ];
 
+const NOT_ALLOWED = [401, 403];
 const place = document.getElementById("view");
 const state = document.getElementById("state");
 let turn = 0;
@@ -36,7 +37,7 @@ async function show(isAgain) {
   mark(name || "topics");
   let every = 3;
   try {
-    const parameters = found[0].slice(1).map((part) => part && decodeURIComponent(part));
+    const parameters = found[0].slice(1).map((part) => part && decoded(part));
     const view = await found[1](...parameters, new URLSearchParams(asked), () => show(true));
     if (mine !== turn) return;
     every = view.every;
@@ -48,6 +49,7 @@ async function show(isAgain) {
     state.textContent = error.message;
     state.className = "trouble";
     if (!isAgain) place.replaceChildren(h("h1", {}, "That did not work"), trouble(error));
+    if (NOT_ALLOWED.includes(error.status)) every = 0; // to ask again would be to be asked again
   }
   if (every) timer = setTimeout(() => (document.hidden ? wait() : show(true)), every * 1000);
 }
@@ -56,9 +58,9 @@ function wait() {
   document.addEventListener("visibilitychange", () => show(true), { once: true });
 }
 
-// Who types or marks a text does not lose it, nor what an action has said.
+// Who types, marks a text or is being asked does not lose it.
 function isInUse() {
-  if (place.querySelector(".said:not(:empty)")) return true;
+  if (document.querySelector("dialog[open]")) return true;
   const active = document.activeElement;
   const isTyping = place.contains(active) && ["INPUT", "SELECT", "TEXTAREA"].includes(active.tagName);
   const selection = getSelection();
@@ -66,7 +68,7 @@ function isInUse() {
 }
 
 function mark(name) {
-  document.title = `${decodeURIComponent(name).replaceAll("/", " · ")} – kompakt`;
+  document.title = `${decoded(name).replaceAll("/", " · ")} – kompakt`;
   for (const link of document.querySelectorAll("nav a")) {
     const isHere = name.split("/")[0] === link.hash.slice(2);
     if (isHere) link.setAttribute("aria-current", "page");
@@ -74,7 +76,16 @@ function mark(name) {
   }
 }
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 addEventListener("hashchange", () => {
+  forgetKept();
   scrollTo(0, 0);
   show(false);
 });

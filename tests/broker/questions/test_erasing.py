@@ -131,6 +131,49 @@ async def test_what_was_aborted_is_erased_as_well(asker: Asker) -> None:
     assert files_with(world.directory, SECRET) == []
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_a_tombstone_that_is_not_committed_is_none(asker: Asker, is_open: bool) -> None:
+    """It deletes nothing: another one is written."""
+    world = asker.world
+    compacted(world)
+    await put(world, ("alice", SECRET))
+    partition = world.broker.partitions[TopicPartition("t", 0)]
+    now_ms = world.clock.now_ms()
+    who: dict[str, Any] = {
+        "producer_id": 7,
+        "producer_epoch": 0,
+        "base_sequence": 0,
+        "is_transactional": True,
+    }
+    partition.append(world.batch((b"alice", None), **who), now_ms, Origin.COORDINATOR)
+    if not is_open:
+        partition.end_open_transaction(7, now_ms, is_commit=False)
+    (receipt,) = await erase(asker)
+    assert receipt["tombstone_offset"] == (2 if is_open else 3)
+    assert receipt["is_erased"] is not is_open
+    if is_open:
+        assert "transaction" in receipt["held_back_by"]
+        partition.end_open_transaction(7, now_ms, is_commit=False)
+        (receipt,) = await erase(asker)
+        assert receipt["is_erased"]
+    assert (await asker.get("t/table"))["rows"] == []
+
+
+async def test_more_versions_than_are_looked_at_prove_nothing(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.questions.erasing.MOST_VERSIONS", 3)
+    compacted(asker.world)
+    await put(asker.world, *(("alice", str(number)) for number in range(9)))
+    (receipt,) = await erase(asker)
+    assert (receipt["is_erased"], receipt["is_cut"], receipt["values"]) == (True, True, 3)
+    asker.world.broker.cleaner.pause(TopicPartition("t", 0))
+    await put(asker.world, *(("alice", str(number)) for number in range(9)))
+    (receipt,) = await erase(asker)
+    assert receipt["is_erased"] is False
+    asker.world.broker.cleaner.resume(TopicPartition("t", 0))
+
+
 # What holds a value back
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from aiohttp import web
@@ -293,6 +294,28 @@ async def test_resets_that_mean_nothing(asker: Asker, body: object, status: int,
     assert words in (await post(asker, "groups/g/reset", body, status))["error"]
 
 
+async def test_a_partition_that_cannot_be_reset_is_told(asker: Asker) -> None:
+    world = asker.world
+    world.topic("t", 3)
+    await put(world, ("k", "v"), partition=2)
+    await commit(asker, "g", (0, 0), (1, 0))
+    log_of(world, 1).take_offline("its disk failed")
+    answer = await post(asker, "groups/g/reset", {"topic": "t", "to": "latest"})
+    assert [(row["new_offset"], row["error"]) for row in answer["partitions"]] == [
+        (0, None), (None, "the partition is offline"), (1, None)
+    ]  # fmt: skip
+    log_of(world, 1).offline_reason = None
+
+
+@pytest.mark.parametrize("name", ["${GROUP}", "a b/c", "ä?#%", "{", "g"])
+async def test_groups_have_any_name(asker: Asker, name: str) -> None:
+    asker.world.topic("t")
+    await commit(asker, name, (0, 0))
+    path = f"groups/{quote(name, safe='')}"
+    assert (await get(asker, path))["group"] == name
+    assert (await post(asker, f"{path}/reset", {"topic": "t", "to": "latest"}))["group"] == name
+
+
 async def test_a_reset_that_is_not_for_anybody_or_cannot_be_stored(asker: Asker) -> None:
     world = asker.world
     world.topic("t")
@@ -394,6 +417,9 @@ async def test_the_table_over_http(asker: Asker) -> None:
     await get(asker, "topics/t/table?tombstones=yes", 400)
     await asker.post("t/compact", {"partition": 0})
     assert "up to offset 4" in (await get(asker, "topics/t/table?partition=0&offset=2", 409))["error"]
+    world.broker.topics.set_overrides("t", {"cleanup.policy": "delete"})
+    assert "up to offset 4" in (await get(asker, "topics/t/table?partition=0&offset=2", 409))["error"]
+    world.broker.topics.set_overrides("t", {"cleanup.policy": "compact"})
     assert await rows("?partition=0&offset=4") == [("a", "3"), ("b", "2")]
 
 

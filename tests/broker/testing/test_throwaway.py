@@ -177,6 +177,14 @@ def test_retention_deletes_what_is_old(kompakt: Kompakt) -> None:
     assert read(kompakt, "orders") == [(1, "new")]
 
 
+def test_retention_of_what_is_compacted_as_well(kompakt: Kompakt) -> None:
+    kompakt.create_topic("both", cleanup_policy="compact,delete", retention_ms="3600000")
+    produce(kompakt, "both", ("a", "old"))
+    kompakt.roll("both")
+    kompakt.advance(days=1)
+    assert read(kompakt, "both") == []
+
+
 def test_committed_offsets_expire(kompakt: Kompakt) -> None:
     kompakt.create_topic("orders")
     consumer = Consumer({"bootstrap.servers": kompakt.bootstrap_servers, "group.id": "old"})
@@ -308,8 +316,10 @@ def test_why_it_cannot_start() -> None:
         with pytest.raises(RuntimeError, match=f"cannot start: .*{port}"):
             broker.start()
         broker.close()
-    with pytest.raises(RuntimeError, match=r"log\.retention\.mss"), Kompakt({"log.retention.mss": "1"}):
+    broker = Kompakt({"log.retention.mss": "1"})
+    with pytest.raises(RuntimeError, match=r"log\.retention\.mss"), broker:
         raise AssertionError("not reached")
+    assert not broker.data.exists()
 
 
 def test_settings_are_those_of_a_broker() -> None:

@@ -1,7 +1,7 @@
 // Why each partition is or is not compacted, what a cleaning would give back, what was done; compact now.
 
 import { get, path, post, watch } from "../api.js";
-import { button, choice, facts, field, form, h, sure, trouble } from "../dom.js";
+import { button, choice, facts, field, form, h, kept, sure, trouble } from "../dom.js";
 import { count, ratio, removed, size, time } from "../format.js";
 import { cleanings } from "./broker.js";
 import { before, sentence } from "./parts.js";
@@ -11,7 +11,7 @@ export async function compactionTab(topic, _, again) {
     get(path("topics", topic.topic, "explain")),
     get(path("topics", topic.topic, "history")),
   ]);
-  const said = h("div", { class: "said", role: "status" });
+  const said = kept("said", () => h("div", { class: "said", role: "status" }));
   const runs = history.partitions.flatMap((one) => one.runs.map((run) => [one.partition, run]));
   runs.sort((a, b) => (b[1].last_ms ?? b[1].started_ms) - (a[1].last_ms ?? a[1].started_ms));
   const node = h(
@@ -19,7 +19,7 @@ export async function compactionTab(topic, _, again) {
     {},
     why.partitions.map((one) => explained(topic, one, said, again)),
     h("h2", {}, "Compact"),
-    asking(topic, said, again),
+    kept("asking", () => h("div", {}, asking(topic, said, again))),
     said,
     h("h2", {}, "What the cleaner did"),
     cleanings(runs, "It was never cleaned here."),

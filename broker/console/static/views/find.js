@@ -79,6 +79,8 @@ async function findKey(topic, values) {
   const ruledOut = answer.partitions.reduce((total, one) => total + one.segments_ruled_out, 0);
   const shown = [
     ...answer.partitions.flatMap((one) => problems(one.problems)),
+    answer.partitions.some((one) => one.is_cut) &&
+      h("p", { class: "quiet" }, "There are more versions: only the newest are shown."),
     table(
       [["partition", "number"], ["offset", "number"], "time", "value", "headers"],
       rows.map(([partition, one]) => ({
@@ -128,8 +130,13 @@ function erasing(topic, { key, encoding }) {
 function receipt(one) {
   const place = `Partition ${one.partition}`;
   if (one.error) return [h("p", { class: "trouble" }, `${place}: ${one.error}`)];
+  const more = one.is_cut ? "more than " : "";
   const told = one.is_erased
-    ? h("p", {}, `${place}: no file holds a value of the key; there were ${count(one.values)}.`)
+    ? h(
+        "p",
+        {},
+        `${place}: no file holds a value of the key; there were ${more}${count(one.values)}.`,
+      )
     : h(
         "p",
         { class: "trouble" },

@@ -1,7 +1,7 @@
 // Consumer groups: who reads, from where, and how much is left.
 
 import { get, path, post } from "../api.js";
-import { button, choice, facts, field, h, sure, table, trouble } from "../dom.js";
+import { button, choice, facts, field, h, kept, sure, table, trouble } from "../dom.js";
 import { ago, count } from "../format.js";
 import { topicLink, when } from "./parts.js";
 
@@ -47,7 +47,7 @@ export async function groupView(name, query, again) {
     h("h2", {}, "Read on elsewhere"),
     answer.members.length
       ? h("p", { class: "quiet" }, "Its members commit where they are: stop them first.")
-      : resetting(answer, again),
+      : kept("resetting", () => h("div", {}, resetting(answer, again))),
   );
   return { node, every: 5 };
 }
@@ -148,11 +148,14 @@ async function reset(group, fields, isDry, said, again) {
   const { topic, to, value } = Object.fromEntries(new FormData(fields));
   const body = { topic, to, dry_run: isDry };
   if (to === "offset" || to === "time") body.value = /^\d+$/.test(value) ? Number(value) : value;
-  if (
-    !isDry &&
-    !(await sure(`Let ${group} read ${topic} from elsewhere? What it has committed is replaced.`, "Reset"))
-  )
-    return;
+  const where = {
+    earliest: "the first record",
+    latest: "the end",
+    offset: `offset ${value}`,
+    time: `${value} ms`,
+  };
+  const words = `Let ${group} read ${topic} from ${where[to]} on? What it has committed is replaced.`;
+  if (!isDry && !(await sure(words, "Reset"))) return;
   try {
     const answer = await post(path("groups", group, "reset"), body);
     const headings = [["partition", "number"], ["committed", "number"], ["will read from", "number"], ""];

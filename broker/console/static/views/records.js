@@ -7,6 +7,7 @@ import { count } from "../format.js";
 
 const ROWS = 100;
 const TAIL_MS = 1000;
+const TAIL_ROWS = 1000;
 const KEPT = 500;
 
 export async function recordsTab(topic, query) {
@@ -76,13 +77,13 @@ function start(asked) {
   return { time: /^\d{11,}$/.test(asked.at.trim()) ? asked.at.trim() : Number.isNaN(ms) ? asked.at : ms };
 }
 
-function ask(source, from) {
+function ask(source, from, limit = ROWS) {
   const { contains, hidden } = source;
   return get(path("topics", source.topic, "partitions", source.partition, "records"), {
     ...from,
     contains,
     hidden,
-    limit: ROWS,
+    limit,
   });
 }
 
@@ -134,20 +135,27 @@ function listed(records, empty) {
   );
 }
 
-// The youngest records, looked for again and again while the page shows them.
+// The youngest records, looked for again and again while the page shows them; at once where there are more.
 async function tail(source, place) {
   let next = null;
   let kept = [];
   const look = async () => {
+    let isBehind = false;
     try {
-      const answer = await ask(source, next === null ? {} : { offset: next });
+      const answer = await ask(source, next === null ? {} : { offset: next }, TAIL_ROWS);
+      isBehind = !answer.is_at_end;
       next = answer.next_offset;
       kept = [...kept, ...answer.records].slice(-KEPT);
-      place.replaceChildren(listed(kept.toReversed(), "Nothing has come yet."));
+      if (answer.records.length || !place.hasChildNodes()) {
+        place.replaceChildren(
+          ...problems(answer.problems),
+          listed(kept.toReversed(), "Nothing has come yet."),
+        );
+      }
     } catch (error) {
       place.replaceChildren(trouble(error));
     }
-    setTimeout(() => place.isConnected && look(), TAIL_MS);
+    setTimeout(() => place.isConnected && look(), isBehind ? 0 : TAIL_MS);
   };
   await look();
 }

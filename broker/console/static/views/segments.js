@@ -91,7 +91,7 @@ function strip(segments, marks) {
           class: one.segment.state,
           x: one.x,
           y: top,
-          width: Math.max(1, one.width - 1),
+          width: Math.max(one.width / 2, one.width - 1),
           height: HEIGHT,
         },
         svg(
@@ -139,10 +139,11 @@ function named(marks, bars) {
 function laid(segments) {
   const sizes = segments.map((one) => one.size_bytes);
   const total = sum(segments, "size_bytes") || 1;
-  const room = Math.max(0, WIDTH - NARROWEST * segments.length);
+  const narrowest = Math.min(NARROWEST, WIDTH / segments.length);
+  const room = Math.max(0, WIDTH - narrowest * segments.length);
   let x = 0;
   return segments.map((segment, at) => {
-    const width = NARROWEST + room * (total === 1 ? 1 / segments.length : sizes[at] / total);
+    const width = narrowest + room * (total === 1 ? 1 / segments.length : sizes[at] / total);
     const bar = { segment, x, width };
     x += width;
     return bar;

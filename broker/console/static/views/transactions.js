@@ -1,13 +1,13 @@
 // What is open, and holds readers of committed records and the cleaner back; every transactional id.
 
 import { get, path, post } from "../api.js";
-import { button, h, sure, table, trouble } from "../dom.js";
+import { button, h, kept, sure, table, trouble } from "../dom.js";
 import { ago, count, duration } from "../format.js";
 import { topicLink, when } from "./parts.js";
 
 export async function transactionsView(_, again) {
   const answer = await get(path("transactions"));
-  const said = h("div", { class: "said" });
+  const said = kept("said", () => h("div", { class: "said" }));
   const node = h(
     "section",
     {},
@@ -56,8 +56,9 @@ async function abort(one, said, again) {
     const body = { partition: one.partition, start_offset: one.first_offset };
     const answer = await post(path("topics", one.topic, "abort"), body);
     const refused = answer.partitions.find((row) => row.error);
+    said.replaceChildren();
     if (refused) said.replaceChildren(trouble({ message: `${where}: ${refused.error}` }));
-    else await again();
+    await again();
   } catch (error) {
     said.replaceChildren(trouble(error));
   }
