@@ -23,7 +23,7 @@ from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
 Start = Callable[..., KafkaBroker]
-SHORT_MS, LONG_MS = 30_000, 900_000
+SHORT_MS, LONG_MS = 20_000, 900_000
 COMPACT = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 pytestmark = pytest.mark.java
 
@@ -84,7 +84,12 @@ def start(tmp_path: Path) -> Iterator[Callable[[Path, str], BrokerProcess]]:
     def start(source: Path, leave_out: str = "nothing") -> BrokerProcess:
         data = tmp_path / f"data{len(started)}"
         shutil.copytree(source, data, ignore=shutil.ignore_patterns(leave_out))
-        started.append(BrokerProcess(data, {"node.id": "1", "log.cleaner.enable": "false"}).start())
+        settings = {
+            "node.id": "1",
+            "log.cleaner.enable": "false",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        }
+        started.append(BrokerProcess(data, settings).start())
         return started[-1]
 
     yield start

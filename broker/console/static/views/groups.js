@@ -49,7 +49,7 @@ export async function groupView(name, query, again) {
       ? h("p", { class: "quiet" }, "Its members commit where they are: stop them first.")
       : kept("resetting", () => h("div", {}, resetting(answer, again))),
   );
-  return { node, every: 5 };
+  return { node, every: 3 };
 }
 
 function standing(answer) {
