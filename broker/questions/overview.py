@@ -86,13 +86,14 @@ def broker_rest(
 ) -> dict[str, Any]:
     """On an I/O thread."""
     statistics, config = broker.cleaner.statistics, broker.cleaner.config
+    most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     stats = broker.cleaner.partition_stats()
     offline = [log for log in logs if log.offline_reason is not None]
     return {
         "recent_cleanings": _latest(cleanings),
         "directories": [_directory(broker, path, is_offline, logs) for path, is_offline in _states(broker)],
         "open_files": sum(1 for _ in OPEN_FILES.iterdir()),
-        "open_files_limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "open_files_limit": None if most_files == resource.RLIM_INFINITY else most_files,
         "offline_partitions": [
             {"topic": one.topic_partition.topic, "partition": one.topic_partition.partition,
              "reason": one.offline_reason}
