@@ -5,6 +5,7 @@ An answer of many pages is asked for page by page and told as one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -64,12 +65,8 @@ def table(
     if as_json:
         print_json(answer)
         return
-    from broker.cli.tables import console, time_cell
-    from broker.cli.tables import table as made
+    from broker.cli.tables import time_cell
 
-    out = console()
-    for problem in answer["problems"]:
-        out.print(problem, soft_wrap=True)
     rows = [
         (
             short(row, "key"), "deleted" if row["is_tombstone"] else short(row, "value"),
@@ -77,12 +74,24 @@ def table(
         )
         for row in answer["rows"]
     ]  # fmt: skip
+    more = f"There are more: say --prefix, or --limit (at most {MOST_KEYS})." if is_cut else ""
+    headings = ("key", "value", "partition", "offset", "time")
+    _show(answer["problems"], headings, rows, more or ("" if rows else "No key is there."))
+
+
+def _show(
+    problems: Sequence[str], headings: Sequence[str], rows: Sequence[Sequence[object]], note: str
+) -> None:
+    """What could not be read, the rows if there are any, and what else is to be said."""
+    from broker.cli.tables import console, table
+
+    out = console()
+    for problem in problems:
+        out.print(problem, soft_wrap=True)
     if rows:
-        out.print(made(("key", "value", "partition", "offset", "time"), rows))
-    elif not is_cut:
-        out.print("No key is there.")
-    if is_cut:
-        out.print(f"There are more: say --prefix, or --limit (at most {MOST_KEYS}).")
+        out.print(table(headings, rows))
+    if note:
+        out.print(note)
 
 
 def _whole_table(http: str, topic: str, query: dict[str, Any], limit: int) -> tuple[dict[str, Any], bool]:
@@ -130,12 +139,8 @@ def records(
     if as_json:
         print_json(answer)
         return
-    from broker.cli.tables import console, time_cell
-    from broker.cli.tables import table as made
+    from broker.cli.tables import time_cell
 
-    out = console()
-    for problem in answer["problems"]:
-        out.print(problem, soft_wrap=True)
     rows = [
         (
             row["offset"], time_cell(row["timestamp"]), short(row, "key"), short(row, "value"),
@@ -144,10 +149,8 @@ def records(
         )
         for row in answer["records"]
     ]  # fmt: skip
-    if rows:
-        out.print(made(("offset", "time", "key", "value", "headers", ""), rows))
-    else:
-        out.print("No record is there.")
+    headings = ("offset", "time", "key", "value", "headers", "")
+    _show(answer["problems"], headings, rows, "" if rows else "No record is there.")
 
 
 def _pages(http: str, path: str, start: dict[str, Any], query: dict[str, Any], limit: int) -> dict[str, Any]:

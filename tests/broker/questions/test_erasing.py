@@ -6,15 +6,18 @@ searched for the bytes themselves; each thing that can hold a value back is brou
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.partition import Partition
 from broker.topic import METADATA_TOPIC
 from protocol.compression import Codec
 from storage.layout import TopicPartition
 from storage.types import Origin
+from tests.broker.conftest import World
 from tests.broker.test_questions import Asker, MakeWorld, compacted, log_of, put
 
 HOUR_MS = 3_600_000
@@ -42,6 +45,14 @@ async def pass_time(asker: Asker, time_ms: int) -> None:
     """Let files of replaced segments go that are due then."""
     asker.world.clock.advance(time_ms)
     await asker.world.broker.run_blocking(asker.world.broker.logs.remove_deleted)
+
+
+def begin(world: World, value: bytes | None) -> Partition:
+    """Producer 7 begins a transaction with a record of alice; the partition."""
+    partition = world.broker.partitions[TopicPartition("t", 0)]
+    who = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    partition.append(world.batch((b"alice", value), **who), world.clock.now_ms(), Origin.COORDINATOR)
+    return partition
 
 
 async def test_no_file_holds_a_value_and_later_not_even_the_key(asker: Asker) -> None:
@@ -114,16 +125,8 @@ async def test_what_was_aborted_is_erased_as_well(asker: Asker) -> None:
     """No reader sees it, and its bytes are there all the same."""
     world = asker.world
     compacted(world)
-    partition = world.broker.partitions[TopicPartition("t", 0)]
-    now_ms = world.clock.now_ms()
-    who: dict[str, Any] = {
-        "producer_id": 7,
-        "producer_epoch": 0,
-        "base_sequence": 0,
-        "is_transactional": True,
-    }
-    partition.append(world.batch((b"alice", SECRET.encode()), **who), now_ms, Origin.COORDINATOR)
-    partition.end_open_transaction(7, now_ms, is_commit=False)
+    partition = begin(world, SECRET.encode())
+    partition.end_open_transaction(7, world.clock.now_ms(), is_commit=False)
     assert (await asker.get("t/get?key=alice"))["partitions"][0]["versions"] == []
     (receipt,) = await erase(asker)
     assert (receipt["is_erased"], receipt["values"]) == (True, 1)
@@ -137,23 +140,15 @@ async def test_a_tombstone_that_is_not_committed_is_none(asker: Asker, is_open: 
     world = asker.world
     compacted(world)
     await put(world, ("alice", SECRET))
-    partition = world.broker.partitions[TopicPartition("t", 0)]
-    now_ms = world.clock.now_ms()
-    who: dict[str, Any] = {
-        "producer_id": 7,
-        "producer_epoch": 0,
-        "base_sequence": 0,
-        "is_transactional": True,
-    }
-    partition.append(world.batch((b"alice", None), **who), now_ms, Origin.COORDINATOR)
+    partition = begin(world, None)
     if not is_open:
-        partition.end_open_transaction(7, now_ms, is_commit=False)
+        partition.end_open_transaction(7, world.clock.now_ms(), is_commit=False)
     (receipt,) = await erase(asker)
     assert receipt["tombstone_offset"] == (2 if is_open else 3)
     assert receipt["is_erased"] is not is_open
     if is_open:
         assert "transaction" in receipt["held_back_by"]
-        partition.end_open_transaction(7, now_ms, is_commit=False)
+        partition.end_open_transaction(7, world.clock.now_ms(), is_commit=False)
         (receipt,) = await erase(asker)
         assert receipt["is_erased"]
     assert (await asker.get("t/table"))["rows"] == []
@@ -181,19 +176,11 @@ async def test_an_open_transaction_holds_it_back(asker: Asker) -> None:
     world = asker.world
     compacted(world)
     await put(world, ("alice", "before"))
-    partition = world.broker.partitions[TopicPartition("t", 0)]
-    now_ms = world.clock.now_ms()
-    who: dict[str, Any] = {
-        "producer_id": 7,
-        "producer_epoch": 0,
-        "base_sequence": 0,
-        "is_transactional": True,
-    }
-    partition.append(world.batch((b"alice", b"undecided"), **who), now_ms, Origin.COORDINATOR)
+    partition = begin(world, b"undecided")
     (receipt,) = await erase(asker)
     assert (receipt["is_erased"], receipt["values_left"]) == (False, [0, 1])
     assert "transaction" in receipt["held_back_by"]
-    partition.end_open_transaction(7, now_ms, is_commit=True)
+    partition.end_open_transaction(7, world.clock.now_ms(), is_commit=True)
     (receipt,) = await erase(asker)
     assert (receipt["is_erased"], receipt["tombstone_offset"]) == (True, 2)
 
@@ -280,6 +267,22 @@ async def test_what_cannot_be_erased(asker: Asker, topic: str, body: object, sta
     asker.world.topic("plain")
     asker.world.topic("newest", cleanup_policy="compact", compaction_strategy="timestamp")
     assert words in (await asker.post(f"{topic}/erase", body, status))["error"]
+
+
+async def test_no_more_than_so_many_wait(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that erases counts from its begin, its first look at the files included."""
+    monkeypatch.setattr("broker.http.changes.MOST_WAITING", 1)
+    compacted(asker.world)
+    await put(asker.world, ("alice", SECRET))
+    answers = await asyncio.gather(
+        *(asker.send("POST", "/api/topics/t/erase", {"key": "alice"}, Content_Type="application/json")
+          for _ in range(4))
+    )  # fmt: skip
+    found = sorted(status for status, _, _ in answers)
+    assert found[0] == 200
+    assert set(found[1:]) <= {200, 429}
+    monkeypatch.setattr("broker.http.changes.MOST_WAITING", 0)
+    await asker.post("t/erase", {"key": "alice"}, 429)
 
 
 async def test_keys_that_are_no_text(asker: Asker) -> None:
