@@ -1,6 +1,6 @@
 // Asks the broker. An answer that refuses becomes a Refusal, whose message is the broker's own words.
 
-export class Refusal extends Error {
+class Refusal extends Error {
   constructor(message, status = 0) {
     super(message);
     this.status = status;
