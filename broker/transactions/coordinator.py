@@ -368,9 +368,11 @@ class TransactionCoordinator:
             try:
                 flushed = partition.end_transaction_of(*state.producer, self._now_ms(), is_commit=is_commit)
             except KafkaError as error:
-                if error.code in _MARKER_IS_LATE:
+                level = logging.ERROR
+                if error.code in _MARKER_IS_LATE:  # an administrator has ended it before
                     unmarked.discard(place)
-                logger.error("the transaction of %r, in %s: %s", transactional_id, place, error)
+                    level = logging.WARNING
+                logger.log(level, "the transaction of %r, in %s: %s", transactional_id, place, error)
             else:
                 flushes.append((place, flushed))
             if number % MARKERS_A_TURN == 0:

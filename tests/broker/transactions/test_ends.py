@@ -21,6 +21,7 @@ from broker.topic import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.transactions.records import state_key
 from broker.transactions.state import Status
 from protocol.codegen import encode
+from protocol.control import Marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.internal import TransactionLogValue
@@ -539,3 +540,29 @@ async def test_a_log_of_transactions_that_cannot_be_read_says_so_until_it_can(
     place = TopicPartition(TRANSACTIONS_TOPIC, partition_for("tx", 50))
     await world.broker.transactions.load_again(place)
     assert await tx.add(T) == [0]
+
+
+async def test_a_marker_that_was_there_before_ends_the_transaction_all_the_same(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An administrator's, of a later epoch: nothing is left open, and it is no error of the broker (found by
+    the siege).
+    """
+    world.topic()
+    producer = await Transactional.begin(world, "pay")
+    assert await producer.add(T) == [0]
+    assert await producer.write(b"v") == 0
+    log = world.broker.partitions[T].log
+    waited = world.broker.partitions[T].end_transaction(
+        Marker(is_commit=False),
+        producer.producer.producer_id,
+        producer.producer.epoch + 5,
+        world.clock.now_ms(),
+    )
+    if waited is not None:
+        await waited
+    assert await producer.end(is_commit=True) == 0
+    await until(lambda: world.broker.transactions.states["pay"].status is Status.COMPLETE_COMMIT)
+    assert log.producers.open_transactions() == {}
+    (told,) = [one for one in caplog.records if "the transaction of 'pay'" in one.getMessage()]
+    assert (told.levelname, "INVALID_PRODUCER_EPOCH" in told.getMessage()) == ("WARNING", True)
