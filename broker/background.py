@@ -1,6 +1,6 @@
 """What the broker does on its own: retention, checkpoints, flushes by time, rolls of idle segments, removal
 of deleted files, offset expiry, ends of transactions whose time is over, finding logs whose files somebody
-removed, opening those that went offline.
+removed, opening those that went offline, looking how fast logs grow.
 
 Every job is a task that sleeps by the broker's clock; a job that fails is logged, counted and tried again
 at its next turn. Mirrors the scheduled tasks of Kafka's `LogManager` and `GroupCoordinatorService`.
@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker import reopening
+from broker.growth import LOOK_MS as GROWTH_LOOK_MS
+from broker.growth import Growth
 from broker.idle_segments import IdleSegments
 from broker.questions import keeping
 from broker.vanished import LOOK_MS as VANISHED_CHECK_MS
@@ -50,6 +52,7 @@ class Background:
         self._jobs: list[Callable[[], Awaitable[None]]] = []
         self._removal_turns_to_skip = 0
         self.idle_segments = IdleSegments()
+        self.growth = Growth()
 
     def start(self) -> None:
         config = self._broker.config
@@ -65,6 +68,7 @@ class Background:
         )
         self._every("flushes by time", FLUSH_CHECK_MS, self.flush_by_time)
         self._every("rolls of idle segments", IDLE_CHECK_MS, self.roll_idle)
+        self._every("growth of logs", GROWTH_LOOK_MS, self.look_at_growth)
         self._every("offset expiry", config.offsets_retention_check_interval_ms, self.expire_offsets)
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
         self._every("segment statistics", keeping.LOOK_MS, self._statistics.run)
@@ -179,6 +183,9 @@ class Background:
             else:
                 logger.info("%s: nobody writes: its segment was closed", partition.topic_partition)
                 partition.flush()
+
+    async def look_at_growth(self) -> None:
+        self.growth.look(tuple(self._broker.partitions.values()), self._broker.clock.now_ms())
 
     async def expire_offsets(self) -> None:
         for _ in self._broker.groups.expire_offsets(self._broker.clock.now_ms()):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from broker.policy_lint import policy_warning
 from broker.transactions.state import Status
@@ -71,3 +72,9 @@ def oldest_transaction_seconds(broker: Broker) -> float:
     states = tuple(broker.transactions.states.values())
     started_ms = (state.started_ms for state in states if state.status is Status.ONGOING)
     return max(0, now_ms - min(started_ms, default=now_ms)) / 1000
+
+
+def full_in_seconds(row: Mapping[str, Any]) -> float | None:
+    """Of a row of `directory_rows`."""
+    full_in_ms = row["forecast"] and row["forecast"]["full_in_ms"]
+    return None if full_in_ms is None else full_in_ms / 1000

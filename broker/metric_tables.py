@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from broker import metric_readings as readings
 
@@ -349,6 +349,28 @@ CLEANER: tuple[Metric[CleanerManager], ...] = (
     ),
 )  # fmt: skip
 """the cleaner as a whole"""
+
+DIRECTORY: tuple[Metric[Mapping[str, Any]], ...] = (
+    Metric(
+        "kompakt_log_directory_free_bytes",
+        Kind.GAUGE,
+        "What is free on the disk of a log directory",
+        lambda row: row["free_bytes"],
+    ),
+    Metric(
+        "kompakt_log_directory_growth_bytes_per_second",
+        Kind.GAUGE,
+        "How fast the logs of a directory grow that have not levelled off: what is written to them, on the "
+        "mean of about a day",
+        lambda row: row["forecast"] and row["forecast"]["bytes_per_second"],
+    ),
+    Metric(
+        "kompakt_log_directory_full_seconds",
+        Kind.GAUGE,
+        "When the disk of a log directory will be full; none where it levels off before",
+        readings.full_in_seconds,
+    ),
+)
 
 PARTITION: tuple[Metric[PartitionCleanStats], ...] = (
     Metric("kompakt_clean_bytes", Kind.GAUGE, "Bytes of the clean part (tail)", lambda one: one.clean_bytes),

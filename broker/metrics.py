@@ -29,6 +29,7 @@ from broker.build import installed_version
 from broker.counters import Latencies, TopicCounters
 from broker.groups.commits import Committed, Lag, lags
 from broker.metric_tables import Kind, Metric
+from broker.questions.disks import directory_rows
 from cleaner.distribution import Distribution
 from storage.file import POOL
 
@@ -111,11 +112,11 @@ def _families(broker: Broker, moment: Moment) -> Iterator[Family]:
     ]
     yield from _rows(tables.LOG, PARTITION_LABELS, logs)
     # In this order: the figures of partitions bring those of the cleaner up to date.
-    cleaned = [
-        (_labels(topic_partition), stats)
-        for topic_partition, stats in sorted(broker.cleaner.partition_stats().items())
-    ]
+    stats = broker.cleaner.partition_stats()
+    cleaned = [(_labels(topic_partition), found) for topic_partition, found in sorted(stats.items())]
     yield from _rows(tables.PARTITION, PARTITION_LABELS, cleaned)
+    directories = directory_rows(broker, [partition.log for partition in moment.partitions.values()], stats)
+    yield from _rows(tables.DIRECTORY, ("logDirectory",), [((row["path"],), row) for row in directories])
     yield from _rows(tables.CLEANER, (), [((), broker.cleaner)])
     yield from _rows(tables.FILES, (), [((), POOL)])
     yield from _requests(moment)

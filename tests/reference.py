@@ -81,6 +81,7 @@ def metric_tables_in_order() -> Iterator[tuple[str, Sequence[metric_tables.Metri
     yield "everything that is counted", metric_tables.COUNTERS
     yield "topics", metric_tables.TOPIC
     yield "logs, by topic and partition", metric_tables.LOG
+    yield "each log directory", metric_tables.DIRECTORY
     yield "the cleaner", metric_tables.CLEANER
     yield "compacted partitions, by topic and partition", metric_tables.PARTITION
     yield "files", metric_tables.FILES

@@ -78,10 +78,11 @@ def _disk_words(one: dict[str, Any]) -> str:
     state = " (offline)" if one["is_offline"] else ""
     if one["problem"] is not None:
         return f"disk {one['path']}{state}: {one['problem']}"
-    return (
+    words = (
         f"disk {one['path']}{state}: {size(one['log_bytes'])} of logs, {size(one['free_bytes'])} of "
         f"{size(one['total_bytes'])} free"
     )
+    return words if one["forecast"] is None else f"{words}; {one['forecast']['sentence']}"
 
 
 def _cleaner_words(cleaner: dict[str, Any]) -> str:

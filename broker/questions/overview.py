@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 import resource
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from broker.build import installed_version
 from broker.groups.commits import Committed
 from broker.handlers.config_entries import Source, topic_entries
-from broker.metric_readings import offline_directories
 from broker.policy_lint import policy_warning
+from broker.questions.disks import directory_rows
 from broker.questions.history import Run
 from config.listeners import address_text
 from config.topic import TopicConfig
@@ -91,7 +90,7 @@ def broker_rest(
     offline = [log for log in logs if log.offline_reason is not None]
     return {
         "recent_cleanings": _latest(cleanings),
-        "directories": [_directory(broker, path, is_offline, logs) for path, is_offline in _states(broker)],
+        "directories": directory_rows(broker, logs, stats),
         "open_files": sum(1 for _ in OPEN_FILES.iterdir()),
         "open_files_limit": None if most_files == resource.RLIM_INFINITY else most_files,
         "offline_partitions": [
@@ -116,25 +115,8 @@ def broker_rest(
     }  # fmt: skip
 
 
-def _states(broker: Broker) -> Iterable[tuple[str, int]]:
-    return offline_directories(broker).items()
-
-
 def _finite(rate: float) -> float | None:
     return rate if rate < float(2**53) else None
-
-
-def _directory(broker: Broker, path: str, is_offline: int, logs: Sequence[Log]) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "path": path,
-        "is_offline": bool(is_offline),
-        "log_bytes": sum(log.size_bytes for log in logs if str(log.directory.parent) == path),
-    }
-    try:
-        usage = shutil.disk_usage(path)
-    except OSError as error:
-        return row | {"total_bytes": None, "free_bytes": None, "problem": str(error)}
-    return row | {"total_bytes": usage.total, "free_bytes": usage.free, "problem": None}
 
 
 # Topics

@@ -29,6 +29,7 @@ TABLES = [
     metric_tables.TOPIC,
     metric_tables.LOG,
     metric_tables.CLEANER,
+    metric_tables.DIRECTORY,
     metric_tables.PARTITION,
     metric_tables.FILES,
     metric_tables.SINGLE,

@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 )
 
 from broker.console import STATIC, TYPES
+from broker.testing import Kompakt
 from tests.console.browser import Page, browser_path, browsing
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
@@ -391,6 +392,20 @@ async def test_a_person_says_who_it_is_and_sees_what_that_user_may(page: Page, t
         page.errors.clear()  # the browser logs each refusal
     finally:
         secured.close()
+
+
+async def test_when_the_disk_will_be_full(page: Page) -> None:
+    """After a minute of writing: the broker's own words, and which topics it is."""
+    with Kompakt({"http.port": "0"}) as kompakt:
+        kompakt.create_topic("hoard", **{"retention.ms": "-1"})
+        kompakt.advance(minutes=1)
+        producer = Producer({"bootstrap.servers": kompakt.bootstrap_servers})
+        for _ in range(1000):
+            producer.produce("hoard", bytes(1000))
+        assert await asyncio.to_thread(producer.flush, 60) == 0
+        kompakt.advance(minutes=1)
+        await page.open(f"{kompakt.http}/console/#/broker")
+        await page.sees("its logs grow by", ": full in", "watched for", "hoard", "never")
 
 
 # What does not go well

@@ -129,9 +129,10 @@ async def test_what_is_wrong_with_the_broker(asker: Asker, monkeypatch: pytest.M
     def no_usage(path: str) -> None:
         raise OSError("it does not answer")
 
-    monkeypatch.setattr("broker.questions.overview.shutil.disk_usage", no_usage)
+    monkeypatch.setattr("broker.questions.disks.shutil.disk_usage", no_usage)
     (directory,) = (await get(asker, "broker"))["directories"]
     assert (directory["free_bytes"], directory["problem"]) == (None, "it does not answer")
+    assert directory["forecast"] is None
     log_of(world, topic="u").offline_reason = None
 
 

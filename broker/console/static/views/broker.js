@@ -5,6 +5,9 @@ import { facts, h, table } from "../dom.js";
 import { ago, count, percent, removed, size, time } from "../format.js";
 import { before, problems, topicLink, when } from "./parts.js";
 
+const DAY_MS = 86_400_000;
+const SOON_MS = 3 * DAY_MS;
+
 export async function brokerView() {
   const answer = await get(path("broker"));
   const cleaner = answer.cleaner;
@@ -31,6 +34,7 @@ export async function brokerView() {
     ),
     h("h2", {}, "Disks"),
     disks(answer),
+    growing(answer),
     h("h2", {}, "Cleaner"),
     cleaner.problem && problems([`Nothing is cleaned: ${cleaner.problem}`]),
     facts([
@@ -68,6 +72,7 @@ function disks(answer) {
     ["free", "number"],
     ["of", "number"],
     ["used", "number"],
+    "forecast",
   ];
   return table(
     headings,
@@ -77,6 +82,25 @@ function disks(answer) {
       size(one.free_bytes),
       size(one.total_bytes),
       one.problem ?? percent(one.total_bytes - one.free_bytes, one.total_bytes),
+      one.forecast === null ? "–" : h("span", { class: dueClass(one.forecast) }, one.forecast.sentence),
+    ]),
+  );
+}
+
+function dueClass(forecast) {
+  return forecast.full_in_ms !== null && forecast.full_in_ms < SOON_MS ? "trouble" : "";
+}
+
+// What makes the disks full: the topics that grow fastest.
+function growing(answer) {
+  const rows = answer.directories.flatMap((one) => one.forecast?.topics ?? []);
+  if (!rows.length) return null;
+  return table(
+    ["grows fastest", ["a day", "number"], ["levels off at", "number"]],
+    rows.map((one) => [
+      topicLink(one.topic),
+      size(Math.round((one.bytes_per_second * DAY_MS) / 1000)),
+      one.levels_off_at_bytes === null ? "never" : size(one.levels_off_at_bytes),
     ]),
   );
 }

@@ -132,11 +132,7 @@ function receipt(one) {
   if (one.error) return [h("p", { class: "trouble" }, `${place}: ${one.error}`)];
   const more = one.is_cut ? "more than " : "";
   const told = one.is_erased
-    ? h(
-        "p",
-        {},
-        `${place}: no file holds a value of the key; there were ${more}${count(one.values)}.`,
-      )
+    ? h("p", {}, `${place}: no file holds a value of the key; there were ${more}${count(one.values)}.`)
     : h(
         "p",
         { class: "trouble" },
