@@ -416,6 +416,11 @@ PARTITION: tuple[Metric[PartitionCleanStats], ...] = (
         lambda one: one.tombstones, "state",
     ),
     Metric(
+        "kompakt_empty_values", Kind.GAUGE,
+        "Records in closed segments with a key and a value that is empty, not null: no tombstones",
+        lambda one: one.empty_values,
+    ),
+    Metric(
         "kompakt_live_keys", Kind.GAUGE,
         "Keys with a value in the clean part, as the last cleaning left it", lambda one: one.live_keys,
     ),

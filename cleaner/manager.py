@@ -425,6 +425,10 @@ class CleanerManager:
         """Why it is set aside."""
         return self._quarantine.get(topic_partition)
 
+    def empty_values(self, log: Log) -> int:
+        """Records of closed segments whose value is empty, not null. Reads files: not on the event loop."""
+        return self._tombstones.empty_values(log)
+
     def tombstones_kept(self, topic_partition: TopicPartition) -> tuple[int, int]:
         """How many the last cleaning kept, and when all of them may go: -1 where none waits for a time."""
         totals = self._totals.get(topic_partition) or PartitionTotals()
@@ -453,6 +457,7 @@ class CleanerManager:
                 held=held,
                 now_ms=now_ms,
                 tombstones=self._tombstones.of(log, now_ms),
+                empty_values=self._tombstones.empty_values(log),
             )
             path = str(log.directory.parent)
             damaged.setdefault(path, 0)

@@ -101,6 +101,7 @@ class PartitionCleanStats:
     bytes_reclaimed: int
     recopied_bytes: int
     tombstones: Mapping[str, int]
+    empty_values: int
     live_keys: int | None
     runs: int
     seconds: Distribution
@@ -119,6 +120,7 @@ def partition_clean_stats(
     held: Uncleanable | None,
     now_ms: int,
     tombstones: tuple[Mapping[str, int], bool],
+    empty_values: int,
 ) -> PartitionCleanStats:
     """The figures of one partition. `tombstones` are those counted in the segments' statistics, and whether
     all were asked; where some were not, what the last cleaning kept speaks for armed and expired ones. Then
@@ -150,6 +152,7 @@ def partition_clean_stats(
         bytes_reclaimed=totals.bytes_reclaimed,
         recopied_bytes=totals.bytes_recopied,
         tombstones=counted,
+        empty_values=empty_values,
         live_keys=totals.live_keys,
         runs=totals.runs,
         seconds=totals.seconds,

@@ -1,4 +1,5 @@
-"""How many tombstones a log holds, by what is to become of them, from the statistics beside its segments.
+"""How many tombstones a log holds, by what is to become of them, from the statistics beside its segments; and
+how many records that are taken for tombstones, and are none.
 
 Fresh: no cleaning has met it. Armed: a cleaning has, and it stays until its delete horizon. Expired: the next
 cleaning removes it. Statistics that are not there (yet) are not made for this, and the active segment has
@@ -38,6 +39,12 @@ class TombstoneCounts:
             state: sum(one[place] for one in counted) for place, state in enumerate((FRESH, ARMED, EXPIRED))
         }
         return counts, len(known) == len(closed)
+
+    def empty_values(self, log: Log) -> int:
+        """Records with a key and an empty value, as far as statistics are there. Reads files: not on the
+        loop.
+        """
+        return sum(one.empty_values for one in self._known_of(log, log.segments[:-1]).values())
 
     def newest_horizon_ms(self, log: Log) -> int | None:
         """When the last armed one may go, as far as statistics are there; None where they know of none. Reads

@@ -286,7 +286,7 @@ def _statistics(data: bytes) -> Iterator[Row]:
         return
     names = (
         "base_offset", "next_offset", "size_bytes", "batches", "records", "keyed_records", "distinct_keys",
-        "tombstones", "markers", "holes",
+        "tombstones", "empty_values", "markers", "holes",
     )  # fmt: skip
     yield {
         "kind": "statistics",

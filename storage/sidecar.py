@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAGIC = b"KSTA"
-VERSION = 2
+VERSION = 3
 _HEAD = Struct(">4sHBBI")  # magic, version, hashes a key, bits of the sketch's index, checksum of the rest
-_BODY = Struct(">qqqqIIqqqqqqqqIIIIII")
+_BODY = Struct(">qqqqIIqqqqqqqqqIIIIII")
 _HORIZON = Struct(">qq")
 MOST_HORIZONS = 64
 MOST_SKETCH_BYTES = SKETCH_REGISTERS + 1024  # packed; what cannot be packed grows by a few bytes
@@ -69,6 +69,8 @@ class SegmentStatistics:
     records: int
     keyed_records: int
     tombstones: int
+    empty_values: int
+    """of records with a key: they look like tombstones to some clients, and are none (W10)"""
     markers: int
     min_timestamp: int
     max_timestamp: int
@@ -118,8 +120,8 @@ class SegmentStatistics:
         """The file up to the key filter."""
         body = _BODY.pack(
             self.base_offset, self.next_offset, self.size_bytes, self.last_position, self.first_checksum,
-            self.last_checksum, self.batches, self.records, self.keyed_records, self.tombstones, self.markers,
-            self.min_timestamp, self.max_timestamp, self.distinct_keys,
+            self.last_checksum, self.batches, self.records, self.keyed_records, self.tombstones,
+            self.empty_values, self.markers, self.min_timestamp, self.max_timestamp, self.distinct_keys,
             len(self.horizons), len(self.packed_sketch), self.filter_blocks, self.prefix_blocks,
             self.aborted_bytes, self.aborted_checksum,
         )  # fmt: skip
@@ -155,7 +157,7 @@ def decode_head(data: bytes) -> SegmentStatistics:
 
 
 def bytes_of_head(data: bytes) -> int:
-    """How many bytes the head takes, judged by its first 120, of which no checksum was looked at yet."""
+    """How many bytes the head takes, judged by its first 128, of which no checksum was looked at yet."""
     if len(data) < _HEAD.size + _BODY.size:
         raise DamagedStatistics("cut off")
     *_, horizon_count, sketch_bytes, _, _, _, _ = _BODY.unpack_from(data, _HEAD.size)

@@ -34,6 +34,7 @@ from storage.statistics_kernels import (
     BROKEN,
     CHECKED_BYTES,
     DONE,
+    EMPTY_VALUES,
     KEYED,
     LATEST_TIMESTAMP,
     MARKERS,
@@ -210,8 +211,8 @@ class _Count:
         statistics = SegmentStatistics(
             self._segment.base_offset, self._next_offset, self._segment.size_bytes, last_position,
             first_checksum, last_checksum, self._batches, self._records, int(self._tally[KEYED]),
-            int(self._tally[TOMBSTONES]), int(self._tally[MARKERS]), int(self._tally[MIN_TIMESTAMP]),
-            int(self._tally[LATEST_TIMESTAMP]), keys, _few(self._horizons),
+            int(self._tally[TOMBSTONES]), int(self._tally[EMPTY_VALUES]), int(self._tally[MARKERS]),
+            int(self._tally[MIN_TIMESTAMP]), int(self._tally[LATEST_TIMESTAMP]), keys, _few(self._horizons),
             zlib.compress(self._sketch.tobytes(), 1), 1 << level, len(aborted), crc32c.crc32c(aborted),
         )  # fmt: skip
         return statistics, blocks.tobytes() + self._pack_prefixes(statistics.prefix_blocks)

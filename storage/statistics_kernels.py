@@ -57,7 +57,8 @@ TOMBSTONES = 1
 MARKERS = 2
 MIN_TIMESTAMP = 3
 LATEST_TIMESTAMP = 4
-TALLY_NUMBERS = 5
+EMPTY_VALUES = 5
+TALLY_NUMBERS = 6
 
 # Why a call ended.
 DONE = 0
@@ -163,28 +164,28 @@ def is_in_block(block: Bytes, value: Any) -> bool:
 
 
 @kernel
-def head_of(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, bool, int]:
-    """(next record, timestamp delta, key position, key bytes or -1, has a value, offset delta); next -1 is
-    broken.
+def head_of(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, int, int]:
+    """(next record, timestamp delta, key position, key bytes or -1, value bytes or -1, offset delta); next -1
+    is broken.
     """
     size, position = read_varint(data, position, end, INT_BITS)
     if position < 0 or size < 1 or size > end - position:
-        return -1, 0, 0, 0, False, 0
+        return -1, 0, 0, 0, 0, 0
     record_end = position + size
     delta, position = read_varint(data, position + 1, record_end, LONG_BITS)
     if position < 0:
-        return -1, 0, 0, 0, False, 0
+        return -1, 0, 0, 0, 0, 0
     offset_delta, position = read_varint(data, position, record_end, INT_BITS)
     if position < 0:
-        return -1, 0, 0, 0, False, 0
+        return -1, 0, 0, 0, 0, 0
     key_bytes, position = read_varint(data, position, record_end, INT_BITS)
     if position < 0 or key_bytes < -1 or key_bytes > record_end - position:
-        return -1, 0, 0, 0, False, 0
+        return -1, 0, 0, 0, 0, 0
     key_position = position
     value_bytes, position = read_varint(data, position + max(key_bytes, 0), record_end, INT_BITS)
     if position < 0:
-        return -1, 0, 0, 0, False, 0
-    return record_end, delta, key_position, key_bytes, value_bytes >= 0, offset_delta
+        return -1, 0, 0, 0, 0, 0
+    return record_end, delta, key_position, key_bytes, value_bytes, offset_delta
 
 
 @kernel
@@ -195,7 +196,7 @@ def count_section(
     """Take the records of a data batch into account; its tombstones, or -1 when it is broken."""
     tombstones = 0
     for _ in range(count):
-        position, delta, key_position, key_bytes, has_value, _ = head_of(data, position, end)
+        position, delta, key_position, key_bytes, value_bytes, _ = head_of(data, position, end)
         if position < 0:
             return -1
         timestamp = stamped if stamped != NO_TIMESTAMP else base_timestamp + delta
@@ -208,8 +209,10 @@ def count_section(
             add_to_sketch(sketch, value)
             add_to_filter(blocks, level, value)
             tally[KEYED] += 1
-            if not has_value:
+            if value_bytes < 0:
                 tombstones += 1
+            elif value_bytes == 0:
+                tally[EMPTY_VALUES] += 1
     tally[TOMBSTONES] += tombstones
     return tombstones if position == end else -1
 

@@ -72,8 +72,8 @@ def pair(before: int, after: int) -> str:
     return f"{cell(before)} → {cell(after)}"
 
 
-def tombstone_words(tombstones: dict[str, Any] | None) -> str:
-    """4 fresh, 10 armed until 2026-11-22 14:09:31 UTC, 3 expired."""
+def tombstone_words(tombstones: dict[str, Any] | None, empty_values: int) -> str:
+    """4 fresh, 10 armed until 2026-11-22 14:09:31 UTC, 3 expired; 2 empty values are none."""
     if tombstones is None:
         return "–"
     told = [f"{cell(tombstones['fresh'])} fresh"] if tombstones["fresh"] else []
@@ -81,7 +81,8 @@ def tombstone_words(tombstones: dict[str, Any] | None) -> str:
         told.append(f"{cell(tombstones['armed'])} armed until {time_cell(tombstones['armed_until_ms'])}")
     if tombstones["expired"]:
         told.append(f"{cell(tombstones['expired'])} expired")
-    return ", ".join(told) or "0"
+    words = ", ".join(told) or "0"
+    return f"{words}; {cell(empty_values)} empty values are none" if empty_values else words
 
 
 def removed_words(removed: dict[str, int]) -> str:

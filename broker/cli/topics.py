@@ -302,7 +302,7 @@ def segments(topic: str, partition: int | None, http: str, as_json: bool) -> Non
         (
             f"{topic}-{one['partition']}",
             *(row[name] if row["problem"] is None or "size" in name else None for name in names),
-            tombstone_words(row["tombstones"]),
+            tombstone_words(row["tombstones"], row["empty_values"]),
             time_cell(row["min_timestamp"]),
             time_cell(row["max_timestamp"]),
             row["state"] if row["problem"] is None else f"{row['state']}: {row['problem']}",

@@ -90,6 +90,8 @@ class Facts:
     """what the last cleaning kept, where nothing but another cleaning will make it go"""
     warning: str | None = None
     """what is wrong with the topic's policy (W15)"""
+    empty_values: int = 0
+    """records of closed segments with a key and a value that is empty, not null (W10)"""
 
 
 def bytes_until_eligible(assessment: Assessment) -> int | None:
@@ -118,7 +120,15 @@ def _is_for_tombstones(found: Assessment) -> bool:
 def sentence(facts: Facts) -> str:
     """The verdict for a person, and what is wrong with the policy."""
     words = _verdict(facts)
+    if facts.empty_values:
+        words += f" {_empty_values(facts.empty_values)}"
     return words if facts.warning is None else f"{words} Warning: {facts.warning}"
+
+
+def _empty_values(count: int) -> str:
+    """Some clients write an empty text where null was meant, and the key stays (W10)."""
+    have = "record has" if count == 1 else "records have"
+    return f"{count} {have} a key and an empty value, which is no tombstone: to delete a key write null."
 
 
 def _verdict(facts: Facts) -> str:
@@ -333,6 +343,7 @@ def numbers(facts: Facts) -> dict[str, Any]:
         "rolls_after_ms": facts.rolls_after_ms,
         "closes_idle_ms": facts.closes_idle_ms,
         "warning": facts.warning,
+        "empty_values": facts.empty_values,
         "open_transactions": [
             {
                 "producer_id": one.producer_id,

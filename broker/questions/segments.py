@@ -46,7 +46,8 @@ class Tombstones:
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
     """One segment. `end_offset` is the offset behind its last record, `holes` how many offsets in it are
-    gone, `live_keys` an estimate of how many keys have their latest record here. Times are None where no
+    gone, `live_keys` an estimate of how many keys have their latest record here, `empty_values` those of
+    keyed records that are empty, which is no tombstone. Times are None where no
     record has one. `problem` says why it could not be counted.
     """
 
@@ -62,6 +63,7 @@ class SegmentRow:
     live_keys: int = 0
     holes: int = 0
     tombstones: Tombstones | None = None
+    empty_values: int = 0
     min_timestamp: int | None = None
     max_timestamp: int | None = None
     problem: str | None = None
@@ -127,6 +129,7 @@ def _row(segment: Segment, state: str, counted: SegmentStatistics, live: int, no
         live_keys=live,
         holes=counted.holes,
         tombstones=Tombstones(fresh, armed, counted.horizons[-1][0] if armed else None, expired),
+        empty_values=counted.empty_values,
         min_timestamp=counted.min_timestamp if counted.min_timestamp >= 0 else None,
         max_timestamp=counted.max_timestamp if counted.max_timestamp >= 0 else None,
     )

@@ -86,6 +86,7 @@ def test_counts_are_those_of_the_records(log: LogBuilder) -> None:
     assert (found.batches, found.records) == (100, 5000)
     assert found.keyed_records == sum(record.key is not None for record in records)
     assert found.tombstones == sum(record.key is not None and record.value is None for record in records)
+    assert found.empty_values == sum(record.key is not None and record.value == b"" for record in records) > 0
     assert (found.min_timestamp, found.max_timestamp) == (
         min(record.timestamp for record in records),
         max(record.timestamp for record in records),
@@ -304,10 +305,10 @@ def test_the_worked_example(tmp_path: Path) -> None:
     segment.rename("")
     statistics.ensure(segment)
     data = file_of(segment).read_bytes()
-    assert data[:8] == b"KSTA\x00\x02\x07\x0e"
+    assert data[:8] == b"KSTA\x00\x03\x07\x0e"
     assert struct.unpack_from(">qqqq", data, 12) == (1573, 1575, 81, 0)
-    assert struct.unpack_from(">qqqqq", data, 52) == (1, 2, 2, 1, 0)
-    assert struct.unpack_from(">qqq", data, 92) == (1_700_000_000_000, 1_700_000_000_005, 2)
+    assert struct.unpack_from(">qqqqqq", data, 52) == (1, 2, 2, 1, 0, 0)
+    assert struct.unpack_from(">qqq", data, 100) == (1_700_000_000_000, 1_700_000_000_005, 2)
     assert data[44:52] == bytes.fromhex("db7080c0db7080c0")
     assert len(data) % 64 == 0
 

@@ -160,7 +160,8 @@ function positionOf(offset, bars) {
 function tombstones(segments) {
   const all = segments.map((one) => one.tombstones).filter(Boolean);
   const many = (name) => sum(all, name);
-  if (!many("fresh") && !many("armed") && !many("expired")) return null;
+  const empty = sum(segments, "empty_values");
+  if (!many("fresh") && !many("armed") && !many("expired") && !empty) return null;
   const last = Math.max(...all.map((one) => one.armed_until_ms ?? -1));
   const until = last >= 0 ? ` (until ${time(last)})` : "";
   return h(
@@ -168,6 +169,7 @@ function tombstones(segments) {
     {},
     `Tombstones: ${count(many("fresh"))} fresh, ${count(many("armed"))} armed${until}, ` +
       `${count(many("expired"))} expired.`,
+    empty > 0 && ` ${count(empty)} records have an empty value: that is no tombstone, null is.`,
   );
 }
 
