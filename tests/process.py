@@ -53,6 +53,7 @@ class BrokerProcess:
         self.settings = dict(settings or {})
         self.process: subprocess.Popen[bytes] | None = None
         self.output = data.parent / f"{data.name}.output"
+        self._started_at = 0
 
     @property
     def bootstrap(self) -> str:
@@ -73,6 +74,7 @@ class BrokerProcess:
 
     def launch(self) -> subprocess.Popen[bytes]:
         """Begin to start, and wait for nothing."""
+        self._started_at = self.output.stat().st_size if self.output.exists() else 0
         with self.output.open("ab") as output:
             return subprocess.Popen(
                 self.command(),
@@ -94,6 +96,15 @@ class BrokerProcess:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False
+
+    def wait_until_ready(self) -> None:
+        """For its HTTP port, which opens last."""
+        wait_for(self._is_ready, f"HTTP on port {self.http_port}", READY_LIMIT_SECONDS)
+
+    def _is_ready(self) -> bool:
+        with self.output.open("rb") as output:
+            output.seek(self._started_at)
+            return b"kompakt is ready" in output.read()
 
     def log(self) -> str:
         return self.output.read_text(errors="replace") if self.output.exists() else ""
@@ -117,12 +128,15 @@ class BrokerProcess:
 
     def http(self, path: str) -> str:
         """The body of GET `path`."""
+        if self.process is not None:
+            self.wait_until_ready()
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=30) as answer:
             body: bytes = answer.read()
             return body.decode()
 
     def compact(self, topic: str) -> None:
         """Compact all partitions to their ends, the active segments included."""
+        self.wait_until_ready()
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.http_port}/api/topics/{topic}/compact",
             json.dumps({"roll": True}).encode(),

@@ -20,8 +20,7 @@ from protocol.messages.topics import CreateTopicsRequest
 from protocol.records import decode_all, encode_batch
 from storage.verify import verify_data_directory
 from tests.broker.client import LIMIT_SECONDS, Client
-from tests.process import READY_LIMIT_SECONDS, BrokerProcess
-from tests.waiting import wait_for
+from tests.process import BrokerProcess
 
 MIB = 1 << 20
 FETCH_VERSION = 12
@@ -65,7 +64,7 @@ class Siege:
     ) -> None:
         self.process = BrokerProcess(directory / "data", settings, prefix=prefix).start()
         # Kernels are loaded behind the first answer: the memory for them is no client's doing.
-        wait_for(lambda: "kompakt is ready" in self.process.log(), "the kernels", READY_LIMIT_SECONDS)
+        self.process.wait_until_ready()
         self.numbers: list[int] = []
         """what the neighbours have had acknowledged, at the offset of its place here"""
         self._said_before: dict[Client, int] = {}

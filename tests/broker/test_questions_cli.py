@@ -38,7 +38,6 @@ from broker.cli.tables import cell, console, removed_words, table
 from broker.http.server import Api
 from broker.questions.words import duration, moment, size
 from tests.process import BrokerProcess, free_port
-from tests.waiting import wait_for
 
 runner = CliRunner()
 START_MS = 1_700_000_000_000
@@ -50,7 +49,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process = BrokerProcess(
         tmp_path_factory.mktemp("questions") / "data", {"log.cleaner.backoff.ms": "100000000"}
     ).start()
-    wait_for(lambda: "kompakt is ready" in process.log(), "its HTTP listener")
+    process.wait_until_ready()
     settings = {"bootstrap.servers": process.bootstrap}
     admin = AdminClient(settings)
     for made in admin.create_topics(

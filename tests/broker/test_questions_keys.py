@@ -250,7 +250,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPro
     process = BrokerProcess(
         tmp_path_factory.mktemp("keys") / "data", {"log.cleaner.backoff.ms": "100000000"}
     ).start()
-    wait_for(lambda: "kompakt is ready" in process.log(), "its HTTP listener")
+    process.wait_until_ready()
     settings = {"bootstrap.servers": process.bootstrap}
     new = [NewTopic(name, PARTITIONS) for name in PARTITIONERS]
     new += [NewTopic(name, 1, config={"cleanup.policy": "compact"}) for name in ("t", "cleaned", "told")]

@@ -135,7 +135,7 @@ def test_sigterm_while_a_large_topic_is_made(tmp_path: Path) -> None:
         assert process.wait(60) == 0
         siege.process.process = None
         siege.process.start()
-        wait_for(lambda: siege.process.log().count("kompakt is ready") == 2)
+        siege.process.wait_until_ready()
         assert " 0 topics" in siege.process.log().splitlines()[-1]
         wait_for(lambda: not list(siege.process.data.glob("huge-*")), "the removal of what was made")
         assert siege.process.stop() == 0

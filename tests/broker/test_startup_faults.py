@@ -29,7 +29,6 @@ from tests.broker.client import Client
 from tests.process import BrokerProcess, free_port
 from tests.siege import Siege, fetch_request
 from tests.survivor import TOPIC, Survivor, write_numbers
-from tests.waiting import wait_for
 
 SET, UNSET = "5000000", "1073741824"
 COUNT = 20
@@ -110,7 +109,7 @@ def test_a_second_broker_on_the_directory_is_refused(tmp_path: Path) -> None:
     first = BrokerProcess(tmp_path / "data").start()
     try:
         assert "is in use by another broker" in refusal("--data", str(first.data))
-        wait_for(lambda: "kompakt is ready" in first.log(), "the HTTP port, which opens last")
+        first.wait_until_ready()
         assert "ok" in first.http("/healthz")
         assert first.stop() == 0
     finally:
@@ -414,7 +413,7 @@ def test_a_partition_that_cannot_be_opened_is_offline_alone(pristine: Path, tmp_
             await client.close()
 
         asyncio.run(look())
-        wait_for(lambda: "kompakt is ready" in process.log(), "the HTTP port, which opens last")
+        process.wait_until_ready()
         assert "degraded" in process.http("/healthz")
         assert process.stop() == 0
     finally:

@@ -27,7 +27,7 @@ MINUTE_MS = 60_000
 
 def started(process: BrokerProcess) -> BrokerProcess:
     process.start()
-    wait_for(lambda: "kompakt is ready" in process.log(), "the HTTP port, which opens last")
+    process.wait_until_ready()
     return process
 
 

@@ -44,7 +44,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         tmp_path_factory.mktemp("console") / "data", {"log.cleaner.backoff.ms": "100000000"}
     ).start()
     try:
-        wait_for(lambda: "kompakt is ready" in process.log(), "its HTTP listener")
+        process.wait_until_ready()
         fill(process)
         yield process
     finally:
@@ -367,7 +367,7 @@ async def test_a_person_says_who_it_is_and_sees_what_that_user_may(page: Page, t
     secured.settings = {name: text.replace("{port}", str(secured.port)) for name, text in settings.items()}
     await asyncio.to_thread(secured.start)
     try:
-        await asyncio.to_thread(wait_for, lambda: "kompakt is ready" in secured.log(), "its HTTP listener")
+        await asyncio.to_thread(secured.wait_until_ready)
         admin = AdminClient(
             {"bootstrap.servers": secured.bootstrap, "security.protocol": "SASL_PLAINTEXT",
              "sasl.mechanism": "PLAIN", "sasl.username": "root", "sasl.password": "top"}

@@ -49,7 +49,7 @@ def test_it_comes_back(broker: FaultyProcess, calls: str, error: str, is_asked: 
     producer = make_topics(broker)
     assert broker.stop() == 0
     broker.inject(calls, error, FIRST, "3").start()
-    wait_for(lambda: broker.log().count("kompakt is ready") == 2, "its HTTP listener")
+    broker.wait_until_ready()
     wait_for(lambda: producer.write(VICTIM) == ErrorCode.KAFKA_STORAGE_ERROR, "the failure")
     assert offline_reason(broker)
     if is_asked:

@@ -12,6 +12,7 @@ import ast
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -27,7 +28,7 @@ import pyspark
 import pytest
 
 from spark_connector import packaging
-from tests.spark.conftest import LOOPBACK
+from tests.spark.conftest import LOOPBACK, SUBMIT
 
 RECORDS = 1000
 _NAME = re.compile(r"[^\w-]")
@@ -230,5 +231,7 @@ def test_a_wheel_that_travels_with_the_job(
     archive.write_bytes(wheel.read_bytes())
     output = str(job.parent / "output")
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    command = [str(submit), "--conf", "spark.driver.bindAddress=127.0.0.1", "--py-files", str(archive)]
+    *short_lived, _ = shlex.split(os.environ[SUBMIT])  # as PySpark starts the other ones
+    address = ["--conf", "spark.driver.bindAddress=127.0.0.1"]
+    command = [str(submit), *short_lived, *address, "--py-files", str(archive)]
     assert run(bare, job, command, "py-files", kompakt_broker.bootstrap, topic, output) == EXPECTED

@@ -29,7 +29,10 @@ from storage.verify import verify_log
 from tests.storage.builders import NOW_MS, LogBuilder
 from tests.storage.conftest import MakeLog
 from tests.storage.test_flipped_bits import flip
+from tests.thoroughness import some_or_all
 
+# Of the bits of a file; odd, so that every bit of a byte has its turn.
+a_step = some_or_all("step", 7, 1)
 clean_or_not = pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "crash"])
 
 
@@ -97,16 +100,19 @@ class Copies:
             assert (self.builder.directory / path.name).read_bytes() == path.read_bytes(), where
 
 
+@a_step
 @clean_or_not
 @pytest.mark.parametrize("has_statistics", [True, False], ids=["statistics", "none"])
-def test_every_bit(make_log: MakeLog, tmp_path: Path, is_clean: bool, has_statistics: bool) -> None:
+def test_every_bit(
+    make_log: MakeLog, tmp_path: Path, is_clean: bool, has_statistics: bool, step: int
+) -> None:
     builder = transactional_log(make_log)
     for segment in builder.log.segments[:-1] if has_statistics else ():
         statistics.ensure(segment)
     copies = Copies(builder, tmp_path / "attic", is_clean=is_clean)
     assert len(copies.indexes) == 3
     for path in copies.indexes:
-        for bit in range(0, 8 * path.stat().st_size, 1 if is_clean and has_statistics else 5):
+        for bit in range(0, 8 * path.stat().st_size, step):
             copies.restore()
             flip(builder.directory / path.name, bit)
             copies.check(f"bit {bit} of {path.name}")
@@ -131,7 +137,8 @@ def clean(builder: LogBuilder, segments: int) -> None:
     assert builder.files(layout.STATISTICS_SUFFIX) == []
 
 
-def test_a_cleaned_segment_with_statistics(make_log: MakeLog, tmp_path: Path) -> None:
+@a_step
+def test_a_cleaned_segment_with_statistics(make_log: MakeLog, tmp_path: Path, step: int) -> None:
     """Its data are gone: the checksum alone says which bit was flipped."""
     builder = transactional_log(make_log)
     clean(builder, 2)
@@ -139,7 +146,7 @@ def test_a_cleaned_segment_with_statistics(make_log: MakeLog, tmp_path: Path) ->
         statistics.ensure(segment)
     copies = Copies(builder, tmp_path / "attic", is_clean=True)
     for path in copies.indexes:
-        for bit in range(0, 8 * path.stat().st_size, 3):
+        for bit in range(0, 8 * path.stat().st_size, step):
             copies.restore()
             flip(builder.directory / path.name, bit)
             copies.check(f"bit {bit} of {path.name}")
@@ -193,9 +200,10 @@ def test_a_cleaned_log_that_was_written_elsewhere(make_log: MakeLog, tmp_path: P
     Copies(builder, tmp_path / "attic", is_clean=True).check("nothing damaged")
 
 
+@a_step
 @pytest.mark.parametrize("cleaned", [1, 2])
 def test_every_bit_of_an_index_of_a_cleaned_log_that_was_written_elsewhere(
-    make_log: MakeLog, tmp_path: Path, cleaned: int
+    make_log: MakeLog, tmp_path: Path, cleaned: int, step: int
 ) -> None:
     """What cannot be told: a first or stable offset that moves within a hole, where no batch is left."""
     builder = transactional_log(make_log)
@@ -203,7 +211,7 @@ def test_every_bit_of_an_index_of_a_cleaned_log_that_was_written_elsewhere(
     right = committed(builder.log)
     copies = Copies(builder, tmp_path / "attic", is_clean=True)
     for path in copies.indexes:
-        for bit in range(0, 8 * path.stat().st_size, 3):
+        for bit in range(0, 8 * path.stat().st_size, step):
             copies.restore()
             flip(builder.directory / path.name, bit)
             assert committed(builder.open(is_clean=True)) == right, f"bit {bit} of {path.name}"

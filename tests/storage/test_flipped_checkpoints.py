@@ -23,6 +23,7 @@ from storage.manager import LogManager
 from storage.verify import verify_data_directory
 from tests.storage.test_flipped_bits import Records, consume, flip
 from tests.storage.test_manager import ORDERS, Managers
+from tests.thoroughness import some_or_all
 
 EVERY = 5
 RECORDS = 10
@@ -75,11 +76,12 @@ def test_everything_is_there(tmp_path: Path, name: str, is_clean: bool) -> None:
     directory.managers.made[-1].abandon()
 
 
+@some_or_all("step", 7, 1)
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "crash"])
 @pytest.mark.parametrize("name", [layout.LOG_START_CHECKPOINT, layout.LOG_START_WITNESS])
-def test_a_log_start_is_what_it_was(tmp_path: Path, name: str, is_clean: bool) -> None:
+def test_a_log_start_is_what_it_was(tmp_path: Path, name: str, is_clean: bool, step: int) -> None:
     directory = Directory(tmp_path, is_clean=is_clean)
-    for bit in directory.bits(name, every=1):
+    for bit in directory.bits(name, every=step):
         manager = directory.start_with(name, bit)
         assert [manager.logs[one].log_start_offset for one in ORDERS[:2]] == [TRIMMED, 0], f"bit {bit}"
         for one, whole in directory.wholes.items():

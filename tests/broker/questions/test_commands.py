@@ -18,7 +18,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.cli import app
 from tests.process import BrokerProcess
-from tests.waiting import wait_for
 
 START_MS = 1_700_000_000_000
 START = "2023-11-14 22:13:20"
@@ -34,7 +33,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         tmp_path_factory.mktemp("commands") / "data", {"log.cleaner.backoff.ms": "100000000"}
     ).start()
     try:
-        wait_for(lambda: "kompakt is ready" in process.log(), "its HTTP listener")
+        process.wait_until_ready()
         fill(process)
         yield process
     finally:

@@ -55,6 +55,14 @@ def begin(world: World, value: bytes | None) -> Partition:
     return partition
 
 
+async def end(world: World, partition: Partition, *, is_commit: bool) -> None:
+    """On disk, as it is when a producer hears of it."""
+    partition.end_open_transaction(7, world.clock.now_ms(), is_commit=is_commit)
+    waited = partition.when_flushed(partition.log.log_end_offset)
+    if waited is not None:
+        await waited
+
+
 async def test_no_file_holds_a_value_and_later_not_even_the_key(asker: Asker) -> None:
     """Values in closed, cleaned and active segments; the receipt's times are when the last bytes go."""
     world = asker.world
@@ -126,7 +134,7 @@ async def test_what_was_aborted_is_erased_as_well(asker: Asker) -> None:
     world = asker.world
     compacted(world)
     partition = begin(world, SECRET.encode())
-    partition.end_open_transaction(7, world.clock.now_ms(), is_commit=False)
+    await end(world, partition, is_commit=False)
     assert (await asker.get("t/get?key=alice"))["partitions"][0]["versions"] == []
     (receipt,) = await erase(asker)
     assert (receipt["is_erased"], receipt["values"]) == (True, 1)
@@ -142,13 +150,13 @@ async def test_a_tombstone_that_is_not_committed_is_none(asker: Asker, is_open: 
     await put(world, ("alice", SECRET))
     partition = begin(world, None)
     if not is_open:
-        partition.end_open_transaction(7, world.clock.now_ms(), is_commit=False)
+        await end(world, partition, is_commit=False)
     (receipt,) = await erase(asker)
     assert receipt["tombstone_offset"] == (2 if is_open else 3)
     assert receipt["is_erased"] is not is_open
     if is_open:
         assert "transaction" in receipt["held_back_by"]
-        partition.end_open_transaction(7, world.clock.now_ms(), is_commit=False)
+        await end(world, partition, is_commit=False)
         (receipt,) = await erase(asker)
         assert receipt["is_erased"]
     assert (await asker.get("t/table"))["rows"] == []
@@ -180,7 +188,7 @@ async def test_an_open_transaction_holds_it_back(asker: Asker) -> None:
     (receipt,) = await erase(asker)
     assert (receipt["is_erased"], receipt["values_left"]) == (False, [0, 1])
     assert "transaction" in receipt["held_back_by"]
-    partition.end_open_transaction(7, world.clock.now_ms(), is_commit=True)
+    await end(world, partition, is_commit=True)
     (receipt,) = await erase(asker)
     assert (receipt["is_erased"], receipt["tombstone_offset"]) == (True, 2)
 
