@@ -19,6 +19,7 @@ from cleaner.grouping import SegmentSize, group_segments
 from cleaner.mapping import Mapper
 from cleaner.offset_map import OffsetMap
 from cleaner.reading import ChunkReader
+from cleaner.recoding import recoder_of
 from cleaner.results import CleanResult, Range
 from cleaner.rewriting import Rewriter, Sink
 from cleaner.sifting import MapperOf, sift
@@ -278,6 +279,7 @@ class Cleaner:
             aborted=aborted_from(snapshot.segments, 0),
             end_of_round=wanted.end,
             account=self._account,
+            recoder=recoder_of(snapshot.config),
         )
 
     def _swap(

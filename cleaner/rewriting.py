@@ -41,6 +41,7 @@ from cleaner.map_kernels import BROKEN as MAP_BROKEN
 from cleaner.mapping import decompressed, special_batches, tell_transactions
 from cleaner.offset_map import Bytes, Longs
 from cleaner.reading import FAILS_CHECKSUM, Chunk, ChunkReader
+from cleaner.recoding import Recoder
 from cleaner.retention import BatchFacts, judge_batch, judge_plain_batches, last_data_offsets
 from cleaner.rewrite_kernels import filter_batches, filter_records, keep_all, write_shell
 from cleaner.transactions import CleanedTransactions
@@ -94,6 +95,7 @@ class Rewriter:
         aborted: Sequence[AbortedTransaction],
         end_of_round: int,
         account: Callable[[int], None],
+        recoder: Recoder | None = None,
     ) -> None:
         self._reader = reader
         self._known = known
@@ -102,6 +104,7 @@ class Rewriter:
         self._transactions = CleanedTransactions(aborted)
         self._end_of_round = end_of_round
         self._account = account
+        self._recoder = recoder
         self._output_bytes = reader.read_bytes + reader.read_bytes // 4
         self._output = numpy.empty(self._output_bytes, numpy.uint8)
         self._at = 0
@@ -198,9 +201,12 @@ class Rewriter:
 
     def _empty_output(self, sink: Sink) -> None:
         if self._at:
-            self._account(self._at)
-            sink.write(self._output.data[: self._at], self._last_written)
-            self.bytes_written += self._at
+            batches = self._output.data[: self._at]
+            if self._recoder is not None:
+                batches = self._recoder.recode(batches)
+            self._account(len(batches))
+            sink.write(batches, self._last_written)
+            self.bytes_written += len(batches)
             self._at = 0
 
     # Compressed batches that the kernel left, one by one

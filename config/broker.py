@@ -191,6 +191,7 @@ class BrokerConfig(CoordinationConfig):
 
     # Defaults of topics
     log_cleanup_policy: frozenset[str] = like(_topic["cleanup.policy"])
+    log_cleaner_compaction_compression_type: str = like(_topic["compaction.compression.type"])
     log_cleaner_expired_tombstones_enable: bool = like(_topic["compaction.expired.tombstones.enable"])
     log_cleaner_compaction_strategy: str = like(_topic["compaction.strategy"])
     log_cleaner_compaction_strategy_header: str = like(_topic["compaction.strategy.header"])

@@ -32,6 +32,7 @@ DELETE = "delete"
 OFFSET = "offset"
 TIMESTAMP = "timestamp"
 HEADER = "header"
+PRODUCER = "producer"
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 MIB = 1 << 20
@@ -64,6 +65,14 @@ class TopicConfig:
         "every key; both may be given",
         one_of=(COMPACT, DELETE), dynamic=True, synonyms=("log.cleanup.policy",),
     )  # fmt: skip
+    compaction_compression_type: str = key(
+        Type.STRING, PRODUCER,
+        "The codec that a cleaning stores batches with, at the level that compression.*.level has for it, "
+        "where that makes them smaller; producer keeps the one that they have. For tables that are read "
+        "rarely and kept long. Experimental (Kafka: producer only)",
+        one_of=("zstd", "lz4", "snappy", "gzip", PRODUCER), dynamic=True,
+        synonyms=("log.cleaner.compaction.compression.type",),
+    )  # fmt: skip
     compaction_expired_tombstones_enable: bool = key(
         Type.BOOLEAN, False,
         "Whether a compacted log is cleaned when its tombstones are past delete.retention.ms, although "
@@ -86,9 +95,9 @@ class TopicConfig:
         dynamic=True, synonyms=("log.cleaner.compaction.strategy.header",),
     )  # fmt: skip
     compression_type: str = key(
-        Type.STRING, "producer",
+        Type.STRING, PRODUCER,
         "The codec that batches are stored with; producer keeps what the producer chose",
-        one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), dynamic=True,
+        one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", PRODUCER), dynamic=True,
         synonyms=("compression.type",),
     )  # fmt: skip
     compression_gzip_level: int = key(
@@ -271,7 +280,8 @@ class TopicConfig:
     ) -> TopicConfig:
         """The values of a topic with these overrides; ConfigError when they cannot hold together.
 
-        The broker reads its internal topics by offset, so that nothing else may decide which record stays.
+        The broker reads its internal topics by offset, so that nothing else may decide which record stays,
+        and at every start, so that nothing shall make that slower.
         Of a topic that is there (`is_stored`) a compaction lag may contradict what was set for all topics
         since: both hold, as in Kafka, and what is younger than the minimum stays. It may also
         lack the header that was named for all (`lacks_version`): any other rule removes what should stay.
@@ -302,6 +312,7 @@ class TopicConfig:
             )
         if is_internal:
             values["compaction_strategy"] = OFFSET
+            values["compaction_compression_type"] = PRODUCER
         return TopicConfig(**values)
 
 

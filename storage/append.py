@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from config.topic import OFFSET
+from config.topic import OFFSET, PRODUCER
 from protocol import records as record_room
 from protocol.batch import (
     CODEC_MASK,
@@ -77,15 +77,7 @@ class AppendRules:
         self.stamps_append_time = config.message_timestamp_type == "LogAppendTime"
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.after_max_ms = config.message_timestamp_after_max_ms
-        kind = config.compression_type
-        self.codec: Codec | None = None if kind == "producer" else CODEC_NAMES[kind]
-        levels = {
-            Codec.GZIP: config.compression_gzip_level,
-            Codec.LZ4: config.compression_lz4_level,
-            Codec.ZSTD: config.compression_zstd_level,
-        }
-        level = levels.get(self.codec) if self.codec is not None else None
-        self.codec_level = None if self.codec is Codec.GZIP and level == -1 else level
+        self.codec, self.codec_level = chosen_codec(config, config.compression_type)
         self.usual = self._usual()
 
     def _usual(self) -> Usual:
@@ -97,6 +89,22 @@ class AppendRules:
             codecs.clear()
         max_bytes = min(self.max_message_bytes, self.segment_bytes)
         return Usual.of(max_bytes, codecs, self.after_max_ms, requires_keys=self.is_compacted)
+
+
+def chosen_codec(config: TopicConfig, kind: str) -> tuple[Codec | None, int | None]:
+    """The codec of this name, and the level that the topic has for it (None: the codec's own default); no
+    codec for `producer`, which keeps what is there.
+    """
+    if kind == PRODUCER:
+        return None, None
+    codec = CODEC_NAMES[kind]
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    level = levels.get(codec)
+    return codec, None if codec is Codec.GZIP and level == -1 else level
 
 
 def read_single_batch(records: Buffer, rules: AppendRules) -> BatchHeader:

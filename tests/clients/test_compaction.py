@@ -13,6 +13,8 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
+from protocol.batch import iterate_headers
+from protocol.compression import Codec
 from tests.clients.adaptors import CLIENTS, Client, Confluent, Received, Refused, Sent
 from tests.clients.conftest import COMPACTED, MINUTE_MS, alter, wait_until_compacted
 from tests.process import BrokerProcess
@@ -60,6 +62,30 @@ def test_s52_s53_old_segments_go_by_time_and_by_size(broker: BrokerProcess, topi
     rounds(client, f"{topic}-by-size", UPDATES)
     alter(broker, f"{topic}-by-size", {"retention.bytes": "1"})
     wait_for(lambda: client.offsets(f"{topic}-by-size", 0) == (40, 48), "all but the active segment to go")
+
+
+def test_w21_every_client_reads_what_a_cleaning_packed(broker: BrokerProcess, topic: str) -> None:
+    """compaction.compression.type: fewer bytes, the same records."""
+    updates: list[dict[bytes, bytes | None]] = [
+        {b"%d" % key: b"value %d of key %d " % (number, key) * 20 for key in range(60)} for number in range(3)
+    ]
+    writer = Confluent(broker.bootstrap)
+    sizes = []
+    for kind in ("producer", "zstd"):
+        name = f"{topic}-{kind}"
+        writer.create_topic(name, 1, {**COMPACTED, **FOREVER, "compaction.compression.type": kind})
+        rounds(writer, name, updates)
+        wait_until_compacted(broker, name, 0, 120)
+        for client in CLIENTS.values():
+            found = read_all(client(broker.bootstrap), name)
+            assert [record.offset for record in found] == list(range(60, 180))
+            assert table(found) == updates[-1]
+        segments = json.loads(broker.http(f"/api/topics/{name}/segments"))["partitions"][0]["segments"]
+        sizes.append(segments[0]["size_bytes"])
+        data = (broker.data / f"{name}-0" / segments[0]["file"]).read_bytes()
+        codecs = {header.codec for _, header in iterate_headers(data) if header.record_count}
+        assert codecs == {Codec.NONE if kind == "producer" else Codec.ZSTD}
+    assert sizes[1] < sizes[0] / 2
 
 
 def test_t133_what_is_compacted_and_deleted_loses_its_old_segments_too(

@@ -95,6 +95,7 @@ SAMPLES = {
     Type.STRING: "h",
 }
 OTHERS = {
+    "compaction.compression.type": "zstd",
     "compaction.strategy": "timestamp",
     "compression.type": "lz4",
     "message.timestamp.type": "LogAppendTime",
