@@ -1,6 +1,8 @@
 """What a partition of a coordinator's topic says: the last value of every key, read on a thread at start.
 
-Mirrors the loading half of Kafka's GroupMetadataManager and TransactionStateManager. Nearly all batches
+Mirrors the loading half of Kafka's GroupMetadataManager and TransactionStateManager. What a transaction
+wrote counts from its marker on, but by the place where it stands: a later record of the same key, written
+before the marker, is the newer one, and a tombstone ends it for good. Nearly all batches
 hold one record, so that the work a batch would outweigh that a record: the records of many plain batches are
 joined and located at once, and whoever asks decodes a key once, not once a record.
 """
@@ -45,7 +47,7 @@ class LatestValues(NamedTuple):
     values: dict[bytes, tuple[int, bytes]]
     """of every key its last record's offset and value; what a tombstone ended is not there"""
     undecided: dict[int, list[_Entry]]
-    """by producer id, the records of a transaction whose marker is not there"""
+    """by producer id, the records of a transaction whose marker is not there and that nothing has ended"""
 
 
 _RECORDS_AT_ONCE = 4096
@@ -71,6 +73,8 @@ class _Reader:
     def __init__(self) -> None:
         self._latest: dict[bytes, tuple[int, bytes]] = {}
         self._open_transactions: dict[int, list[_Entry]] = {}
+        self._ended: dict[bytes, int] = {}
+        """where the last tombstone of a key stands, as long as a transaction may have written it before"""
         self._joined: list[tuple[BatchHeader, Buffer]] = []
         self._joined_records = 0
 
@@ -92,13 +96,21 @@ class _Reader:
 
     def finish(self) -> LatestValues:
         self._read_joined()
-        return LatestValues(self._latest, self._open_transactions)
+        undecided = {
+            producer_id: self._not_ended(entries) for producer_id, entries in self._open_transactions.items()
+        }
+        return LatestValues(self._latest, undecided)
 
     def _end_transaction(self, header: BatchHeader, data: memoryview) -> None:
         self._read_joined()
         entries = self._open_transactions.pop(header.producer_id, [])
         if any(control_type(record.key) is ControlType.COMMIT for record in decode_batch(data)):
-            self._apply(entries)
+            self._apply(self._not_ended(entries))
+        if not self._open_transactions:
+            self._ended.clear()
+
+    def _not_ended(self, entries: list[_Entry]) -> list[_Entry]:
+        return [entry for entry in entries if entry[1] > self._ended.get(entry[0], -1)]
 
     def _read_joined(self) -> None:
         joined, self._joined, self._joined_records = self._joined, [], 0
@@ -114,11 +126,16 @@ class _Reader:
                     logger.error("batch at offset %d skipped: %s", header.base_offset, error)
 
     def _apply(self, entries: Iterable[_Entry]) -> None:
+        latest = self._latest
         for key, offset, value in entries:
-            if value is None:
-                self._latest.pop(key, None)
-            else:
-                self._latest[key] = (offset, value)
+            if key in latest and latest[key][0] > offset:
+                continue
+            if value is not None:
+                latest[key] = (offset, value)
+                continue
+            latest.pop(key, None)
+            if self._open_transactions:
+                self._ended[key] = offset
 
 
 def _entries(joined: list[tuple[BatchHeader, Buffer]]) -> list[_Entry]:

@@ -13,7 +13,7 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
-from protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest
+from protocol.messages.groups import DeleteGroupsRequest, FindCoordinatorRequest, JoinGroupRequest
 from storage.layout import TopicPartition
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
@@ -106,6 +106,43 @@ async def test_a_later_commit_outlives_the_transaction(world: World) -> None:
     assert (await tx.client.ask(request, 7)).topics[0].partitions[0].error_code == 0
     assert await tx.end(is_commit=True) == 0
     assert await fetched(tx.client) == [(9, 0), (-1, 0)]
+    await world.restart()
+    assert await fetched(await world.connect()) == [(9, 0), (-1, 0)]
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+async def test_what_was_removed_meanwhile_does_not_come_back(world: World, is_restarted: bool) -> None:
+    """With its topic: the offset of another one of that name would be skipped to. Neither at once nor at a
+    start, before or after the transaction's end.
+    """
+    tx = await begun(world)
+    assert await tx.add_offsets() == 0
+    assert await tx.commit_offsets({T: 7}) == [0]
+    await world.broker.topics.delete("t")
+    for _ in world.broker.groups.on_topics_deleted(["t"]):
+        pass
+    world.topic("t", 2)
+    if is_restarted:
+        await world.restart()
+        tx.client = await world.connect()
+    assert await fetched(tx.client, stable=True) == [(-1, 0), (-1, 0)]
+    assert await tx.end(is_commit=True) == 0
+    assert await fetched(tx.client) == [(-1, 0), (-1, 0)]
+    await world.restart()
+    assert await fetched(await world.connect()) == [(-1, 0), (-1, 0)]
+
+
+async def test_a_group_that_was_deleted_meanwhile_does_not_come_back(world: World) -> None:
+    tx = await begun(world)
+    assert await tx.add_offsets() == 0
+    assert await tx.commit_offsets({T: 7}) == [0]
+    (deleted,) = (await tx.client.ask(DeleteGroupsRequest(groups_names=["g"]), 2)).results
+    assert deleted.error_code == 0
+    await world.restart()
+    tx.client = await world.connect()
+    assert await tx.end(is_commit=True) == 0
+    assert await fetched(tx.client) == [(-1, 0), (-1, 0)]
+    assert world.broker.groups.find("g") is None
 
 
 async def test_offsets_are_taken_only_where_the_group_takes_part(world: World) -> None:
