@@ -169,6 +169,7 @@ class TransactionCoordinator:
                 state = TransactionState(
                     await self._broker.producer_ids.next(), NO_PRODUCER_EPOCH, timeout_ms
                 )
+            state.check_expected(expected)  # or a stranger would abort what its producer is doing
             if state.status is Status.ONGOING:
                 state = await self._move(transactional_id, state.fenced(self._now_ms()))
             if state.status in ENDING:

@@ -91,7 +91,7 @@ class TransactionState:
         """InitProducerId, while nothing is going on: the next epoch, or a new producer id when there is none.
         `expected` is who goes on after an error (KIP-360), None a producer that begins.
         """
-        self._check_expected(expected)
+        self.check_expected(expected)
         if new_producer_id is not None:
             return TransactionState(
                 new_producer_id,
@@ -118,8 +118,8 @@ class TransactionState:
             previous_producer_id=self.previous_producer_id,
         )
 
-    def _check_expected(self, expected: Producer | None) -> None:
-        """Whether a producer that goes on is the one that had the id."""
+    def check_expected(self, expected: Producer | None) -> None:
+        """Raise unless a producer that goes on is the one that had the id."""
         if expected is None or self.epoch == NO_PRODUCER_EPOCH or expected.producer_id == self.producer_id:
             return
         if expected.producer_id != self.previous_producer_id or expected.epoch < EXHAUSTED_EPOCH:
@@ -164,12 +164,14 @@ class TransactionState:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {self.status.label}")
 
     def fenced(self, now_ms: int) -> TransactionState:
-        """Ongoing, aborted against its producer: what that sends from now on is of an old epoch."""
+        """Ongoing, aborted against its producer: what that sends from now on is of an old epoch. It may still
+        go on by InitProducerId with the epoch that it had (KIP-360), as long as no other one has begun.
+        """
         assert self.status is Status.ONGOING
         return replace(
             self,
             epoch=min(self.epoch + 1, MAX_EPOCH),
-            last_epoch=NO_PRODUCER_EPOCH,
+            last_epoch=self.epoch,
             status=Status.PREPARE_ABORT,
             updated_ms=now_ms,
         )

@@ -227,6 +227,7 @@ def steps() -> Iterator[Step]:
     yield from ends()
     yield from fences()
     yield from refusals()
+    yield from successions()
     yield from offsets()
     yield from looks()
 
@@ -309,6 +310,31 @@ def refusals() -> Iterator[Step]:
     yield "writes plainly", lambda it: it.write("two", is_transactional=False)
 
 
+def successions() -> Iterator[Step]:
+    """Who may go on in the midst of a transaction (KIP-360), and whom that leaves alone."""
+    yield "lives", lambda it: it.init("live", "goes")
+    yield "lives and adds", lambda it: it.add("live", ("a", 0), transactional_id="goes")
+    yield "lives and writes", lambda it: it.write("live", transactional_id="goes")
+    yield "a stranger goes on", lambda it: it.init("x", "goes", goes_on="nobody")
+    yield "lives and writes on", lambda it: it.write("live", transactional_id="goes")
+    yield "lives and commits", lambda it: it.end("live", True, transactional_id="goes")
+    yield "after a stranger", lambda it: it.described("goes")
+    yield "adds before it goes on", lambda it: it.add("live", ("a", 0), transactional_id="goes")
+    yield "writes before it goes on", lambda it: it.write("live", transactional_id="goes")
+    yield "goes on in the midst", lambda it: it.init("on", "goes", goes_on="live")
+    yield "went on", lambda it: it.described("goes")
+    yield "goes on in the midst, sent again", lambda it: it.init("on", "goes", goes_on="live")
+    yield "the former one commits", lambda it: it.end("live", True, transactional_id="goes")
+    yield "goes on and adds", lambda it: it.add("on", ("a", 0), transactional_id="goes")
+    yield "goes on and writes", lambda it: it.write("on", transactional_id="goes")
+    yield "goes on and commits", lambda it: it.end("on", True, transactional_id="goes")
+    yield "settle after it went on", lambda it: it.described("goes")
+    yield "adds before another begins", lambda it: it.add("on", ("a", 0), transactional_id="goes")
+    yield "another begins", lambda it: it.init("another", "goes")
+    yield "goes on behind another", lambda it: it.init("x", "goes", goes_on="on")
+    yield "settle at last", lambda it: it.described("goes")
+
+
 def offsets() -> Iterator[Step]:
     for version in (0, 2, 3, 4):
         yield (
@@ -336,6 +362,7 @@ def offsets() -> Iterator[Step]:
 
 
 def looks() -> Iterator[Step]:
+    yield "lists old ones, which those are that never began", lambda it: it.listed(duration_filter=600_000)
     yield "goes on", lambda it: it.add("other", ("a", 1), ("b", 0), transactional_id="other")
     yield "describes", lambda it: it.described("tx", "other", "never", "")
     yield "lists", lambda it: it.listed()

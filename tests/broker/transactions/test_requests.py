@@ -125,6 +125,36 @@ async def test_a_producer_that_goes_on_after_an_error_keeps_its_id(world: World)
         assert tx.producer == Producer(was.producer_id, was.epoch + 1)
 
 
+async def test_a_stranger_that_goes_on_leaves_the_transaction_alone(world: World) -> None:
+    """It is refused before anything is aborted."""
+    world.topic()
+    tx = await Transactional.begin(world)
+    await tx.put(b"1")
+    stranger = Transactional(world, tx.client)
+    for who in (Producer(tx.producer.producer_id + 99, 3), Producer(1, 0)):
+        assert await stranger.init(expected=who) == ErrorCode.PRODUCER_FENCED
+        assert status_of(world) is Status.ONGOING
+    assert await tx.write(b"2") == 0
+    assert await tx.end(is_commit=True) == 0
+    assert await values(tx.client) == [b"1", b"2"]
+
+
+async def test_a_producer_goes_on_after_its_timeout(world: World) -> None:
+    """What it had not ended was aborted; the next transaction is its own."""
+    world.topic()
+    tx = await Transactional.begin(world, timeout_ms=1000)
+    await tx.put(b"too late")
+    world.clock.advance(2000)
+    await world.broker.transactions.end_due()
+    was = tx.producer
+    assert await tx.end(is_commit=True) == ErrorCode.PRODUCER_FENCED
+    assert await tx.init(expected=was) == 0
+    assert tx.producer == Producer(was.producer_id, was.epoch + 1)
+    await tx.put(b"again")
+    assert await tx.end(is_commit=True) == 0
+    assert await values(tx.client) == [b"too late", b"again"], "to a reader who takes what was aborted, too"
+
+
 async def test_an_id_whose_epochs_are_used_up_gets_another_producer_id(world: World) -> None:
     world.topic()
     tx = await Transactional.begin(world)

@@ -133,9 +133,21 @@ def test_an_end_follows_on_what_goes_on_or_repeats_the_last_one(status: Status, 
 
 def test_who_is_aborted_by_the_broker_is_fenced() -> None:
     fenced = state_of(Status.ONGOING, last_epoch=2).fenced(NOW_MS)
-    assert (fenced.producer, fenced.status, fenced.last_epoch) == (Producer(7, 4), Status.PREPARE_ABORT, -1)
+    assert (fenced.producer, fenced.status, fenced.last_epoch) == (Producer(7, 4), Status.PREPARE_ABORT, 3)
     assert state_of(Status.ONGOING, epoch=EXHAUSTED_EPOCH).fenced(NOW_MS).epoch == MAX_EPOCH
     assert state_of(Status.ONGOING, epoch=MAX_EPOCH).fenced(NOW_MS).epoch == MAX_EPOCH
+
+
+def test_who_was_aborted_goes_on_until_another_begins() -> None:
+    """KIP-360, as Kafka 4.3.1 has it (4.0 fenced it for good)."""
+    aborted = state_of(Status.ONGOING).fenced(NOW_MS).completed(NOW_MS)
+    went_on = aborted.initialized(Producer(7, 3), 60_000, NOW_MS)
+    assert (went_on.producer, went_on.status) == (Producer(7, 4), Status.EMPTY)
+    assert went_on.initialized(Producer(7, 3), 60_000, NOW_MS).producer == Producer(7, 4), "sent again"
+    taken = aborted.initialized(None, 60_000, NOW_MS)
+    assert taken.producer == Producer(7, 5)
+    assert code_of(taken.initialized, Producer(7, 3), 60_000, NOW_MS) is ErrorCode.PRODUCER_FENCED
+    assert code_of(taken.initialized, Producer(7, 4), 60_000, NOW_MS) is ErrorCode.PRODUCER_FENCED
 
 
 def test_only_who_has_the_id_speaks_for_it() -> None:
