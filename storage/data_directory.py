@@ -57,6 +57,8 @@ class DataDirectory:
         self.log_starts = self.log_start_checkpoint.read()
         marker = path / layout.CLEAN_SHUTDOWN
         self.was_clean = marker.exists()
+        self.was_kafkas = self.was_clean and marker.read_bytes() != CLEAN_SHUTDOWN_CONTENT
+        """whether an Apache Kafka left it so: it gives its broker's epoch, or (before 3.7) writes nothing"""
         if self.was_clean:
             disk.unlink(marker)
         disk.sync_directory(path)  # the mark is gone, and partitions made just before a crash are there

@@ -62,15 +62,17 @@ class LeaderEpochs:
         self._entries[: found + 1] = [(self._entries[found][0], start_offset)]
         return True
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+    def end_offset_for(self, epoch: int, log_end_offset: int, current: int) -> tuple[int, int]:
         """The largest epoch not above `epoch` and the offset behind its last record; (-1, -1) when
-        unknown.
+        unknown. The `current` one may have no record yet.
         """
         entries = self._entries
-        if epoch == NO_EPOCH or not entries:
+        if epoch == NO_EPOCH:
             return NO_EPOCH, NO_OFFSET
-        if epoch == entries[-1][0]:
+        if epoch == current:
             return epoch, log_end_offset
+        if not entries:
+            return NO_EPOCH, NO_OFFSET
         found = bisect_right(entries, epoch, key=lambda entry: entry[0])
         if found == len(entries):
             return NO_EPOCH, NO_OFFSET

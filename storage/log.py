@@ -83,11 +83,10 @@ class Log:
         self.leader_epochs = loaded.leader_epochs
         self.leader_epoch = max(0, loaded.leader_epochs.latest)
         self.offline_reason: str | None = None
-        self.is_closed = False
+        self.is_closed, self.roll_count = False, 0
         self._limits = limits
         self._random = random.Random(self.name)
         self._unsynced: list[Callable[[], None]] = []
-        self.roll_count = 0
         self.health = loaded.health
         self.key_hashes = LogKeyHashes(limits.key_hashes)
         self._list = SegmentList(disk, directory, loaded, removals)
@@ -140,11 +139,9 @@ class Log:
 
     def update_config(self, config: TopicConfig) -> None:
         """From the next append on."""
-        self.config = config
+        self.config, self._roll_limits, self._room = config, RollLimits(config), NO_ROOM_KNOWN
         self._rules = AppendRules(config, self.name, self._limits.max_decompressed_bytes)
         self.usual = self._rules.usual
-        self._roll_limits = RollLimits(config)
-        self._room = NO_ROOM_KNOWN
         self._interval_bytes = config.index_interval_bytes
         self.must_flush = config.flush_messages == 1
         if not config.is_compacted:
@@ -204,7 +201,7 @@ class Log:
             self._roll(now_ms)
             active = self._list.active
         if self.leader_epoch != self.leader_epochs.latest:
-            self._begin_epoch(base_offset)
+            self.begin_epoch(self.leader_epoch)
         position = active.size_bytes
         self._put(records, active, last_offset, max_timestamp)
         self._room = active.room(self._roll_limits, self._interval_bytes)
@@ -270,14 +267,17 @@ class Log:
             except OSError as error:  # readers would miss it: better to recover it from the marker
                 self.take_offline(f"the transaction index cannot be written: {error}")
 
-    def _begin_epoch(self, base_offset: int) -> None:
-        if self.leader_epochs.assign(self.leader_epoch, base_offset):
+    def begin_epoch(self, epoch: int) -> None:
+        """What is appended from now on is of this leader epoch. KafkaError: it cannot be written down."""
+        before = self.leader_epochs.entries
+        if self.leader_epochs.assign(epoch, self.log_end_offset):
             try:
                 path = write_leader_epochs(self.disk, self.directory, self.leader_epochs.entries)
             except OSError as error:
-                self.leader_epochs.truncate_from_end(base_offset)
+                self.leader_epochs.restore(before)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
             self._unsynced += [lambda: sync_file(self.disk, path), self._sync_directory]
+        self.leader_epoch = epoch
 
     def _sync_directory(self) -> None:
         self.disk.sync_directory(self.directory)
@@ -398,7 +398,7 @@ class Log:
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch not above `epoch`, the offset behind its last record); (-1, -1) if unknown."""
-        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset, self.leader_epoch)
 
     # Removing and replacing
 

@@ -194,7 +194,10 @@ class LogManager:
             directory, topic_partition = item
             config = config_of(topic_partition.topic)
             try:
-                self._open(directory, topic_partition, config, ids[topic_partition.topic])
+                log = self._open(directory, topic_partition, config, ids[topic_partition.topic])
+                if directory.was_kafkas:  # by its stop it has begun the next one, in its quorum log only
+                    with contextlib.suppress(KafkaError):  # a full disk
+                        log.begin_epoch(log.leader_epoch + 1)
             except Exception as error:  # whatever is wrong with one log, the others are served
                 if not isinstance(error, OSError | KafkaError):
                     logger.error("%s could not be opened", topic_partition, exc_info=error)

@@ -119,10 +119,7 @@ def load(request: LoadRequest) -> LoadedLog:
         producers = ProducerStateManager(request.limits)
     if not segments or segments[-1].ends_damaged:  # nothing is appended behind damage
         segments += [Segment.create(disk, directory, next_offset, request.config, request.now_ms)]
-    changed = epochs.truncate_from_end(next_offset)
-    if epochs.truncate_from_start(log_start_offset) or changed:
-        with room_or_none():
-            write_leader_epochs(disk, directory, epochs.entries)
+    _settle_epochs(request, epochs, log_start_offset, next_offset)
     bases = {segment.base_offset for segment in segments}
     remove_stray_snapshots(disk, directory, bases, next_offset, request.is_clean)
     if not request.is_clean:
@@ -131,6 +128,19 @@ def load(request: LoadRequest) -> LoadedLog:
         tuple(segments), log_start_offset, next_offset, producers, epochs, health, recovery_point,
         tuple(segment for segment in unflushed if segment is not segments[-1]),
     )  # fmt: skip
+
+
+def _settle_epochs(request: LoadRequest, epochs: LeaderEpochs, start: int, end: int) -> None:
+    """Those of the records that are there. The last one goes on, records or none: clients remember it, and
+    take an older one for old news.
+    """
+    before, latest = epochs.entries, epochs.latest
+    epochs.truncate_from_end(end)
+    epochs.truncate_from_start(start)
+    epochs.assign(latest, end)
+    if epochs.entries != before:
+        with room_or_none():
+            sync_file(request.disk, write_leader_epochs(request.disk, request.directory, epochs.entries))
 
 
 def unavailable(disk: Disk, directory: Path) -> LoadedLog:

@@ -23,8 +23,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
+from protocol.messages.metadata import MetadataRequest
 from storage.verify import verify_data_directory
 from tests.kafka.broker import KafkaBroker
+from tests.kafka.raw import Raw
 from tests.process import free_port
 from tests.waiting import wait_for
 
@@ -148,6 +150,72 @@ def test_a_directory_goes_from_kafka_to_kompakt_and_back(start_kafka: Start) -> 
     )
     write(at, "again")
     assert read(at) == words("again")
+
+
+def leader_epochs(port: int) -> dict[str, int]:
+    """Of partition 0 of each topic that has a leader."""
+    raw = Raw(port)
+    for topic in ("table", "emptied"):
+        raw.wait_for_leader(topic)
+    topics = raw.ask(MetadataRequest(topics=None), 12).topics
+    raw.close()
+    return {topic.name: topic.partitions[0].leader_epoch for topic in topics}
+
+
+@pytest.mark.java
+def test_consumers_that_stay_read_on(start_kafka: Start) -> None:
+    """Kafka's stop raises the leader epoch where clients see it: one that met an older one afterwards would
+    take every word of the new broker for old news, and stop for good. Also of a partition without records.
+    """
+    kafka = start_kafka(QUIET)
+    at = kafka.bootstrap
+    admin = AdminClient({"bootstrap.servers": at})
+    new = [NewTopic("table", 1, config=TABLE), NewTopic("emptied", 1)]
+    for made in admin.create_topics(new).values():
+        made.result(60)
+    for _ in range(2):  # so that the epoch is no longer the first
+        kafka.stop()
+        kafka.start()
+    write(at, "kafka")
+    producer = confluent_kafka.Producer({"bootstrap.servers": at})
+    producer.produce("emptied", b"gone")
+    assert producer.flush(60) == 0
+    end = confluent_kafka.TopicPartition("emptied", 0, confluent_kafka.OFFSET_END)
+    admin.delete_records([end])[end].result(60)
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": at, "group.id": "stays"})
+    consumer.assign(
+        [confluent_kafka.TopicPartition("table", 0, 0), confluent_kafka.TopicPartition("emptied", 0, 1)]
+    )
+
+    def reads(count: int) -> list[bytes]:
+        values: list[bytes] = []
+
+        def is_there() -> bool:
+            message = consumer.poll(1)
+            if message is not None and message.error() is None:
+                values.append(message.value())
+            return len(values) == count
+
+        wait_for(is_there, f"{count} records", 120)
+        return sorted(values)
+
+    assert reads(KEYS) == sorted(words("kafka"))
+    by_kafka = leader_epochs(kafka.port)
+    kafka.stop()
+    with serving(kafka):
+        by_kompakt = leader_epochs(kafka.port)
+        write(at, "kompakt")
+        producer.produce("emptied", b"here")
+        assert producer.flush(60) == 0
+        assert reads(KEYS + 1) == sorted([*words("kompakt"), b"here"])
+    kafka.start()
+    again = leader_epochs(kafka.port)
+    assert all(by_kafka[name] < by_kompakt[name] < again[name] for name in ("table", "emptied"))
+    write(at, "again")
+    producer.produce("emptied", b"there")
+    assert producer.flush(60) == 0
+    assert reads(KEYS + 1) == sorted([*words("again"), b"there"])
+    consumer.close()
 
 
 def put(producer: confluent_kafka.Producer, word: str) -> None:

@@ -81,6 +81,24 @@ def managers(tmp_path: Path) -> Iterator[Managers]:
             assert verify_data_directory(directory) == []
 
 
+@pytest.mark.parametrize("mark", ['{"version":0,"brokerEpoch":17}', ""], ids=["4.x", "before 3.7"])
+def test_what_a_kafka_has_left_begins_another_leader_epoch(managers: Managers, mark: str) -> None:
+    """By its stop the epoch rises, and clients may know. Once: afterwards it is ours."""
+    manager = managers.start()
+    managers.create(manager, ORDERS[0]).flush()
+    manager.close()
+    (managers.root / "data" / layout.CLEAN_SHUTDOWN).write_text(mark)
+    for _ in range(3):
+        manager = managers.start()
+        assert manager.logs[ORDERS[0]].leader_epoch == 1
+        assert manager.logs[ORDERS[0]].end_offset_for_epoch(0) == (0, 10)
+        assert manager.logs[ORDERS[0]].end_offset_for_epoch(1) == (1, 10)
+        if ORDERS[1] not in manager.logs:
+            managers.create(manager, ORDERS[1])
+        assert manager.logs[ORDERS[1]].leader_epoch == 0, "no Kafka knows it"
+        manager.close()
+
+
 def test_t181_a_second_broker_on_the_directory_is_refused(managers: Managers) -> None:
     first = managers.start()
     with pytest.raises(DataDirectoryError, match="in use"):

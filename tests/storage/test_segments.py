@@ -275,13 +275,40 @@ def test_epochs_of_deleted_records_go_with_them(make_log: MakeLog) -> None:
     assert log.log.leader_epochs.entries == [(3, 3)]
 
 
-def test_epochs_of_lost_records_go_with_them(log: LogBuilder) -> None:
-    """The file was written, the records of the epoch were not."""
+def test_epochs_of_lost_records_go_with_them_but_for_the_last(log: LogBuilder) -> None:
+    """The file was written, the records were not. The last one was told to clients: it never goes back."""
     log.fill(2)
-    (log.directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 2\n")
+    (log.directory / "leader-epoch-checkpoint").write_text("0\n3\n0 0\n2 2\n3 5\n")
     log.crash()
-    assert log.log.leader_epochs.entries == [(0, 0)]
-    assert (log.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    assert log.log.leader_epochs.entries == [(0, 0), (3, 2)]
+    assert (log.directory / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n3 2\n"
+    assert log.log.leader_epoch == 3
+
+
+@pytest.mark.parametrize("restart", ["restart", "crash"])
+def test_a_log_that_was_emptied_keeps_its_epoch(make_log: MakeLog, restart: str) -> None:
+    """Else who read to its end would be told that the log was cut off there."""
+    log = make_log()
+    log.fill(2)
+    log.log.begin_epoch(3)
+    log.fill(2)
+    log.log.flush()
+    log.log.delete_records(4)
+    log.recovery_point = log.log_start_offset = 4
+    for _ in range(2):
+        getattr(log, restart)()
+        assert log.log.leader_epoch == 3
+        assert log.log.end_offset_for_epoch(3) == (3, 4)
+        assert (log.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n3 4\n"
+
+
+def test_a_log_without_records_has_the_end_of_its_epoch(log: LogBuilder) -> None:
+    assert log.log.end_offset_for_epoch(0) == (0, 0)
+    assert log.log.end_offset_for_epoch(1) == (-1, -1)
+    log.log.begin_epoch(4)
+    assert log.log.end_offset_for_epoch(4) == (4, 0)
+    log.restart()
+    assert log.log.leader_epoch == 4
 
 
 def test_an_empty_segment_is_not_closed(log: LogBuilder) -> None:
