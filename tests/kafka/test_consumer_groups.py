@@ -48,6 +48,7 @@ def steps() -> Iterator[Step]:
     yield from two_members()
     yield from commits()
     yield from static_members()
+    yield from unsubscribing()
     yield from regular_expressions()
     yield from endings()
     yield from upgrade()
@@ -182,6 +183,24 @@ def static_members() -> Iterator[Step]:
     yield "described left", lambda it: it.described("s")
     yield "i2 gets all", lambda it: it.beat("s2", 3, instance_id="i2")
     yield "i2 gets it", lambda it: it.beat("s2", 5, instance_id="i2")
+
+
+def unsubscribing() -> Iterator[Step]:
+    """While there is still something to give back."""
+    both = {"topics": ["a", "b"], "server_assignor": "range"}
+    yield "group of the fickle", lambda it: it.use("u")
+    yield "u1 joins", lambda it: it.join("u1", **both)
+    yield "u2 joins", lambda it: it.join("u2", **both)
+    yield "u1 has to give", lambda it: it.beat("u1", 2, owned=[*A, *B])
+    yield "u1 wants less", lambda it: it.beat("u1", 2, topics=["a"])
+    yield "described giving back more", lambda it: it.described("u")
+    yield "u1 wants it again", lambda it: it.beat("u1", 2, topics=["a", "b"], owned=[*A, B[0]])
+    yield "u1 wants something else", lambda it: it.beat("u1", 2, topics=["other"], owned=[*A, B[0]])
+    yield "u1 has it still", lambda it: it.beat("u1", 2, owned=A[:1])
+    yield "u2 gets none of it", lambda it: it.beat("u2", 3, owned=NOTHING)
+    yield "u1 has given back", lambda it: it.beat("u1", 2, owned=NOTHING)
+    yield "u2 gets all of it", lambda it: it.beat("u2", 6, owned=NOTHING)
+    yield "described without the unsubscribed", lambda it: it.described("u")
 
 
 def regular_expressions() -> Iterator[Step]:

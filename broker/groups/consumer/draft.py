@@ -34,10 +34,10 @@ class Draft:
 
         KafkaError: the draft is not to be used.
         """
-        self._put(member)
+        has_new_subscription = self._put(member)
         self._follow_topics()
         self._assign()
-        return self._step(member.member_id, owned)
+        return self._step(member.member_id, owned, has_new_subscription)
 
     def add(self, *made: Change) -> None:
         if not self.changes:
@@ -45,15 +45,19 @@ class Draft:
         self.changes += made
         changes.apply(self.group, made)
 
-    def _put(self, member: ConsumerMember) -> None:
-        """Take a member in, or what it says of itself; who subscribes to something new starts an epoch."""
+    def _put(self, member: ConsumerMember) -> bool:
+        """Take a member in, or what it says of itself; who subscribes to something new starts an epoch.
+        Whether it does.
+        """
         group, before = self.group, self.group.members.get(member.member_id)
         if before == member:
-            return
+            return False
         self.add(changes.member_changed(group, member))
         self._forget_unused_regexes()
-        if before is None or not before.subscribes_like(member):
-            self.start_epoch()
+        if before is not None and before.subscribes_like(member):
+            return False
+        self.start_epoch()
+        return True
 
     def remove(self, member_id: str) -> None:
         """Take a member out; what it had is for the others."""
@@ -121,12 +125,13 @@ class Draft:
                 self.add(changes.target_changed(group, member_id, target))
         self.add(changes.target_epoch_changed(group, group.epoch, self._now_ms))
 
-    def _step(self, member_id: str, owned: Partitions | None) -> ConsumerMember:
+    def _step(self, member_id: str, owned: Partitions | None, has_new_subscription: bool) -> ConsumerMember:
         """Bring a member one step nearer to its target."""
         group = self.group
         member = group.members[member_id]
         target = group.targets.get(member_id, {})
-        moved = next_step(member, group.target_epoch, target, owned, group.is_free)
+        subscribed = self._topics.sizes(group.topics_of(member)) if has_new_subscription else None
+        moved = next_step(member, group.target_epoch, target, owned, group.is_free, subscribed)
         if moved != member:
             self.add(changes.assignment_changed(group, moved))
         return moved

@@ -10,7 +10,7 @@ CurrentAssignmentBuilder (KIP-848).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -100,15 +100,18 @@ def next_step(
     target: Partitions,
     owned: Partitions | None,
     is_free: Callable[[UUID, int, str], bool],
+    newly_subscribed: Collection[UUID] | None = None,
 ) -> ConsumerMember:
-    """The member after its heartbeat: one step nearer to `target`, or as it is while it has to give back.
+    """The member after its heartbeat: one step nearer to `target`; while it has to give back, with what it
+    has just unsubscribed from among that.
 
-    `owned` is what the client says it has, `is_free` whether a partition is with no other member.
+    `owned` is what the client says it has, `is_free` whether a partition is with no other member,
+    `newly_subscribed` the ids of the topics it subscribes to, if these were others before (None: the same).
     """
     if member.has_reached(target_epoch):
         return member
     if member.state is MemberState.UNREVOKED_PARTITIONS and owns_any(owned, member.pending_revocation):
-        return member
+        return member if newly_subscribed is None else _giving_back_too(member, newly_subscribed)
     kept, surplus, free = {}, {}, {}
     has_to_wait = False
     for topic_id in member.assigned.keys() | target.keys():
@@ -124,6 +127,19 @@ def next_step(
     state = MemberState.UNRELEASED_PARTITIONS if has_to_wait else MemberState.STABLE
     assigned = {topic_id: {**kept[topic_id], **free[topic_id]} for topic_id in kept}
     return _moved(member, state, target_epoch, assigned, {})
+
+
+def _giving_back_too(member: ConsumerMember, subscribed: Collection[UUID]) -> ConsumerMember:
+    """The member, which has to give back, with all that it does not subscribe to any more among that: its
+    client reads none of it from now on, and who else may have it need not wait for one more round.
+    """
+    kept = {topic_id: held for topic_id, held in member.assigned.items() if topic_id in subscribed}
+    if len(kept) == len(member.assigned):
+        return member
+    pending = dict(member.pending_revocation)
+    for topic_id in member.assigned.keys() - kept.keys():
+        pending[topic_id] = {**pending.get(topic_id, {}), **member.assigned[topic_id]}
+    return _moved(member, member.state, member.epoch, kept, pending)
 
 
 def _moved(

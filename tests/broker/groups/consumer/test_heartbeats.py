@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 from broker.groups.consumer import heartbeats
 from broker.groups.consumer.group import ConsumerGroupState
 from broker.groups.consumer.heartbeats import Beat
-from broker.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, MemberState, Partitions
+from broker.groups.consumer.member import (
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    MemberState,
+    Partitions,
+    partitions_of,
+)
 from broker.groups.membership import JoinResult
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
@@ -80,6 +86,25 @@ async def test_t201_who_gives_back_in_time_is_not() -> None:
         next_beat(world, "b")
         world.clock.advance(10_000)
     assert world.consumer_group().members.keys() == {"a", "b"}
+
+
+async def test_t201_what_a_member_unsubscribes_from_goes_with_what_it_has_still_to_give_back() -> None:
+    """It kept that until it had given back the rest, and the others waited for one more round."""
+    world = World()
+    columns = {world.topics.created["columns"].topic_id: frozenset((0,))}
+    owned = {**world.rows(0, 1), **columns}
+    assert world.beat("a", 0, topics=["rows", "columns"]).assigned == owned
+    world.beat("b", 0, topics=["rows", "columns"])
+    assert next_beat(world, "a", owned=owned).assigned == {**world.rows(0), **columns}
+    told = next_beat(world, "a", owned=owned, topics=["rows"])
+    assert (told.epoch, told.assigned) == (2, world.rows(0))
+    member = world.consumer_group().members["a"]
+    assert member.state is MemberState.UNREVOKED_PARTITIONS
+    assert partitions_of(member.pending_revocation) == {**world.rows(1), **columns}
+    assert next_beat(world, "a", owned={**world.rows(0), **columns}).epoch == 2, "not all is given back"
+    assert next_beat(world, "b").assigned is None, "a has it still"
+    assert next_beat(world, "a", owned=world.rows(0)).epoch == 4
+    assert next_beat(world, "b").assigned == {**world.rows(1), **columns}
 
 
 async def test_t201_a_static_member_has_its_session_to_come_back() -> None:
