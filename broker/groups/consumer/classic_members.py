@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from broker.groups.consumer.classic_protocol import assignment_bytes, read_subscription, version_of
 from broker.groups.consumer.draft import Draft
-from broker.groups.consumer.group import ConsumerGroup, Deadline
+from broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState, Deadline
 from broker.groups.consumer.heartbeats import Heartbeats
 from broker.groups.consumer.member import ClassicProtocol, ConsumerMember, MemberState, partitions_of
 from broker.groups.joining import JoinRequest, new_member_id
@@ -64,11 +64,15 @@ class ClassicMembers:
             classic=ClassicProtocol(request.session_timeout_ms, list(request.protocols)),
         )
         now = draft.bring_up_to_date(joining, said.owned)
+        epoch, has_new_targets = group.epoch, draft.group.target_epoch != group.target_epoch
         flushed = heartbeats.store(group, draft)
         self._expect_sync(group, request, member_id)
         if heartbeats.conversion.can_become_classic(group):
-            # A static member took the place of the last one that spoke the consumer protocol.
-            flushed = heartbeats.conversion.to_classic(group)
+            # A static member took the place of the last one that spoke the consumer protocol. Kafka looks at
+            # the targets alone, and who waits for what this one gives back would wait for ever.
+            is_settled = not has_new_targets and group.state is ConsumerGroupState.STABLE
+            flushed = heartbeats.conversion.to_classic(group, epoch, is_settled=is_settled)
+            now = joining if has_new_targets else now
         return _when_stored(flushed, _joined(now, request))
 
     def _expect_sync(self, group: ConsumerGroup, request: JoinRequest, member_id: str) -> None:

@@ -142,9 +142,18 @@ class Conversion:
             and len(staying) <= self.config.group_max_size
         )
 
-    def to_classic(self, group: ConsumerGroup, leaving: Collection[str] = ()) -> asyncio.Future[None] | None:
-        """Put a classic group of those who stay in the group's place, and let them divide anew."""
-        made = self._made_classic(group, leaving)
+    def to_classic(
+        self,
+        group: ConsumerGroup,
+        generation: int,
+        leaving: Collection[str] = (),
+        *,
+        is_settled: bool = False,
+    ) -> asyncio.Future[None] | None:
+        """Put a classic group of those who stay in the group's place; `generation`: the epoch that they know.
+        They divide anew, unless each has what it shall have: then they go on with that.
+        """
+        made = self._made_classic(group, generation, leaving)
         assignments = {member.member_id: member.assignment for member in made.members.values()}
         flushed = self._append(
             group.group_id,
@@ -157,13 +166,14 @@ class Conversion:
         self._groups[group.group_id] = made
         for member in made.members.values():
             self._rebalancer.touch(member, made)
-        self._rebalancer.start_if_possible(made, "the last member of the consumer protocol has left")
+        if not is_settled:
+            self._rebalancer.start_if_possible(made, "the last member of the consumer protocol has left")
         return flushed
 
-    def _made_classic(self, group: ConsumerGroup, leaving: Collection[str]) -> Group:
+    def _made_classic(self, group: ConsumerGroup, generation: int, leaving: Collection[str]) -> Group:
         made = Group(group.group_id, self._broker.clock.now_ms(), GroupState.STABLE)
         made.offsets = group.offsets
-        made.generation = group.epoch
+        made.generation = generation
         made.protocol_type = CONSUMER_PROTOCOL_TYPE
         for member in group.members.values():
             if member.classic is None or member.member_id in leaving:

@@ -228,7 +228,7 @@ class Heartbeats:
     def take_out(self, group: ConsumerGroup, member_ids: Sequence[str]) -> asyncio.Future[None] | None:
         """End memberships; KafkaError: they go on."""
         if self.conversion.can_become_classic(group, member_ids):
-            return self.conversion.to_classic(group, member_ids)
+            return self.conversion.to_classic(group, group.epoch, member_ids)
         draft = self.draft(group)
         for member_id in member_ids:
             draft.remove(member_id)

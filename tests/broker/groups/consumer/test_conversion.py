@@ -22,9 +22,9 @@ from protocol.messages.consumer_groups import ConsumerProtocolAssignment, Consum
 from tests.broker.groups.world import RANGE, REBALANCE_TIMEOUT_MS, ROWS_0, SESSION_TIMEOUT_MS, World, refused
 
 
-def subscription(*owned: int) -> list[tuple[str, bytes]]:
+def subscription(*owned: int, topic: str = "rows") -> list[tuple[str, bytes]]:
     said = ConsumerProtocolSubscription(
-        topics=["rows"],
+        topics=[topic],
         owned_partitions=[ConsumerProtocolSubscription.TopicPartition(topic="rows", partitions=list(owned))],
     )
     return [("range", struct.pack(">h", 1) + b"".join(encode(said, 1)))]
@@ -152,7 +152,59 @@ async def test_t202_a_static_member_comes_back_under_the_other_protocol_and_back
     back = world.join(protocols=subscription(), group_instance_id="i")
     assert isinstance(back, JoinResult) and back.error is ErrorCode.NONE
     assert list(world.group().static_members) == ["i"]
+    assert world.state() is GroupState.STABLE, "it has what it had, and nobody has to join again"
+    synced = world.sync(back, group_instance_id="i")
+    assert isinstance(synced, SyncResult) and synced.assignment == assignment(0, 1)
+    assert world.heartbeat(back, "i") is ErrorCode.NONE
+    await world.restart()
+    assert world.heartbeat(back, "i") is ErrorCode.NONE
+    assert world.group().members[back.member_id].assignment == assignment(0, 1)
+
+
+async def static_and_classic(world: World) -> JoinResult:
+    """A static member of the consumer protocol and one of the classic one, a partition each."""
+    world.beat("new", 0, instance_id="i")
+    joined = rejoin(world, "")
+    kept = world.beat("new", 2, instance_id="i", owned=world.rows(0, 1)).assigned
+    assert kept is not None and len(kept) == 1
+    assert world.beat("new", 2, instance_id="i", owned=kept).epoch == 3
+    joined = rejoin(world, joined.member_id)
+    assert world.consumer_group().state is ConsumerGroupState.STABLE
+    return joined
+
+
+async def test_t202_who_takes_the_last_new_members_place_disturbs_nobody() -> None:
+    world = World()
+    joined = await static_and_classic(world)
+    world.beat("new", STATIC_LEAVE_EPOCH, instance_id="i")
+    back = world.join(protocols=subscription(), group_instance_id="i")
+    assert isinstance(back, JoinResult) and back.generation == joined.generation
+    assert world.state() is GroupState.STABLE
+    synced = [world.sync(joined), world.sync(back, group_instance_id="i")]
+    assert {one.assignment for one in synced if isinstance(one, SyncResult)} == {
+        assignment(0), assignment(1),
+    }  # fmt: skip
+    assert world.heartbeat(joined) is world.heartbeat(back, "i") is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("reason", ["another subscription", "partitions that were waited for"])
+async def test_t202_who_takes_its_place_and_changes_what_others_have_lets_them_divide_anew(
+    reason: str,
+) -> None:
+    world = World()
+    protocols = subscription()
+    if reason == "another subscription":
+        joined = await static_and_classic(world)
+        protocols = subscription(topic="columns")
+    else:
+        world.beat("new", 0, instance_id="i")
+        joined = rejoin(world, "")
+        world.sync(joined)
+    world.beat("new", STATIC_LEAVE_EPOCH, instance_id="i")
+    back = world.join(protocols=protocols, group_instance_id="i")
+    assert isinstance(back, JoinResult) and back.error is ErrorCode.NONE
     assert world.state() is GroupState.PREPARING_REBALANCE
+    assert world.heartbeat(joined) is ErrorCode.REBALANCE_IN_PROGRESS, "in the generation that it knows"
 
 
 @pytest.mark.parametrize(
