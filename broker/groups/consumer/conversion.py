@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from broker.groups import records
 from broker.groups.commits import AnyGroup
@@ -23,8 +24,8 @@ from broker.groups.consumer.classic_protocol import (
     version_of,
 )
 from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import ClassicProtocol, ConsumerMember, partitions_of
-from broker.groups.consumer.topics import GroupTopics
+from broker.groups.consumer.member import ClassicProtocol, ConsumerMember, Partitions, partitions_of
+from broker.groups.consumer.topics import GroupTopics, metadata_hash
 from broker.groups.membership import CONSUMER_PROTOCOL_TYPE, Group, Member
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import GroupState
@@ -72,6 +73,10 @@ class Conversion:
             converted = self._converted(group, member)
             made.targets[member.member_id] = partitions_of(converted.assigned)
             made.put(converted)
+        sizes = self._topics.sizes(made.subscribed_topics())
+        if _is_divided(sizes, made.targets.values()):
+            # Else there is something to divide, as where the leader has not seen yet that a topic grew.
+            made.metadata_hash = metadata_hash(sizes)
         return made
 
     def _check_upgrade(self, group: Group) -> None:
@@ -195,3 +200,11 @@ class Conversion:
         made.protocol_name = made.select_protocol()
         made.subscribed_topics = made.compute_subscribed_topics()
         return made
+
+
+def _is_divided(sizes: Mapping[UUID, int], targets: Iterable[Partitions]) -> bool:
+    """Whether every partition of topics of these sizes is in one of the targets, and none in two."""
+    divided = [(topic_id, index) for target in targets for topic_id in target for index in target[topic_id]]
+    return sorted(divided) == [
+        (topic_id, index) for topic_id in sorted(sizes) for index in range(sizes[topic_id])
+    ]

@@ -146,7 +146,9 @@ async def test_t202_a_static_member_comes_back_under_the_other_protocol_and_back
     world.clock.advance(2 * world.config.group_initial_rebalance_delay_ms)
     joined = waiting.result()
     world.sync(joined, {joined.member_id: assignment(0, 1)}, group_instance_id="i")
-    assert world.beat("new", 0, instance_id="i").assigned == world.rows(0, 1)
+    upgraded = world.beat("new", 0, instance_id="i")
+    assert upgraded.assigned == world.rows(0, 1)
+    assert upgraded.epoch == joined.generation, "there is nothing to divide anew"
     assert world.consumer_group().members.keys() == {"new"}
     assert world.beat("new", STATIC_LEAVE_EPOCH, instance_id="i").flushed is None
     back = world.join(protocols=subscription(), group_instance_id="i")
@@ -159,6 +161,17 @@ async def test_t202_a_static_member_comes_back_under_the_other_protocol_and_back
     await world.restart()
     assert world.heartbeat(back, "i") is ErrorCode.NONE
     assert world.group().members[back.member_id].assignment == assignment(0, 1)
+
+
+async def test_t202_what_a_classic_leader_left_undivided_is_divided_when_the_group_changes() -> None:
+    world = World()
+    waiting = world.joining(protocols=subscription(), group_instance_id="i")
+    world.clock.advance(2 * world.config.group_initial_rebalance_delay_ms)
+    joined = waiting.result()
+    world.sync(joined, {joined.member_id: assignment(0, 1)}, group_instance_id="i")
+    world.topics.create("rows", 3, {})
+    upgraded = world.beat("new", 0, instance_id="i")
+    assert (upgraded.epoch, upgraded.assigned) == (joined.generation + 1, world.rows(0, 1, 2))
 
 
 async def static_and_classic(world: World) -> JoinResult:
