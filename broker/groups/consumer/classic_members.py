@@ -155,12 +155,14 @@ class ClassicMembers:
 
 
 def _is_supported(group: ConsumerGroup, request: JoinRequest) -> bool:
-    """Whether all classic members of the group support one of the member's protocols."""
+    """Whether all classic members of the group support one of the member's protocols; it is one of them
+    itself, as is whom it replaces, by what they said last.
+    """
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not request.protocols:
         return False
     common = {name for name, _ in request.protocols}
     for member in group.members.values():
-        if member.classic is not None and member.member_id != request.member_id:
+        if member.classic is not None:
             common.intersection_update(name for name, _ in member.classic.protocols)
     return bool(common)
 

@@ -279,6 +279,28 @@ async def test_t202_a_group_that_is_no_consumers_stays_classic() -> None:
     assert code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+@pytest.mark.parametrize("instance", [None, "i"])
+async def test_t202_a_classic_member_keeps_a_protocol_that_it_had(instance: str | None) -> None:
+    """Also who takes a static member's place; one that the others do not share is none for it either."""
+    world = World()
+    world.beat("new", 0)
+    joined = world.join(protocols=subscription(), group_instance_id=instance)
+    assert isinstance(joined, JoinResult)
+    (_, said) = subscription()[0]
+    member_id = "" if instance else joined.member_id
+
+    def join_by(*names: str) -> JoinResult | asyncio.Future[JoinResult]:
+        protocols = [(name, said) for name in names]
+        return world.join(member_id, protocols=protocols, group_instance_id=instance)
+
+    assert refused(lambda: join_by("other")) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.consumer_group().members.keys() == {"new", joined.member_id}
+    again = join_by("other", "range")
+    assert isinstance(again, JoinResult) and again.protocol_name == "other"
+    member_id = "" if instance else again.member_id
+    assert isinstance(join_by("other"), JoinResult), "it said so before"
+
+
 async def test_t202_a_classic_members_join_waits_for_the_disk() -> None:
     world = World()
     world.beat("new", 0)
