@@ -53,6 +53,8 @@ def steps() -> Iterator[Step]:
     yield from endings()
     yield from upgrade()
     yield from downgrade()
+    yield from there_and_back()
+    yield from catching_up()
 
 
 def refusals() -> Iterator[Step]:
@@ -294,6 +296,62 @@ def downgrade() -> Iterator[Step]:
     yield "is taken out by LeaveGroup", lambda it: it.classic_leave("m3")
     yield "is classic again", lambda it: it.classic_described("c")
     yield "offsets are still there", lambda it: it.fetch(None, -1)
+
+
+def there_and_back() -> Iterator[Step]:
+    """A static member that changes its protocol."""
+    i9 = {"instance_id": "i9", "server_assignor": "range"}
+    yield "group of the returning", lambda it: it.use("d")
+    yield "i9 joins", lambda it: it.join("d1", ["a"], **i9)
+    yield "i9 is away", lambda it: it.beat("d1", -2, instance_id="i9")
+    yield "i9 is classic", lambda it: it.classic_join("d2", ["a"], instance="i9")
+    yield "i9 has what it had", lambda it: it.classic_sync("d2", 2)
+    yield "i9 is well", lambda it: it.classic_beat("d2", 2)
+    yield "described as a classic one", lambda it: it.classic_described("d")
+    yield "i9 is new again", lambda it: it.join("d3", ["a"], **i9)
+    yield "described in the same epoch", lambda it: it.described("d")
+    yield "d4 joins", lambda it: it.classic_join("d4", ["a"])
+    yield "d4 takes a protocol it had not", lambda it: it.classic_join("d4", ["a"], protocol="other")
+    yield "i9 has to give", lambda it: it.beat("d3", 2, instance_id="i9", owned=A)
+    yield "i9 has given", lambda it: it.beat("d3", 2, instance_id="i9", owned=A[:2])
+    yield "d4 gets", lambda it: it.classic_join("d4", ["a"])
+    yield "d4 syncs", lambda it: it.classic_sync("d4", 3)
+    yield "described with d4", lambda it: it.described("d")
+    yield "i9 is away again", lambda it: it.beat("d3", -2, instance_id="i9")
+    yield "i9 with another protocol", lambda it: it.classic_join("d5", ["a"], instance="i9", protocol="other")
+    yield "i9 is classic beside d4", lambda it: it.classic_join("d5", ["a"], instance="i9")
+    yield "described undisturbed", lambda it: it.classic_described("d")
+    yield "i9 still has what it had", lambda it: it.classic_sync("d5", 3)
+    yield "d4 still has what it had", lambda it: it.classic_sync("d4", 3)
+    yield "i9 is well beside d4", lambda it: it.classic_beat("d5", 3)
+    yield "d4 is well", lambda it: it.classic_beat("d4", 3)
+    yield "i9 is new beside d4", lambda it: it.join("d6", ["a"], **i9)
+    yield "described mixed in the same epoch", lambda it: it.described("d")
+    yield "i9 is away once more", lambda it: it.beat("d6", -2, instance_id="i9")
+    yield "i9 wants more", lambda it: it.classic_join("d7", ["a", "b"], instance="i9")
+    yield "described disturbed", lambda it: it.classic_described("d")[:4]
+    yield "d4 has to join", lambda it: it.classic_beat("d4", 3)
+    yield "i9 has to join", lambda it: it.classic_sync("d7", 0)
+
+
+def catching_up() -> Iterator[Step]:
+    """Of classic members with an epoch that has no targets yet."""
+    yield "group of the late", lambda it: it.use("e")
+    yield "e1 joins", lambda it: it.join("e1", ["a"], server_assignor="range")
+    yield "e2 joins", lambda it: it.classic_join("e2", ["b"])
+    yield "e3 joins", lambda it: it.classic_join("e3", ["other"], instance="i")
+    yield "e1 catches up", lambda it: it.beat("e1", 2)
+    yield "e2 catches up", lambda it: it.classic_join("e2", ["b"], owned=tuple(B))
+    yield "e2 syncs", lambda it: it.classic_sync("e2", 4)
+    yield "e3 syncs", lambda it: it.classic_sync("e3", 4)
+    yield "e3 leaves", lambda it: it.classic_leave("e3")
+    yield "described without targets", lambda it: it.described("e")
+    yield "e2 has nothing to do", lambda it: it.classic_beat("e2", 4)
+    yield "e2 is told what it knows", lambda it: it.classic_sync("e2", 4)
+    yield "e1 makes targets", lambda it: it.beat("e1", 4)
+    yield "described with targets", lambda it: it.described("e")
+    yield "e2 has to join", lambda it: it.classic_beat("e2", 4)
+    yield "e2 cannot sync", lambda it: it.classic_sync("e2", 4)
 
 
 EXPLAINED = {

@@ -101,7 +101,7 @@ class ClassicMembers:
             protocol_name not in (None, classic.protocols[0][0])
         ):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"it is {classic.protocols[0][0]}")
-        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if _is_behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect_join(group, member)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the member has to join again")
         heartbeats = self._heartbeats
@@ -117,13 +117,13 @@ class ClassicMembers:
     def heartbeat(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """NONE, or REBALANCE_IN_PROGRESS where the member has to join again: an epoch began, it has to give
+        """NONE, or REBALANCE_IN_PROGRESS where the member has to join again: it has a new target, has to give
         something back, or what it waits for is free.
         """
         member, classic = _classic_member(group, member_id, instance_id, generation)
         self._heartbeats.expect(group, member_id, Deadline.SESSION, classic.session_timeout_ms)
         has_to_join = (
-            member.epoch < group.epoch
+            _is_behind(group, member)
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
         )
@@ -152,6 +152,17 @@ class ClassicMembers:
         if gone:
             self._heartbeats.take_out(group, gone)
         return answers
+
+
+def _is_behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Whether there is a target that the member has not asked for yet.
+
+    Those of a new epoch are made with the next heartbeat of who speaks the consumer protocol; where nobody
+    does (the group may not become classic), by the join that this brings about.
+    """
+    if member.epoch >= group.target_epoch and any(one.classic is None for one in group.members.values()):
+        return False
+    return member.epoch < group.epoch
 
 
 def _is_supported(group: ConsumerGroup, request: JoinRequest) -> bool:

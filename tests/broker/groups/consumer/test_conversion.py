@@ -13,7 +13,7 @@ import struct
 import pytest
 
 from broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState
-from broker.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from broker.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, partitions_of
 from broker.groups.membership import Group, JoinResult, SyncResult
 from broker.groups.state import GroupState
 from protocol.codegen import encode
@@ -277,6 +277,40 @@ async def test_t202_a_group_that_is_no_consumers_stays_classic() -> None:
     world.beat("m", 0, group_id="other")
     code = refused(lambda: world.join(protocol_type="connect", group_id="other"))
     assert code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+async def test_t202_a_classic_member_joins_again_once_there_is_something_new_for_it() -> None:
+    """As long as nobody has made targets of an epoch it would be told what it knows."""
+    world = World()
+    joined = await mixed(world)
+    world.beat("third", 0, topics=["columns"])
+    assert world.heartbeat(joined) is ErrorCode.REBALANCE_IN_PROGRESS
+    kept = partitions_of(world.consumer_group().members[joined.member_id].assigned)
+    joined = rejoin(world, joined.member_id, *(index for indexes in kept.values() for index in indexes))
+    world.beat("third", LEAVE_EPOCH)
+    group = world.consumer_group()
+    assert group.epoch > group.target_epoch
+    assert world.heartbeat(joined) is ErrorCode.NONE
+    assert isinstance(world.sync(joined), SyncResult)
+    world.beat("new", group.members["new"].epoch)
+    assert group.epoch == group.target_epoch
+    assert world.heartbeat(joined) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert refused(lambda: world.sync(joined)) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_t202_classic_members_among_themselves_do_not_wait_for_a_heartbeat_of_others() -> None:
+    """Apache Kafka's do: what a member had that left would be nobody's."""
+    world = World(group_consumer_migration_policy="upgrade")
+    world.beat("new", 0)
+    first, second = rejoin(world, ""), rejoin(world, "")
+    world.beat("new", LEAVE_EPOCH)
+    first = rejoin(world, first.member_id)
+    second = rejoin(world, second.member_id)
+    world.groups.leave("g", [(second.member_id, None)])
+    assert world.heartbeat(first) is ErrorCode.REBALANCE_IN_PROGRESS
+    first = rejoin(world, first.member_id)
+    synced = world.sync(first)
+    assert isinstance(synced, SyncResult) and synced.assignment == assignment(0, 1)
 
 
 @pytest.mark.parametrize("instance", [None, "i"])
