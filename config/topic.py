@@ -209,8 +209,9 @@ class TopicConfig:
         dynamic=True, check=_must_be_false,
     )  # fmt: skip
     retention_bytes: int = key(
-        Type.LONG, -1, "The size of a partition above which its oldest segments are deleted; -1 is no limit",
-        at_least=-1, dynamic=True, synonyms=("log.retention.bytes",),
+        Type.LONG, -1,
+        "The size of a partition above which its oldest segments are deleted; any below 0 is no limit",
+        dynamic=True, synonyms=("log.retention.bytes",),
     )  # fmt: skip
     retention_ms: int = key(
         Type.LONG, 168 * HOUR_MS, "The age above which a segment is deleted; -1 is no limit",

@@ -191,6 +191,24 @@ async def test_s74_changes_hold_at_once_and_after_a_restart(world: World, versio
         await world.restart()
 
 
+async def test_any_negative_size_is_no_limit_of_retention(world: World) -> None:
+    """As in Kafka, which has no floor there; and it is told as it was set."""
+    world.topic("t")
+    client = await world.connect()
+    assert await alter(client, incremental(BROKER, "", ("log.retention.bytes", SET, "-3"))) == 0
+    assert (await describe(client, TOPIC, "t"))["retention.bytes"].value == "-3"
+    assert await alter(client, incremental(TOPIC, "t", ("retention.bytes", SET, "-2"))) == 0
+    entry = (await describe(client, TOPIC, "t"))["retention.bytes"]
+    assert (entry.value, entry.config_source) == ("-2", Source.TOPIC)
+    too_low = incremental(TOPIC, "t", ("retention.bytes", SET, str(-(2**63) - 1)))
+    assert await alter(client, too_low) == ErrorCode.INVALID_CONFIG
+    batch = world.batch((b"k", b"v"))
+    for _ in range(2):
+        assert (await world.produce(client, batch)).error_code == 0
+    log = world.broker.partitions[TopicPartition("t", 0)].log
+    assert log.expire(world.clock.now_ms()).removed_segments == 0
+
+
 async def test_lists_are_appended_to_and_subtracted_from(world: World) -> None:
     world.topic("t")
     client = await world.connect()

@@ -167,6 +167,8 @@ CONFIGS: Sequence[tuple[str, str | None]] = (
     ("message_timestamp_after_max_ms", "-1"), ("preallocate", "true"), ("retention_ms", None),
     ("retention_ms", " 5 "), ("log_cleaner_threads", "1"), ("remote_storage_enable", "true"),
     ("remote_log_copy_disable", "true"), ("remote_log_delete_on_disable", "true"),
+    ("retention_bytes", "-2"), ("retention_bytes", "-9223372036854775808"),
+    ("retention_bytes", "-9223372036854775809"),
 )  # fmt: skip
 
 
@@ -246,6 +248,7 @@ def configs() -> Iterator[Question]:
         ("a number too low for all brokers", altered(("log.roll.ms", 0, "0"), name="", kind=BROKER)),
         ("too many threads", altered(("log.cleaner.threads", 0, "9"), name="1", kind=BROKER)),
         ("append to a broker's number", altered(("log.roll.ms", 2, "1"), name="1", kind=BROKER)),
+        ("a broker's retention below -1", altered(("log.retention.bytes", 0, "-2"), name="1", kind=BROKER)),
         ("a broker's segments too small", altered(("log.segment.bytes", 0, "1"), name="1", kind=BROKER)),
     ):
         yield f"IncrementalAlterConfigs {label}", request, 1

@@ -61,6 +61,7 @@ def test_t128_by_size() -> None:
 
 def test_t129_no_limit() -> None:
     assert count((100, 0), (100, 0)) == 0
+    assert count((100, 0), (100, 0), size=-2) == 0, "whatever is negative, as in Kafka"
 
 
 def test_time_and_size_together() -> None:
