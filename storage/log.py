@@ -404,9 +404,9 @@ class Log:
 
     def delete_records(self, before_offset: int) -> int:
         """Let the log start at `before_offset`; the new start. The segments go with the next `expire`."""
-        if not self.config.is_deleted:
+        if self.config.is_compacted and not self.config.is_deleted:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"{self.name} is of a topic whose policy is not delete"
+                ErrorCode.POLICY_VIOLATION, f"{self.name} is of a topic that is compacted and nothing else"
             )
         if not 0 <= before_offset <= self.high_watermark:
             raise KafkaError(

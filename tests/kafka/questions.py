@@ -1,8 +1,8 @@
 """Right and wrong requests, each with a name: what is asked of two brokers to compare their answers.
 
 `plain` (3 partitions, a few records in partition 0), `marked` (2), `compacted`, `stamped` (LogAppendTime),
-`asks-for-two` (min.insync.replicas), `apart` exist; to `apart` goes what only one of the two takes. Null in
-place of records is not asked: Kafka never answers.
+`asks-for-two` (min.insync.replicas), `no-policy`, `both-policies`, `apart` exist; to `apart` goes what only
+one of the two takes. Null in place of records is not asked: Kafka never answers.
 """
 
 from __future__ import annotations
@@ -359,6 +359,7 @@ def delete_records() -> Iterator[Question]:
     for name, partition, offset in (
         ("plain", 0, 1), ("plain", 0, 0), ("plain", 0, 10_000), ("plain", 0, -2), ("plain", 9, 0),
         ("none", 0, 0), ("compacted", 0, 0), ("plain", 1, -1), ("plain", 0, -1),
+        ("no-policy", 0, 0), ("no-policy", 0, 1), ("both-policies", 0, 0),
     ):  # fmt: skip
         part = topic.DeleteRecordsPartition(partition_index=partition, offset=offset)
         request = DeleteRecordsRequest(topics=[topic(name=name, partitions=[part])], timeout_ms=10_000)

@@ -59,6 +59,8 @@ def prepare(raw: Raw) -> None:
     raw.create("apart", {})
     raw.create("marked", {}, partitions=2)
     raw.create("compacted", {"cleanup.policy": "compact"})
+    raw.create("no-policy", {"cleanup.policy": ""})
+    raw.create("both-policies", {"cleanup.policy": "compact,delete"})
     raw.create("asks-for-two", {"min.insync.replicas": "2"})
     raw.create("stamped", {"message.timestamp.type": "LogAppendTime"})
     records = [(NOW_MS + number, b"k%d" % number, b"v", ()) for number in range(4)]

@@ -175,6 +175,17 @@ def test_t136_not_on_a_compacted_topic(make_log: MakeLog) -> None:
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
 
+def test_t136_on_a_topic_without_a_policy(make_log: MakeLog) -> None:
+    """As in Kafka: without one nothing goes by itself, what a client deletes does."""
+    log = make_log(cleanup_policy="", segment_bytes=SIZE, retention_bytes=0, retention_ms=0)
+    log.fill(3)
+    log.log.flush()
+    assert log.log.expire(NOW_MS + HOUR_MS).removed_segments == 0
+    assert log.log.delete_records(2) == 2
+    assert log.log.expire(NOW_MS).removed_segments == 2
+    assert log.offsets() == [2]
+
+
 def test_t131_what_is_not_flushed_does_not_expire(make_log: MakeLog) -> None:
     log = make_log(retention_ms=HOUR_MS, segment_bytes=SIZE)
     log.fill(3)
