@@ -89,6 +89,8 @@ class Row:
     """the only values of a STRING, or members of a LIST"""
     allows_empty: bool = True
     """whether a LIST may have no member"""
+    is_loose: bool = False
+    """whether members of a LIST may be empty or repeated, and stay so"""
     client_at_least: float | None = None
     """a floor that holds for clients only (KIP-1030): files and tests may go below it"""
     is_dynamic: bool = False
@@ -120,6 +122,7 @@ def key(
     at_most: float | None = None,
     one_of: tuple[str, ...] = (),
     allows_empty: bool = True,
+    is_loose: bool = False,
     client_at_least: float | None = None,
     dynamic: bool = False,
     internal: bool = False,
@@ -136,6 +139,7 @@ def key(
         at_most=at_most,
         one_of=one_of,
         allows_empty=allows_empty,
+        is_loose=is_loose,
         client_at_least=client_at_least,
         is_dynamic=dynamic,
         is_internal=internal,
@@ -223,6 +227,12 @@ def split_list(text: str) -> list[str]:
     return [member.strip() for member in text.split(",")] if text.strip() else []
 
 
+def members_of(row: Row, text: str) -> list[str]:
+    """The members of a LIST as its row reads them: a repeated one counts once, as since Kafka 4.2."""
+    members = split_list(text)
+    return members if row.is_loose else list(dict.fromkeys(members))
+
+
 def _read(row: Row, text: str, name: str) -> Any:
     if row.type is Type.BOOLEAN:
         lowered = text.lower()
@@ -241,7 +251,7 @@ def _read(row: Row, text: str, name: str) -> Any:
         except ValueError:
             raise ConfigError.of_value(text, name, "Not a number of type DOUBLE") from None
     if row.type is Type.LIST:
-        members = dict.fromkeys(split_list(text))  # a repeated member counts once, as since Kafka 4.2
+        members = members_of(row, text)
         return frozenset(members) if isinstance(row.default, frozenset) else tuple(members)
     return text
 
@@ -278,7 +288,7 @@ def _problem(row: Row, value: Any) -> str | None:
 def _problem_of_list(row: Row, members: frozenset[str] | tuple[str, ...]) -> str | None:
     if not members and not row.allows_empty:
         return f"Configuration '{row.name}' must not be empty."
-    if "" in members:
+    if "" in members and not row.is_loose:
         return f"Configuration '{row.name}' values must not be empty."
     strange = [member for member in members if row.one_of and member not in row.one_of]
     if strange:

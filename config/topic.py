@@ -50,7 +50,7 @@ _THROTTLED = re.compile(r"\d+:\d+")
 
 
 def _throttled_replicas(members: tuple[str, ...]) -> str | None:
-    if members == ("*",) or all(_THROTTLED.fullmatch(member) for member in members):
+    if "".join(members) == "*" or all(not member or _THROTTLED.fullmatch(member) for member in members):
         return None
     return "Must be the literal '*' or a list of replicas like [partitionId]:[brokerId]"
 
@@ -135,7 +135,7 @@ class TopicConfig:
     )  # fmt: skip
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         Type.LIST, (), "Replicas whose copying is slowed down on the follower; one node has none",
-        dynamic=True, check=_throttled_replicas,
+        is_loose=True, dynamic=True, check=_throttled_replicas,
     )  # fmt: skip
     index_interval_bytes: int = key(
         Type.INT, 4096, "How many bytes of log lie between two entries of the offset index",
@@ -147,7 +147,7 @@ class TopicConfig:
     )  # fmt: skip
     leader_replication_throttled_replicas: tuple[str, ...] = key(
         Type.LIST, (), "Replicas whose copying is slowed down on the leader; one node has none",
-        dynamic=True, check=_throttled_replicas,
+        is_loose=True, dynamic=True, check=_throttled_replicas,
     )  # fmt: skip
     local_retention_bytes: int = key(
         Type.LONG, -2, "Part of retention.bytes that stays local where remote storage exists; there is none",

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from config.broker import BrokerConfig, broker_rows
-from config.definition import Row, Type, parse, split_list, text_of
+from config.definition import Row, Type, members_of, parse, text_of
 from config.group import GroupConfig, group_rows
 from config.topic import TopicConfig, topic_rows
 from protocol.messages.configs import DescribeConfigsResponse
@@ -69,7 +69,7 @@ def group_entries(overrides: Mapping[str, str], broker: BrokerConfig) -> list[En
 def _as_read(row: Row, text: str) -> str | None:
     """What was set, spelled as Kafka spells the value that it stands for; lists keep their order."""
     if row.type is Type.LIST:
-        return ",".join(dict.fromkeys(split_list(text)))
+        return ",".join(members_of(row, text))
     return text_of(row, parse(row, text))
 
 

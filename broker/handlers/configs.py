@@ -39,7 +39,7 @@ from broker.handlers.config_targets import (
 from broker.topics import GROWTH_LIMIT_SECONDS
 from config.definition import (
     Type,
-    split_list,
+    members_of,
     text_of,
 )
 from protocol.errors import ErrorCode, KafkaError
@@ -319,13 +319,33 @@ def _edit(target: Target, overrides: dict[str, str], change: Change) -> None:
             f"Can't {operation.name} to key {change.name} because its type is not LIST.",
         )
     # Where the resource sets nothing itself Kafka begins with the key's default, whatever it inherits.
-    members = split_list(overrides.get(row.name, text_of(row, row.default) or ""))
-    given = split_list(text) or [""]  # which no list may hold
+    members = members_of(row, overrides.get(row.name, text_of(row, row.default) or ""))
+    members = [member for member in members if member]
+    given = _java_split(text)
     if operation is Operation.APPEND:
-        members += [member for member in given if member not in members]
+        present = set(members)
+        members += [member for member in dict.fromkeys(given) if member not in present]
     else:
-        members = [member for member in members if member not in given]
+        # Each goes once: what a list of replicas holds twice stays, once.
+        surplus = Counter(given)
+        members = [member for member in members if not _take(surplus, member)]
     overrides[row.name] = ",".join(members)
+
+
+def _take(counts: Counter[str], name: str) -> bool:
+    """Take one of that name out of `counts`; whether there was one."""
+    counts[name] -= 1
+    return counts[name] >= 0
+
+
+def _java_split(text: str) -> list[str]:
+    """The members that Kafka appends: what is empty at the end is none, as Java's `split` has it; but nothing
+    at all is one that is empty, which few lists may hold.
+    """
+    members = text.split(",")
+    while text and members and not members[-1]:
+        members.pop()
+    return [member.strip() for member in members]
 
 
 def _text(name: str, value: str | None) -> str:

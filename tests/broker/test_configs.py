@@ -226,6 +226,43 @@ async def test_lists_are_appended_to_and_subtracted_from(world: World) -> None:
     assert await policy() == "delete"
 
 
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("compact,", "delete,compact"),
+        (",", "delete"),
+        ("delete,,", "delete"),
+        (",compact", None),
+        ("compact,,delete", None),
+        (" , ", None),
+        ("", None),
+    ],
+)
+async def test_what_is_empty_at_the_end_of_what_is_appended_is_nothing(
+    world: World, text: str, policy: str | None
+) -> None:
+    """As in Kafka, which splits it as Java does; what is empty elsewhere is a member that may not be."""
+    world.topic("t")
+    client = await world.connect()
+    expected = ErrorCode.NONE if policy else ErrorCode.INVALID_CONFIG
+    assert await alter(client, incremental(TOPIC, "t", ("cleanup.policy", APPEND, text))) == expected
+    assert (await describe(client, TOPIC, "t"))["cleanup.policy"].value == (policy or "delete")
+
+
+async def test_lists_of_replicas_keep_what_is_empty(world: World) -> None:
+    """As Kafka, which does not look closely at what it slows down; until something is appended."""
+    world.topic("t")
+    client = await world.connect()
+    key = "leader.replication.throttled.replicas"
+    for operation, text, shown in (
+        (SET, ",", ","), (SET, "0:1,,1:1,0:1", "0:1,,1:1,0:1"), (APPEND, "2:1,", "0:1,1:1,0:1,2:1"),
+        (APPEND, "", "0:1,1:1,0:1,2:1,"), (SUBTRACT, "0:1,1:1", "0:1,2:1"), (SET, "*,", "*,"),
+    ):  # fmt: skip
+        assert await alter(client, incremental(TOPIC, "t", (key, operation, text))) == 0
+        assert (await describe(client, TOPIC, "t"))[key].value == shown
+    assert await alter(client, incremental(TOPIC, "t", (key, APPEND, "0:1"))) == ErrorCode.INVALID_CONFIG
+
+
 async def test_a_list_that_is_not_set_begins_with_the_default_of_its_key(make_world: MakeWorld) -> None:
     """As in Kafka, which does not look at what the topic inherits; and an empty member is none."""
     world = await make_world(log_cleanup_policy="compact")

@@ -168,8 +168,9 @@ CONFIGS: Sequence[tuple[str, str | None]] = (
     ("retention_ms", " 5 "), ("log_cleaner_threads", "1"), ("remote_storage_enable", "true"),
     ("remote_log_copy_disable", "true"), ("remote_log_delete_on_disable", "true"),
     ("retention_bytes", "-2"), ("retention_bytes", "-9223372036854775808"),
-    ("retention_bytes", "-9223372036854775809"),
+    *(("leader_replication_throttled_replicas", text) for text in (",", "0:1,,0:1", "*,", "*,0:1", "*,*")),
 )  # fmt: skip
+APPENDED = ("", " ", ",", "compact,", ",compact", "compact,,delete")
 
 
 def create_partitions() -> Iterator[Question]:
@@ -240,11 +241,8 @@ def configs() -> Iterator[Question]:
         ("of a broker without a number", altered(("log.cleaner.threads", 0, "1"), name="x", kind=BROKER)),
         ("of a fixed key", altered(("log.dirs", 0, "/x"), name="1", kind=BROKER)),
         ("of an unknown kind", altered(("retention.ms", 0, "1"), kind=99)),
-        ("append nothing", altered(("cleanup.policy", 2, ""))),
-        (
-            "a broker's number that is none",
-            altered(("log.cleaner.backoff.ms", 0, "x"), name="1", kind=BROKER),
-        ),
+        *((f"append {text!r}", altered(("cleanup.policy", 2, text))) for text in APPENDED),
+        ("no number of a broker", altered(("log.cleaner.backoff.ms", 0, "x"), name="1", kind=BROKER)),
         ("a number too low for all brokers", altered(("log.roll.ms", 0, "0"), name="", kind=BROKER)),
         ("too many threads", altered(("log.cleaner.threads", 0, "9"), name="1", kind=BROKER)),
         ("append to a broker's number", altered(("log.roll.ms", 2, "1"), name="1", kind=BROKER)),
