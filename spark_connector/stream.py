@@ -76,7 +76,13 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
     # --- planning
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins."""
+        """Where a query without a checkpoint begins.
+
+        The same whenever it is asked: Spark asks again when it plans the first micro-batch, whose end it has
+        by then, and what came in between would lie behind that end.
+        """
+        if self._initial is not None:
+            return to_json_object(self._initial)
         cluster = connect(self._options.client)
         position = self._options.starting or Position("startingOffsets", LATEST)
         found = find_partitions(cluster, self._options.subscription)
@@ -85,7 +91,7 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         begin = resolve(cluster, start)
         if self._fixed_end is not None:
             begin = self._not_behind(self._fixed_end, begin, start, has_times=not position.offsets)
-        self._initial = self._initial or begin
+        self._initial = begin
         return to_json_object(begin)
 
     def prepareForTriggerAvailableNow(self) -> None:

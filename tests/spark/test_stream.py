@@ -61,6 +61,19 @@ def test_a_stream_starts_at_the_end_and_goes_on(start_broker: Start) -> None:
     reader.stop()
 
 
+def test_a_start_is_the_same_when_it_is_asked_for_again(start_broker: Start) -> None:
+    """Spark asks for it twice, the second time behind the end of the first micro-batch."""
+    broker = start_broker(logs_of([batch(0, 3)]))
+    reader = stream(broker)
+    log = broker.logs[TopicPartition("t", 0)]
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    log.batches.append(batch(3, 2))
+    start = reader.initialOffset()
+    assert start == {"t": {"0": 3}}
+    assert read(reader, start, end) == []
+    assert read(reader, end, reader.latestOffset(end, ALL)) == [(0, 3), (0, 4)]
+
+
 def test_earliest_and_json_starts(start_broker: Start) -> None:
     logs = logs_of([batch(0, 3)], [batch(0, 2)])
     logs[TopicPartition("t", 0)].log_start_offset = 1
