@@ -29,6 +29,7 @@ from spark_connector.client import Cluster, connect
 from spark_connector.commits import GroupCommitter
 from spark_connector.errors import DataLossError, MissingTopicError
 from spark_connector.offsets import (
+    EARLIEST,
     LATEST,
     OffsetRange,
     TopicPartition,
@@ -67,6 +68,9 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         # Spark's own source, too, lets the first trigger of a run go without waiting.
         self._last_batch_s = float("-inf")
         self._initial: Found | None = None
+        self._asked: Found = {}  # `_initial` before EARLIEST and LATEST were looked up
+        self._start = options.starting or Position("startingOffsets", LATEST)
+        self._is_going_on = False  # a micro-batch is planned, by this run or by an earlier one
         self._topic_ids: dict[str, UUID] = {}
         self._made_again: set[str] = set()  # since the last micro-batch
         self._group: GroupCommitter | None = None
@@ -84,14 +88,13 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         if self._initial is not None:
             return to_json_object(self._initial)
         cluster = connect(self._options.client)
-        position = self._options.starting or Position("startingOffsets", LATEST)
         found = find_partitions(cluster, self._options.subscription)
         self._compare_topic_ids(cluster, found)
-        start = locate(cluster, position, found, latest_if_none=not self._options.fail_on_missing_time)
+        start = locate(cluster, self._start, found, latest_if_none=not self._options.fail_on_missing_time)
         begin = resolve(cluster, start)
         if self._fixed_end is not None:
-            begin = self._not_behind(self._fixed_end, begin, start, has_times=not position.offsets)
-        self._initial = begin
+            begin = self._not_behind(self._fixed_end, begin, start, has_times=not self._start.offsets)
+        self._initial, self._asked = begin, start
         return to_json_object(begin)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -112,8 +115,11 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         """Where the next micro-batch ends; `start` itself when there is to be none."""
         begin = from_json_object(start)
         self._commit(begin)
+        is_first = not self._is_going_on and begin == self._initial
         latest = self._look_up(begin) if self._fixed_end is None else dict(self._fixed_end)
-        self._latest = latest
+        self._latest, self._is_going_on = latest, True
+        if is_first:
+            latest = self._first_end(begin, latest)
         if self._made_again and latest == begin:
             latest = self._one_short(latest)
         if isinstance(limit, ReadAllAvailable) or self._made_again:  # limits count from the old offsets
@@ -139,6 +145,9 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch."""
         begin, until = from_json_object(start), from_json_object(end)
+        if self._latest is None and begin == self._initial:
+            begin = self._as_planned_before(begin, until)
+        self._is_going_on = True
         # A topic that was made again is read from its start, as a new one.
         begin = {one: offset for one, offset in begin.items() if one.topic not in self._made_again}
         self._made_again = set()
@@ -236,6 +245,55 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
             elif has_times and asked[partition] >= 0:
                 fixed_end[partition] = max(offset, fixed_end[partition])
         return known
+
+    def _first_end(self, begin: Found, latest: Found) -> Found:
+        """Where the first micro-batch of a query ends: where it begins, for all that starts at the latest
+        offset or came since.
+
+        Of a batch that fails Spark's checkpoint has the end alone: a later run learns from it where such
+        partitions began. What arrived in between is for the second batch.
+        """
+        if self._start.offset == EARLIEST:  # of which a later run finds the start again
+            return latest
+        ends = {}
+        for place, offset in latest.items():
+            if place.topic in self._made_again:
+                ends[place] = offset
+            elif place in begin:
+                ends[place] = begin[place] if self._asked[place] == LATEST else offset
+        return ends
+
+    def _as_planned_before(self, begin: Found, until: Found) -> Found:
+        """`begin` as this run found it, for a first micro-batch that an earlier run planned up to `until` and
+        did not finish: Spark keeps the end of that batch, and asks anew where it begins.
+
+        Partitions that came since are for the next batch. What began at the latest offset, or at a time that
+        no record was as young as, ended there too (`_first_end`).
+        """
+        planned = {}
+        for place in sorted(begin.keys() & until.keys()):
+            offset, end = begin[place], until[place]
+            asked = self._asked[place]
+            if asked == EARLIEST and offset > end:
+                self._lose(f"{place} begins at offset {offset}: what was to be read up to {end} is gone")
+            elif asked == EARLIEST and offset > 0:
+                logger.warning(
+                    "%s is read from offset %d on: what went before that since an earlier run planned this "
+                    "first micro-batch, if anything, is lost",
+                    place,
+                    offset,
+                )
+            elif offset > end and (asked == LATEST or not self._start.offsets):
+                logger.warning(
+                    "%s starts at offset %d, where an earlier run planned that this first micro-batch ends",
+                    place,
+                    end,
+                )
+            else:
+                planned[place] = offset
+                continue
+            planned[place] = min(offset, end)
+        return planned
 
     def _verify_fixed_end(self, until: Found) -> None:
         """What Trigger.AvailableNow was to read must still be there, as in Spark's own source.

@@ -197,6 +197,29 @@ def test_a_stream_goes_on_where_it_stopped(spark: Any, bootstrap: str, topic: st
 
 
 @pytest.mark.usefixtures("queries")
+def test_a_first_micro_batch_that_failed_is_made_up_for(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """From the latest offset: what arrives before the query is started again is read, and no loss."""
+    produce(bootstrap, topic, 30)
+    source = spark.readStream.format("kompakt").option("kafka.bootstrap.servers", bootstrap)
+    writer = source.option("subscribe", topic).load().writeStream
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    found: list[int] = []
+
+    def fail(rows: Any, batch: int) -> None:
+        raise RuntimeError("the sink is down")
+
+    with pytest.raises(Exception, match="the sink is down"):
+        writer.foreachBatch(fail).start().awaitTermination(120)
+    produce(bootstrap, topic, 9, first=30)
+    query = writer.foreachBatch(lambda rows, batch: found.append(rows.count())).start()
+    wait_for(lambda: query.exception() or sum(found) == 9, "the records that came meanwhile")
+    assert query.exception() is None
+    query.stop()
+
+
+@pytest.mark.usefixtures("queries")
 def test_no_micro_batch_without_news(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     """Nothing arrived: a query that is started again over its checkpoint writes no further batch."""
     produce(bootstrap, topic, 30)

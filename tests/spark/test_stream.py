@@ -74,6 +74,93 @@ def test_a_start_is_the_same_when_it_is_asked_for_again(start_broker: Start) -> 
     assert read(reader, end, reader.latestOffset(end, ALL)) == [(0, 3), (0, 4)]
 
 
+def test_a_first_batch_leaves_out_what_comes_while_it_is_planned(start_broker: Start) -> None:
+    """So that its end, which is all that a checkpoint has of it, says where the query began."""
+    broker = start_broker(logs_of([batch(0, 3)], [batch(0, 2)]))
+    reader = stream(broker, startingOffsets='{"t":{"0":-1,"1":-2}}')
+    start = reader.initialOffset()
+    broker.logs[TopicPartition("t", 0)].batches.append(batch(3, 2))
+    broker.logs[TopicPartition("t", 2)] = FakeLog([batch(0)])
+    first = reader.latestOffset(start, ALL)
+    assert first == {"t": {"0": 3, "1": 2}}
+    assert read(reader, start, first) == [(1, 0), (1, 1)]
+    second = reader.latestOffset(first, ALL)
+    assert second == {"t": {"0": 5, "1": 2, "2": 1}}
+    assert read(reader, first, second) == [(0, 3), (0, 4), (2, 0)]
+
+
+LATE_STARTS = {
+    "by default": {},
+    "its number": {"startingOffsets": '{"t":{"0":-1}}'},
+    "no record was that young": {
+        "startingTimestamp": "5000",
+        "startingOffsetsByTimestampStrategy": "latest",
+    },
+}
+
+
+@pytest.mark.parametrize("is_available_now", [False, True])
+@pytest.mark.parametrize("how", LATE_STARTS)
+def test_a_first_batch_that_failed_is_planned_by_a_later_run(
+    start_broker: Start, how: str, is_available_now: bool
+) -> None:
+    """Spark has its end in the checkpoint, and asks the new run where it begins: at the latest offset that
+    lay behind that end, and no run of the query came any further."""
+    broker = start_broker(logs_of([batch(0, 3)]))
+    earlier = stream(broker, **LATE_STARTS[how])
+    end = earlier.latestOffset(earlier.initialOffset(), ALL)
+    log = broker.logs[TopicPartition("t", 0)]
+    log.batches.append(batch(3, 2))
+    log.times = {5000: 4}
+    reader = stream(broker, **LATE_STARTS[how])
+    if is_available_now:
+        reader.prepareForTriggerAvailableNow()
+    for _ in range(2):  # a query that has its source twice plans a batch twice
+        assert read(reader, reader.initialOffset(), end) == []
+    assert read(reader, end, reader.latestOffset(end, ALL)) == [(0, 3), (0, 4)]
+
+
+def test_what_came_after_a_first_batch_that_failed_is_for_the_next(start_broker: Start) -> None:
+    broker = start_broker(logs_of([batch(0, 3)]))
+    how = {"subscribePattern": "t", "startingOffsets": "earliest"}
+    earlier = stream(broker, **how)
+    end = earlier.latestOffset(earlier.initialOffset(), ALL)
+    broker.logs[TopicPartition("t", 1)] = FakeLog([batch(0, 2)])
+    broker.logs[TopicPartition("two", 0)] = FakeLog([batch(0)])
+    reader = stream(broker, **how)
+    assert read(reader, reader.initialOffset(), end) == [(0, 0), (0, 1), (0, 2)]
+    assert read(reader, end, reader.latestOffset(end, ALL)) == [(1, 0), (1, 1), (0, 0)]
+
+
+def test_what_went_before_a_first_batch_is_planned_again(
+    start_broker: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether it was there when the batch was planned first, nobody knows; but if nothing is left, it was."""
+    broker = start_broker(logs_of([batch(0, 3), batch(3, 3)]))
+    log = broker.logs[TopicPartition("t", 0)]
+    end = {"t": {"0": 3}}
+    log.log_start_offset = 2
+    reader = stream(broker, startingOffsets="earliest")
+    assert read(reader, reader.initialOffset(), end) == [(0, 2)]
+    assert "t-0 is read from offset 2 on" in caplog.messages[-1]
+    log.log_start_offset = 5
+    reader = stream(broker, startingOffsets="earliest")
+    with pytest.raises(DataLossError, match="t-0 begins at offset 5: what was to be read up to 3 is gone"):
+        reader.partitions(reader.initialOffset(), end)
+    reader = stream(broker, startingOffsets="earliest", failOnDataLoss="false")
+    assert read(reader, reader.initialOffset(), end) == []
+
+
+def test_a_first_batch_of_this_run_misses_what_vanishes(start_broker: Start) -> None:
+    """Only what a later run finds anew may be left out of its first micro-batch."""
+    broker = start_broker(logs_of([batch(0, 3)], [batch(0, 2)]))
+    reader = stream(broker, startingOffsets="earliest")
+    start = reader.initialOffset()
+    del broker.logs[TopicPartition("t", 1)]
+    with pytest.raises(DataLossError, match="t-1 are gone"):
+        reader.partitions(start, reader.latestOffset(start, ALL))
+
+
 def test_earliest_and_json_starts(start_broker: Start) -> None:
     logs = logs_of([batch(0, 3)], [batch(0, 2)])
     logs[TopicPartition("t", 0)].log_start_offset = 1
