@@ -13,7 +13,7 @@ import pyarrow
 from spark_connector import kernels
 from spark_connector.client import Backoff, Cluster
 from spark_connector.columns import BrokenRecords, ColumnBuilder
-from spark_connector.connection import Unavailable
+from spark_connector.connection import Connection, Unavailable
 from spark_connector.errors import MissingTopicError
 from spark_connector.fetching import Fetcher
 from spark_connector.kernels import Bytes, Longs
@@ -70,13 +70,23 @@ class RangeReader:
                 has_more = fetcher.next < fetcher.end
                 if fetcher.next > reached:
                     backoff.restart()
-                if has_more:
-                    fetcher.request(connection)
+                problem = self._ask_for_more(connection) if has_more else None
                 while pieces:
                     # Taken off the list: nothing of an answer stays in memory while the next one is read.
                     yield from self._add(*pieces.pop(0))
+                if problem is not None:
+                    raise problem
                 if not has_more:
                     return
+
+    def _ask_for_more(self, connection: Connection) -> Unavailable | None:
+        """What went wrong, if anything, for later: the records of the last answer are not given yet, and the
+        fetcher has moved on behind them."""
+        try:
+            self._fetcher.request(connection)
+        except Unavailable as problem:
+            return problem
+        return None
 
     def _add(self, data: Bytes, batches: Longs) -> Iterator[pyarrow.RecordBatch]:
         """Turn chosen batches into record batches; what is too little for one waits for more."""

@@ -20,6 +20,7 @@ from protocol.control import Marker, marker_batch
 from protocol.errors import ErrorCode
 from protocol.records import encode_batch
 from spark_connector import ranges, silence, unpacking
+from spark_connector.connection import FETCH, Connection, Unavailable
 from spark_connector.errors import ConnectorError, DataLossError
 from spark_connector.offsets import EARLIEST, TopicPartition
 from spark_connector.options import parse_options
@@ -455,6 +456,26 @@ def test_a_closed_connection_is_opened_again_without_a_record_twice(start_broker
     broker.closes = 3
     offsets = [number for made in reader.read(partition) for number in made.column("offset").to_pylist()]
     assert offsets == list(range(9))
+
+
+def test_a_connection_that_is_reset_behind_an_answer_loses_none_of_it(
+    start_broker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next request is what fails, before the records of the answer have been given."""
+    whole = Connection.send
+    fetches = 0
+
+    def send(connection: Connection, request: Any, api_key: int, response: type[Any]) -> None:
+        nonlocal fetches
+        fetches += api_key == FETCH
+        if api_key == FETCH and fetches in (2, 4, 7):
+            raise Unavailable("reset by peer")
+        whole(connection, request, api_key, response)
+
+    monkeypatch.setattr(Connection, "send", send)
+    broker = start_broker(logs_of([batch(offset, 2) for offset in range(0, 12, 2)]))
+    assert read(broker, kafka__max__partition__fetch__bytes="1") == list(range(12))
+    assert fetches > 7
 
 
 def test_lasting_trouble_is_one_clear_error(start_broker: Start) -> None:
