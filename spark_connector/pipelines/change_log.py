@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from spark_connector.errors import ConnectorError
-from spark_connector.pipelines.keyed_table import KeyedTable, Refresh, with_instants
-from spark_connector.pipelines.refreshing import IS_DELETED, IS_MALFORMED, Feed, Say, refresh
+from spark_connector.pipelines.keyed_table import BUCKET, KeyedTable, Refresh, with_instants
+from spark_connector.pipelines.refreshing import (
+    FIRST_BAD,
+    IS_DELETED,
+    IS_MALFORMED,
+    PARTITIONS,
+    Feed,
+    Say,
+    quoted,
+    refresh,
+)
 from spark_connector.pipelines.session import refuse_connect
+from spark_connector.shape import MALFORMED, SCHEMA_ID
 
 META = {"key": "binary", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
 """The columns of the record that the table keeps beside the fields of the value."""
+
+TAKEN = {*META, "value", BUCKET, MALFORMED, SCHEMA_ID, IS_DELETED, IS_MALFORMED, FIRST_BAD, PARTITIONS}
 
 
 def apply_changes(
@@ -38,9 +50,7 @@ def apply_changes(
 
     refuse_connect(spark)
     fields = StructType.fromDDL(schema)
-    taken = {*META, "value", "bucket"} & {name.lower() for name in fields.names}
-    if taken:
-        raise ConnectorError(f"the schema cannot have a field {', '.join(sorted(taken))}: the table has one")
+    _refuse_names(fields.names)
     record = ", ".join(f"{name} {kind}" for name, kind in META.items())
 
     def read(positions: dict[str, str]) -> Any:
@@ -52,10 +62,23 @@ def apply_changes(
             rows = rows.where("_corrupt_record IS NULL")
         return rows.selectExpr(
             *META,
-            *(f"`{name}`" for name in fields.names),
+            *map(quoted, fields.names),
             f"coalesce(value IS NULL OR ({delete_when}), false) AS {IS_DELETED}",
             f"_corrupt_record IS NOT NULL AS {IS_MALFORMED}",
         )
 
     feed = Feed(read, (*META, *fields.names), f"{record}, {schema}", delete_when)
     return refresh(spark, KeyedTable(path), topic, source, feed, buckets=buckets, is_full=is_full, say=say)
+
+
+def _refuse_names(names: Sequence[str]) -> None:
+    """Spark tells columns apart whatever their case."""
+    lower = [name.lower() for name in names]
+    taken = TAKEN & set(lower)
+    if taken:
+        raise ConnectorError(f"the schema cannot have a field {', '.join(sorted(taken))}: the table has one")
+    twice = [name for name in names if lower.count(name.lower()) > 1]
+    if twice:
+        raise ConnectorError(
+            f"the schema has {', '.join(twice)}, which are one name to Spark: leave out all but one"
+        )

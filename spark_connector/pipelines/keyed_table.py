@@ -54,6 +54,8 @@ class Manifest:
     """the same of the version before, whose readers may not have finished"""
     starts: dict[str, dict[str, int]] | None = None
     """where the logs began; None, as below, in manifests from before it was noted"""
+    begins: dict[str, dict[str, int]] | None = None
+    """the same when the table was last built from them: its rows come from there on"""
     delete_when: str | None = None
     strategy: str = "offset"
     """by what compaction.strategy the record of each key was chosen"""
@@ -62,7 +64,10 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Refresh:
-    """What a refresh did: offsets read, keys that had changes, buckets written, rows now."""
+    """What a refresh did: offsets read, keys that had changes, buckets written, rows now.
+
+    `was_full` if the table was built from the whole log; `reason` says why, or why all buckets were written.
+    """
 
     version: int
     offsets_read: int

@@ -12,6 +12,7 @@ from spark_connector.offsets import TopicPartition, from_json_object, to_json_ob
 from spark_connector.options import parse_options
 
 DELETE_RETENTION = "delete.retention.ms"
+POLICY, COMPACT = "cleanup.policy", "compact"
 STRATEGY = "compaction.strategy"
 STRATEGY_HEADER = "compaction.strategy.header"
 OFFSET, HEADER = "offset", "header"
@@ -31,6 +32,7 @@ class LogState:
     delete_retention_ms: int
     strategy: str = OFFSET
     version_header: str = ""
+    is_compacted: bool = True
 
 
 def look_up(source: Mapping[str, str], topic: str) -> LogState:
@@ -45,7 +47,9 @@ def look_up(source: Mapping[str, str], topic: str) -> LogState:
     if strategy == HEADER and not header:
         strategy = OFFSET  # such a log is not cleaned
     retention_ms = int(settings.get(DELETE_RETENTION) or 0)
-    return LogState(str(cluster.topic_id(topic)), starts, ends, retention_ms, strategy, header)
+    is_compacted = COMPACT in settings.get(POLICY, COMPACT)
+    topic_id = str(cluster.topic_id(topic))
+    return LogState(topic_id, starts, ends, retention_ms, strategy, header, is_compacted)
 
 
 def offsets_text(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -63,7 +67,7 @@ def _settings(cluster: Cluster, topic: str) -> dict[str, str]:
     asked = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=TOPIC_RESOURCE,
         resource_name=topic,
-        configuration_keys=[DELETE_RETENTION, STRATEGY, STRATEGY_HEADER],
+        configuration_keys=[DELETE_RETENTION, POLICY, STRATEGY, STRATEGY_HEADER],
     )
     request = DescribeConfigsRequest(resources=[asked])
 

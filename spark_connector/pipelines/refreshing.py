@@ -57,6 +57,14 @@ class Feed:
 
 
 def why_full(manifest: Manifest | None, log: LogState, feed: Feed, buckets: int, now_ms: int) -> str:
+    """Why every bucket must be written; empty when those with changes since the last refresh do."""
+    reason = why_from_log(manifest, log, feed, now_ms)
+    if not reason and manifest is not None and manifest.buckets != buckets:
+        return f"it has {manifest.buckets} buckets, not {buckets}"
+    return reason
+
+
+def why_from_log(manifest: Manifest | None, log: LogState, feed: Feed, now_ms: int) -> str:
     """Why the table must be built from the whole log; empty when the offsets since the last refresh do."""
     if manifest is None:
         return "there is no table yet"
@@ -64,8 +72,6 @@ def why_full(manifest: Manifest | None, log: LogState, feed: Feed, buckets: int,
         return "its columns changed"
     if manifest.delete_when not in (None, feed.delete_when):
         return f"rows were deleted by another condition, {manifest.delete_when}"
-    if manifest.buckets != buckets:
-        return f"it has {manifest.buckets} buckets, not {buckets}"
     if manifest.topic_id != log.topic_id:
         return "the topic was deleted and made again"
     known = offsets_of(manifest.offsets)
@@ -85,7 +91,10 @@ def why_full(manifest: Manifest | None, log: LogState, feed: Feed, buckets: int,
             if start > then.get(partition, start):
                 return f"{partition} begins at {start} now: records before that were deleted"
     age_ms = now_ms - manifest.refreshed_ms
-    if age_ms >= log.delete_retention_ms:
+    # Without compaction a tombstone goes as all records do: by retention, which a table of changes outlives,
+    # and not unread, as was looked at above.
+    may_lack_tombstones = feed.mirrors_log or log.is_compacted
+    if may_lack_tombstones and age_ms >= log.delete_retention_ms:
         return (
             f"the last refresh is {age_ms} ms old, and tombstones may go after {log.delete_retention_ms} ms"
         )
@@ -117,8 +126,11 @@ def refresh(
         count = buckets or (manifest.buckets if manifest is not None else DEFAULT_BUCKETS)
         log = look_up(source, topic)
         now_ms = int(time.time() * 1000)
-        reason = "asked for" if is_full else why_full(manifest, log, feed, count, now_ms)
-        base = manifest if manifest is not None and not reason else None
+        reason = "asked for" if is_full else why_from_log(manifest, log, feed, now_ms)
+        if reason and not is_full and manifest is not None:
+            _refuse_to_lose(table, manifest, log, feed, reason)
+        whole = reason or why_full(manifest, log, feed, count, now_ms)
+        base = manifest if not reason else None
         starts = {**log.starts, **(offsets_of(base.offsets) if base is not None else {})}
         offsets_read = sum(log.ends.values()) - sum(starts.values())
         say(f"{'everything' if reason else 'changes'}: {offsets_read:,} offsets of {topic}")
@@ -130,6 +142,7 @@ def refresh(
             version=manifest.version + 1 if manifest is not None else 1,
             offsets=offsets_text(log.ends),
             starts=offsets_text(log.starts),
+            begins=_begins(base, log),
             delete_when=feed.delete_when,
             strategy=feed.strategy(log),
             refreshed_ms=now_ms,
@@ -137,12 +150,35 @@ def refresh(
             previous=dict(manifest.versions) if manifest is not None else {},
         )
         keys_changed, written = 0, set[str]()
-        if offsets_read:
+        if offsets_read or (whole and not reason):
             keys_changed, written, target = _apply(spark, table, base, target, feed, starts, log)
             say(f"{keys_changed:,} keys changed, {len(written)} of {count} buckets written")
         table.publish(target)
         rows = table.read_buckets(spark, target, list(target.versions)).count()
-        return Refresh(target.version, offsets_read, keys_changed, len(written), rows, bool(reason), reason)
+        return Refresh(target.version, offsets_read, keys_changed, len(written), rows, bool(reason), whole)
+
+
+def _begins(base: Manifest | None, log: LogState) -> dict[str, dict[str, int]] | None:
+    """Where in the logs the rows of a table come from that goes on from `base`."""
+    if base is None:
+        return offsets_text(log.starts)
+    return None if base.begins is None else offsets_text({**log.starts, **offsets_of(base.begins)})
+
+
+def _refuse_to_lose(table: KeyedTable, manifest: Manifest, log: LogState, feed: Feed, reason: str) -> None:
+    """ConnectorError when a table of changes, which outlives its log, would lose rows by being built anew."""
+    if feed.mirrors_log:
+        return
+    begins: Mapping[TopicPartition, int] = {}
+    if manifest.begins is not None and manifest.topic_id == log.topic_id:
+        begins = offsets_of(manifest.begins)
+    gone = sum(max(start - begins.get(partition, 0), 0) for partition, start in log.starts.items())
+    if gone:
+        raise ConnectorError(
+            f"{table.path} would have to be built from the whole log ({reason}), but {gone:,} offsets at its "
+            f"start are gone, and so would be the rows that came from there; --full (is_full=True) builds it "
+            f"of what is left. The table is as it was"
+        )
 
 
 def _refuse_places(source: Mapping[str, str]) -> None:
@@ -164,22 +200,28 @@ def _apply(
     starts: Mapping[TopicPartition, int],
     log: LogState,
 ) -> tuple[int, set[str], Manifest]:
-    """Write the buckets that have changes; the keys with changes, the buckets, the manifest with them."""
+    """Write the buckets that have changes, or all of them where there is no base or it has another number of
+    buckets; the keys with changes, the buckets, the manifest with them."""
+    is_whole = base is None or base.buckets != target.buckets
     newest = _newest(feed, starts, log, target.buckets).persist()
     try:
         touched = {str(row[BUCKET]): row["count"] for row in newest.groupBy(BUCKET).count().collect()}
         _refuse_bad(newest)
-        rows = newest.where(f"NOT {IS_DELETED}").select(*feed.columns)
+        rows = newest.where(f"NOT {IS_DELETED}").select(*map(quoted, feed.columns))
         if base is not None:
-            rows = _merged(table.read_buckets(spark, base, list(touched)), newest, feed)
+            stored = table.read_buckets(spark, base, list(base.versions if is_whole else touched))
+            rows = _merged(stored, newest, feed)
         rows = rows.withColumn(BUCKET, _bucket_of(target.buckets))
-        tasks = max(1, min(len(touched), spark.sparkContext.defaultParallelism))
+        tasks = max(
+            1, min(target.buckets if is_whole else len(touched), spark.sparkContext.defaultParallelism)
+        )
         written = table.write_version(rows.repartition(tasks, BUCKET), target.version)
     finally:
         newest.unpersist()
-    versions = {bucket: version for bucket, version in target.versions.items() if bucket not in touched}
+    kept = {} if is_whole else target.versions
+    versions = {bucket: version for bucket, version in kept.items() if bucket not in touched}
     versions |= dict.fromkeys(written, target.version)
-    return sum(touched.values()), set(touched), replace(target, versions=versions)
+    return sum(touched.values()), written | set(touched), replace(target, versions=versions)
 
 
 def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buckets: int) -> Any:
@@ -195,7 +237,7 @@ def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buc
         "startingOffsets": json.dumps(offsets_text(starts)),
         "endingOffsets": json.dumps(offsets_text(log.ends)),
     }
-    row = functions.struct(*feed.columns[1:], IS_DELETED)
+    row = functions.struct(*map(quoted, feed.columns[1:]), IS_DELETED)
     bad = functions.when(functions.col(IS_MALFORMED), functions.struct("partition", "offset"))
     by_partition = (
         feed.read(positions)
@@ -231,8 +273,8 @@ def _merged(stored: Any, newest: Any, feed: Feed) -> Any:
     which its key has no change gives way to a later time only, as if all were read anew."""
     from pyspark.sql import functions
 
-    changes = functions.struct(*newest.columns).alias("new")
-    both = stored.select("key", functions.struct(*feed.columns).alias("old")).join(
+    changes = functions.struct(*map(quoted, newest.columns)).alias("new")
+    both = stored.select("key", functions.struct(*map(quoted, feed.columns)).alias("old")).join(
         newest.select("key", changes), "key", "full_outer"
     )
     is_change = functions.expr(
@@ -240,11 +282,18 @@ def _merged(stored: Any, newest: Any, feed: Feed) -> Any:
         " OR struct(new.timestamp, new.offset) >= struct(old.timestamp, old.offset))"
     )
     columns = [
-        functions.when(is_change, functions.col(f"new.`{name}`")).otherwise(functions.col(f"old.`{name}`"))
+        functions.when(is_change, functions.col(f"new.{quoted(name)}")).otherwise(
+            functions.col(f"old.{quoted(name)}")
+        )
         for name in feed.columns
     ]
     named = [column.alias(name) for column, name in zip(columns, feed.columns, strict=True)]
     return both.where(~is_change | ~functions.col(f"new.{IS_DELETED}")).select(*named)
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark takes it literally, dots and all."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def _bucket_of(buckets: int) -> Any:

@@ -15,7 +15,7 @@ from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
 from spark_connector.pipelines.keyed_table import KeyedTable, Manifest
 from spark_connector.pipelines.log_state import LogState
-from spark_connector.pipelines.refreshing import Feed, refresh, why_full
+from spark_connector.pipelines.refreshing import Feed, refresh, why_from_log, why_full
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 DAY_MS = 86_400_000
@@ -42,6 +42,21 @@ def test_changes_are_enough_after_a_refresh() -> None:
     assert why_full(MANIFEST, grown, FEED, 4, 2000) == ""
     assert why_full(STARTED, grown, FEED, 4, 2000) == ""  # a table of changes outlives its log
     assert why_full(MANIFEST, BY_TIME, FEED, 4, 2000) == ""  # and takes the last change
+
+
+def test_a_log_of_changes_that_is_not_compacted_loses_no_tombstone_unread() -> None:
+    """However old the last refresh is; a compacted one may, and a snapshot follows what is left."""
+    plain = dataclasses.replace(LOG, is_compacted=False)
+    assert why_full(STARTED, plain, FEED, 4, 1000 + DAY_MS) == ""
+    assert "tombstones may go" in why_full(STARTED, LOG, FEED, 4, 1000 + DAY_MS)
+    following = dataclasses.replace(FOLLOWING, delete_when="")
+    assert "tombstones may go" in why_full(STARTED, plain, following, 4, 1000 + DAY_MS)
+
+
+def test_buckets_are_written_anew_from_the_table() -> None:
+    """Not from the log, of which retention may have taken what the table still has."""
+    assert why_from_log(MANIFEST, LOG, FEED, 2000) == ""
+    assert "made again" in why_full(MANIFEST, dataclasses.replace(LOG, topic_id="other"), FEED, 8, 2000)
 
 
 def test_a_manifest_from_before_its_last_fields_is_believed() -> None:

@@ -311,6 +311,90 @@ def test_another_condition_for_deletions_builds_the_table_anew(
     assert not done.was_full
 
 
+class Changes:
+    """A log of changes of one partition, each with an id, whose head goes as by retention."""
+
+    def __init__(self, servers: str, **config: str) -> None:
+        self.topic = create_topic(servers, config)
+        self._servers = servers
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+
+    def add(self, *ids: int, **more: Any) -> None:
+        for number in ids:
+            value = json.dumps({"id": number, **more}).encode()
+            self._producer.produce(self.topic, value, b"key %d" % number, partition=0)
+        assert self._producer.flush(60) == 0
+
+    def lose_head(self, offset: int) -> None:
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self._servers})
+        begin = confluent_kafka.TopicPartition(self.topic, 0, offset)
+        for done in admin.delete_records([begin]).values():
+            done.result(60)
+
+
+def ids_of(spark: Any, path: Path) -> list[int]:
+    return sorted(row.id for row in KeyedTable(path).read(spark).collect())
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_table_of_changes_keeps_what_retention_takes(
+    spark: Any, servers: str, tmp_path: Path, policy: str
+) -> None:
+    """It was built anew from a log that had lost its head, and rows went without a word. Where only a log
+    that is whole could tell what its rows are, that is refused."""
+    changes = Changes(servers, **{"cleanup.policy": policy, "delete.retention.ms": "0"})
+
+    def refresh(schema: str = "id long", **more: Any) -> Any:
+        return apply_changes(spark, changes.topic, source(servers), tmp_path, schema, **more)
+
+    changes.add(0, 1, 2, 3)
+    refresh()
+    changes.lose_head(3)
+    changes.add(9)
+    schema, reason = "id long", "the last refresh is .*"
+    if policy == "delete":
+        assert not refresh().was_full
+        assert ids_of(spark, tmp_path) == [0, 1, 2, 3, 9]
+        done = refresh(buckets=4)
+        assert (done.was_full, done.offsets_read, done.reason) == (False, 0, "it has 16 buckets, not 4")
+        changes.add(3, 10)
+        assert refresh(buckets=5).buckets_written <= 5
+        assert ids_of(spark, tmp_path) == [0, 1, 2, 3, 9, 10]
+        schema, reason = "id long, name string", "its columns changed"
+    before = ids_of(spark, tmp_path)
+    with pytest.raises(ConnectorError, match=rf"\({reason}\), but 3 offsets at its start are gone"):
+        refresh(schema)
+    assert ids_of(spark, tmp_path) == before
+    assert refresh(schema, is_full=True).was_full
+    assert set(ids_of(spark, tmp_path)) == {3, 9} | set(before) - {0, 1, 2}
+    if policy == "delete":
+        assert refresh("id long").was_full, "nothing that it has is gone"
+
+
+def test_fields_have_any_name_that_spark_can_tell_apart(spark: Any, servers: str, tmp_path: Path) -> None:
+    changes = Changes(servers)
+
+    def refresh(schema: str) -> Any:
+        return apply_changes(spark, changes.topic, source(servers), tmp_path, schema)
+
+    fields = {"user.id": 5, "a b": "x", "new": 1, "old": 2, "r": 3, "b`t": 4}
+    schema = "id long, `user.id` long, `a b` string, new long, old long, r long, `b``t` long"
+    changes.add(1, 2, **fields)
+    refresh(schema)
+    changes.add(2, 3, **{**fields, "user.id": 6})
+    assert not refresh(schema).was_full
+    rows = [row.asDict() for row in KeyedTable(tmp_path).read(spark).orderBy("id").collect()]
+    assert [(row["id"], row["user.id"]) for row in rows] == [(1, 5), (2, 6), (3, 6)]
+    assert all(row[name] == fields[name] for row in rows for name in fields if name != "user.id")
+    for refused, said in (
+        ("Id long, id long", "the schema has Id, id, which are one name to Spark"),
+        ("_corrupt_record string", "a field _corrupt_record: the table has one"),
+        ("id long, _PARTITIONS int", "a field _partitions: the table has one"),
+    ):
+        with pytest.raises(ConnectorError, match=said):
+            refresh(refused)
+
+
 def test_changes_are_applied_to_a_table(spark: Any, servers: str, tmp_path: Path) -> None:
     topic = create_topic(servers)
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})
