@@ -158,6 +158,7 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
             if until[partition] < begin[partition]:
                 self._lose(f"{partition} went back from offset {begin[partition]} to {until[partition]}")
         complete = self._with_new_partitions(begin, until)
+        until = {partition: offset for partition, offset in until.items() if partition in complete}
         for partition in sorted(until.keys() - begin.keys()):
             if complete[partition] > 0:
                 self._lose(f"the new {partition} starts at offset {complete[partition]}, not at 0")
@@ -339,11 +340,21 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         return latest
 
     def _with_new_partitions(self, begin: Found, until: Found) -> Found:
-        """`begin` and, for partitions that came since, the start of their log."""
+        """`begin` and, for partitions that came since, the start of their log; without those that are gone
+        again, as a topic may be when a micro-batch is planned by a later run."""
         new = sorted(until.keys() - begin.keys())
         if not new:
             return begin
-        return {**begin, **connect(self._options.client).earliest_offsets(new)}
+        cluster = connect(self._options.client)
+        try:
+            return {**begin, **cluster.earliest_offsets(new)}
+        except MissingTopicError as problem:
+            if len(new) == 1:
+                self._lose(str(problem))
+                return begin
+        for place in new:
+            begin = self._with_new_partitions(begin, {place: until[place]})
+        return begin
 
     def _should_wait(self, begin: Found, latest: Found) -> bool:
         """Whether too little came (minOffsetsPerTrigger) in too little time (maxTriggerDelay)."""

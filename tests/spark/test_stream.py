@@ -260,6 +260,19 @@ def test_partitions_that_vanish_or_go_back_are_lost_data(start_broker: Start) ->
                 assert read(reader, start, end) == []
 
 
+def test_a_new_topic_deleted_before_its_batch_is_planned_again(start_broker: Start) -> None:
+    """By a later run, as the batch was not finished: a query that may lose data could not be started."""
+    broker = start_broker(logs_of([batch(0, 5)]))
+    broker.logs[TopicPartition("two", 0)] = FakeLog([batch(0, 2)])
+    start, end = {"t": {"0": 3}}, {"t": {"0": 5}, "two": {"0": 2}, "gone": {"0": 4, "1": 4}}
+    how = {"subscribePattern": "."}
+    with pytest.raises(DataLossError, match="topic gone: UNKNOWN_TOPIC_OR_PARTITION"):
+        stream(broker, **how).partitions(start, end)
+    for more in ({}, {"minPartitions": "9"}):
+        reader = stream(broker, **how, failOnDataLoss="false", **more)
+        assert sorted(read(reader, start, end)) == [(0, 0), (0, 1), (0, 3), (0, 4)]
+
+
 @pytest.mark.parametrize("how", [{"subscribe": "t,gone"}, {"assign": '{"t":[0],"gone":[0]}'}])
 def test_a_deleted_topic_is_lost_data(start_broker: Start, how: dict[str, str]) -> None:
     broker = start_broker(logs_of([batch(0, 5)]))
