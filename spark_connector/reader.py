@@ -22,7 +22,7 @@ from spark_connector.options import Options, Position
 from spark_connector.planning import find_partitions, locate, pack, resolve
 from spark_connector.probing import TopicSizes
 from spark_connector.shape import Shape
-from spark_connector.tasks import Task, read_task
+from spark_connector.tasks import Task, lose_start, read_task
 from spark_connector.worker import SentToTasks, settle
 
 logger = logging.getLogger("kompakt.spark")
@@ -64,7 +64,7 @@ class BatchReader(SentToTasks, DataSourceReader):  # type: ignore[misc]
         is_of_one_moment = options.is_view or self._ending.option == "asOf"
         if wants_split or is_of_one_moment:
             start, end = resolve(cluster, start), resolve(cluster, end)
-        self._check_order(start, end, words[1])
+        start = self._in_order(start, end, words)
         there = self._existing_ends(cluster, end)
         end, words = {**end, **there}, (words[0], {**words[1], **there})
         ranges = [OffsetRange(partition, start[partition], end[partition]) for partition in found]
@@ -93,26 +93,32 @@ class BatchReader(SentToTasks, DataSourceReader):  # type: ignore[misc]
         """The Arrow record batches of one input partition."""
         return read_task(self._options, self._shape, partition.value)
 
-    def _check_order(
-        self,
-        start: Mapping[TopicPartition, int],
-        end: Mapping[TopicPartition, int],
-        asked_end: Mapping[TopicPartition, int],
-    ) -> None:
-        """ConnectorError for a start behind its end.
+    def _in_order(
+        self, start: dict[TopicPartition, int], end: dict[TopicPartition, int], asked: Edges
+    ) -> dict[TopicPartition, int]:
+        """The starts, none behind its end. ConnectorError for one that is, DataLossError where the log's own
+        start is and may not be.
 
         But where minPartitions cuts, Spark's own source drops a range that begins behind the end of its log
-        (`asked_end` is LATEST), whatever failOnDataLoss says. So does this one if it is false, and warns.
+        (the end that was asked for is LATEST), whatever failOnDataLoss says. So does this one if it is false,
+        and warns.
         """
         cuts = (self._options.min_partitions or 0) > len(start)
         may_be_empty = cuts and not self._options.fail_on_data_loss
+        asked_start, asked_end = asked
+        ordered = dict(start)
         for partition, offset in start.items():
             if not offset > end[partition] >= 0:
+                continue
+            if asked_start[partition] == EARLIEST and asked_end[partition] >= 0:
+                lose_start(self._options, partition, offset, end[partition])
+                ordered[partition] = end[partition]
                 continue
             where = f"{self._starting.option} {offset} is behind {self._ending.option} {end[partition]}"
             if not may_be_empty or asked_end[partition] != LATEST:
                 raise ConnectorError(f"{partition}: {where}")
             logger.warning("%s: %s; reading nothing of it, as failOnDataLoss is false", partition, where)
+        return ordered
 
     def _existing_ends(
         self, cluster: Cluster, end: Mapping[TopicPartition, int]

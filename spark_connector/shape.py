@@ -104,6 +104,8 @@ def shape_of(schema: StructType, options: Options) -> Shape:
     names: list[str] = []
     fields: list[StructField] = []
     malformed_type = "string"
+    if not schema.fields:  # Arrow's record batches have no length without one
+        raise ConnectorError("the schema has no column: name at least one, such as offset")
     for field in schema.fields:
         _check_nullable(field)
         if field.name in names:  # Spark fails on it deep in the JVM
@@ -115,6 +117,10 @@ def shape_of(schema: StructType, options: Options) -> Shape:
                 _check_json_type(field)
         elif field.name == MALFORMED:
             malformed_type = field.dataType.simpleString()
+    if MALFORMED in names and not fields and options.formats.are_fields:
+        raise ConnectorError(
+            f"the schema has {MALFORMED} and no field of the value: by those values are parsed"
+        )
     shape = Shape(
         tuple(names),
         StructType(fields) if options.formats.are_fields else None,

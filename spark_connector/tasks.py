@@ -54,7 +54,7 @@ def read_task(options: Options, shape: Shape, task: Task | None) -> Iterator[Any
 def _resolved(options: Options, cluster: Cluster, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     """`ranges` with offsets for words; those of topics that are gone are left out."""
     try:
-        return _look_up(cluster, ranges)
+        return _look_up(options, cluster, ranges)
     except MissingTopicError as problem:
         if options.fail_on_data_loss:
             raise DataLossError(
@@ -66,7 +66,15 @@ def _resolved(options: Options, cluster: Cluster, ranges: Sequence[OffsetRange])
     return [found for wanted in ranges for found in _resolved(options, cluster, [wanted])]
 
 
-def _look_up(cluster: Cluster, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+def lose_start(options: Options, place: TopicPartition, start: int, end: int) -> None:
+    """Of a read from the earliest offset to a given one nothing is left. DataLossError, or a warning."""
+    problem = f"{place} begins at offset {start}: what was to be read up to {end} is gone"
+    if options.fail_on_data_loss:
+        raise DataLossError(f"{problem}; set failOnDataLoss=false to go on with what is left")
+    logger.warning("%s; going on, as failOnDataLoss is false", problem)
+
+
+def _look_up(options: Options, cluster: Cluster, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     starts = {wanted.topic_partition: wanted.start for wanted in ranges if wanted.start in (EARLIEST, LATEST)}
     ends = [wanted.topic_partition for wanted in ranges if wanted.end in (EARLIEST, LATEST)]
     found_starts: dict[TopicPartition, int] = cluster.list_offsets(starts) if starts else {}
@@ -79,5 +87,8 @@ def _look_up(cluster: Cluster, ranges: Sequence[OffsetRange]) -> list[OffsetRang
             raise ConnectorError(
                 f"{wanted.topic_partition}: the read starts at {start}, behind its end {end}"
             )
+        if start > end and wanted.start == EARLIEST and wanted.end >= 0:
+            lose_start(options, wanted.topic_partition, start, end)
+            start = end
         result.append(replace(wanted, start=start, end=end))
     return result

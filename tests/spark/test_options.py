@@ -176,9 +176,25 @@ def test_a_schema_of_the_user_is_a_projection() -> None:
         (StructType().add("value", StringType()), "has type binary, not string"),
         (StructType().add("value", BinaryType(), nullable=False), "must be nullable"),
         (StructType().add("value", BinaryType()).add("value", BinaryType()), "value is there twice"),
+        (StructType(), "the schema has no column"),
     ):
         with pytest.raises(ConnectorError, match=message):
             source.reader(wrong)
+
+
+@pytest.mark.parametrize("value_format", ["json", "avro"])
+def test_malformed_values_are_told_from_good_ones_by_their_fields(value_format: str) -> None:
+    """Without one nothing is parsed, and no value would ever be called malformed."""
+    from pyspark.sql.types import LongType, StringType, StructType
+
+    more = {"avroSchema": '{"type":"record","name":"r","fields":[{"name":"a","type":"string"}]}'}
+    source = KompaktDataSource(
+        {**BASE, "valueFormat": value_format, **(more if value_format == "avro" else {})}
+    )
+    alone = StructType().add("offset", LongType()).add("_corrupt_record", StringType())
+    with pytest.raises(ConnectorError, match="_corrupt_record and no field of the value"):
+        source.reader(alone)
+    source.reader(alone.add("a", StringType()))
 
 
 def test_no_null_is_forbidden_within_a_column() -> None:

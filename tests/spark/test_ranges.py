@@ -439,6 +439,21 @@ def test_a_start_behind_the_end_is_an_error(start_broker: Start) -> None:
         read(broker, startingOffsets='{"t":{"0":12}}')
 
 
+@pytest.mark.parametrize("more", [{}, {"minPartitions": "6"}, {"maxRecordsPerPartition": "7"}])
+def test_an_end_that_the_log_has_left_behind(
+    start_broker: Start, caplog: pytest.LogCaptureFixture, more: dict[str, str]
+) -> None:
+    """From the earliest offset to one below it: lost data, and told as such however the read is cut."""
+    logs = logs_of([batch(10, 5)], [batch(0, 5)])
+    logs[TopicPartition("t", 0)].log_start_offset = 10
+    broker = start_broker(logs)
+    ends = {"endingOffsets": '{"t":{"0":5,"1":5}}', **more}
+    with pytest.raises(DataLossError, match="t-0 begins at offset 10: what was to be read up to 5 is gone"):
+        read(broker, **ends)
+    assert read(broker, **ends, failOnDataLoss="false") == list(range(5))
+    assert "what was to be read up to 5 is gone; going on, as failOnDataLoss is false" in caplog.text
+
+
 # --- trouble on the way
 
 
