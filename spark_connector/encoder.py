@@ -205,7 +205,7 @@ class Encoder:
         if size + HEADER_BYTES > self._options.max_request_bytes:
             raise self._row_error(
                 row,
-                "value",
+                rows.largest_column(row),
                 f"the record takes {size} bytes, more than kafka.max.request.size "
                 f"({self._options.max_request_bytes}) allows",
             )

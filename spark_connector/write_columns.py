@@ -57,6 +57,19 @@ class Rows(NamedTuple):
     partitions: Numbers
     topics: pyarrow.Array | None  # of text; None when an option names the topic
 
+    def largest_column(self, row: int) -> str:
+        """Which of its columns takes the most bytes of a record."""
+        sizes = {
+            "value": _bytes_of(self.values.ends, row),
+            "key": _bytes_of(self.keys.ends, row),
+            "headers": _bytes_of(self.header_ends, row),
+        }
+        return max(sizes, key=lambda name: sizes[name])
+
+
+def _bytes_of(ends: Any, row: int) -> int:
+    return int(ends[row + 1] - ends[row]) if len(ends) else 0
+
 
 def rows_of(batch: pyarrow.RecordBatch, with_topics: bool) -> Rows:
     """The columns of `batch` by their names in lower case; BadHeader for headers that cannot be."""

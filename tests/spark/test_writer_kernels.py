@@ -234,11 +234,16 @@ def test_halves_of_a_batch(rows: list[Row], codec: int) -> None:
             "row 12 of the task, column headers: a header and its key must not be null",
         ),
         ({"value": b"v" * 2000}, r"row 12 of the task, column value: the record takes \d+ bytes, more than"),
+        ({"key": b"k" * 2000}, "row 12 of the task, column key: the record takes"),
+        (
+            {"headers": [{"key": "h", "value": b"v" * 2000}]},
+            "row 12 of the task, column headers: the record takes",
+        ),
     ],
 )
 def test_refused_rows_are_named(row: Row, message: str) -> None:
     """The second Arrow batch of the task: rows are counted over all of them."""
-    good: Row = {"value": b"v", "topic": "t", "partition": 1, "headers": None, "timestamp": 0}
+    good: Row = {"key": None, "value": b"v", "topic": "t", "partition": 1, "headers": None, "timestamp": 0}
     encoder = encoder_of(max_request_bytes=1000, batch_bytes=500)
     list(encoder.encode(batch_of([good] * 10), NOW_MS))
     with pytest.raises(ConnectorError, match=message):
