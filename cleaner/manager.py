@@ -427,7 +427,7 @@ class CleanerManager:
 
     def empty_values(self, log: Log) -> int:
         """Records of closed segments whose value is empty, not null. Reads files: not on the event loop."""
-        return self._tombstones.empty_values(log)
+        return self._tombstones.of(log, self.now_ms()).empty_values
 
     def tombstones_kept(self, topic_partition: TopicPartition) -> tuple[int, int]:
         """How many the last cleaning kept, and when all of them may go: -1 where none waits for a time."""
@@ -456,8 +456,7 @@ class CleanerManager:
                 state=self.state_of(topic_partition).phase.value,
                 held=held,
                 now_ms=now_ms,
-                tombstones=self._tombstones.of(log, now_ms),
-                empty_values=self._tombstones.empty_values(log),
+                counted=self._tombstones.of(log, now_ms),
             )
             path = str(log.directory.parent)
             damaged.setdefault(path, 0)

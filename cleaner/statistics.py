@@ -14,7 +14,7 @@ from cleaner.distribution import BYTES, RATIOS, RECORDS, SECONDS, Distribution
 from cleaner.quarantine import Uncleanable
 from cleaner.results import REASONS, CleanResult
 from cleaner.selection import Assessment, Reason
-from cleaner.tombstones import ARMED, EXPIRED, FRESH
+from cleaner.tombstones import ARMED, EXPIRED, FRESH, Counted
 
 LEFT_OUT_NAMES = {
     Reason.ACTIVE_SEGMENT: "active",
@@ -119,19 +119,17 @@ def partition_clean_stats(
     state: str,
     held: Uncleanable | None,
     now_ms: int,
-    tombstones: tuple[Mapping[str, int], bool],
-    empty_values: int,
+    counted: Counted,
 ) -> PartitionCleanStats:
-    """The figures of one partition. `tombstones` are those counted in the segments' statistics, and whether
-    all were asked; where some were not, what the last cleaning kept speaks for armed and expired ones. Then
-    the newest horizon speaks for all, so that none is called expired too early. What is set aside is
-    eligible when it is tried again.
+    """The figures of one partition. `counted` is what the segments' statistics say; where some were not
+    asked, what the last cleaning kept speaks for armed and expired tombstones. Then the newest horizon speaks
+    for all, so that none is called expired too early. What is set aside is eligible when it is tried again.
     """
-    counted, is_complete = tombstones
-    if not is_complete:
+    tombstones = counted.tombstones
+    if not counted.is_complete:
         is_expired = totals.newest_horizon_ms <= now_ms
-        counted = {
-            FRESH: counted[FRESH],
+        tombstones = {
+            FRESH: tombstones[FRESH],
             ARMED: 0 if is_expired else totals.tombstones_kept,
             EXPIRED: totals.tombstones_kept if is_expired else 0,
         }
@@ -151,8 +149,8 @@ def partition_clean_stats(
         records_removed=dict(totals.removed),
         bytes_reclaimed=totals.bytes_reclaimed,
         recopied_bytes=totals.bytes_recopied,
-        tombstones=counted,
-        empty_values=empty_values,
+        tombstones=tombstones,
+        empty_values=counted.empty_values,
         live_keys=totals.live_keys,
         runs=totals.runs,
         seconds=totals.seconds,

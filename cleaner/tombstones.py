@@ -9,8 +9,8 @@ none: what is written but not closed is not counted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import KafkaError
 from storage.sidecar import SegmentStatistics, open_sidecar
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 FRESH, ARMED, EXPIRED = "fresh", "armed", "expired"
 
 
+class Counted(NamedTuple):
+    """Tombstones by state, keyed records with an empty value, and whether all closed segments were asked."""
+
+    tombstones: Mapping[str, int]
+    empty_values: int
+    is_complete: bool
+
+
 class TombstoneCounts:
     """Owned by: any thread, under lock. Each file is read once, as long as its segment is in the log."""
 
@@ -30,21 +38,16 @@ class TombstoneCounts:
         self._lock = threading.Lock()
         self._known: dict[TopicPartition, dict[Segment, SegmentStatistics]] = {}
 
-    def of(self, log: Log, now_ms: int) -> tuple[dict[str, int], bool]:
-        """Counts by state, and whether all closed segments could be asked. Reads files: not on the loop."""
+    def of(self, log: Log, now_ms: int) -> Counted:
+        """What is there now. Reads files: not on the loop."""
         closed = log.segments[:-1]
         known = self._known_of(log, closed)
         counted = [found.tombstones_at(now_ms) for found in known.values()]
         counts = {
             state: sum(one[place] for one in counted) for place, state in enumerate((FRESH, ARMED, EXPIRED))
         }
-        return counts, len(known) == len(closed)
-
-    def empty_values(self, log: Log) -> int:
-        """Records with a key and an empty value, as far as statistics are there. Reads files: not on the
-        loop.
-        """
-        return sum(one.empty_values for one in self._known_of(log, log.segments[:-1]).values())
+        empty_values = sum(found.empty_values for found in known.values())
+        return Counted(counts, empty_values, len(known) == len(closed))
 
     def newest_horizon_ms(self, log: Log) -> int | None:
         """When the last armed one may go, as far as statistics are there; None where they know of none. Reads

@@ -17,7 +17,7 @@ from storage import layout
 from storage.checkpoint import CheckpointWitness, OffsetCheckpoint
 from storage.file import Disk
 from storage.layout import TopicPartition
-from storage.small_files import replace_whole
+from storage.small_files import read_whole, replace_whole
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -57,7 +57,7 @@ class DataDirectory:
         self.log_starts = self.log_start_checkpoint.read()
         marker = path / layout.CLEAN_SHUTDOWN
         self.was_clean = marker.exists()
-        self.was_kafkas = self.was_clean and marker.read_bytes() != CLEAN_SHUTDOWN_CONTENT
+        self.was_kafkas = self.was_clean and _is_kafkas(disk, marker)
         """whether an Apache Kafka left it so: it gives its broker's epoch, or (before 3.7) writes nothing"""
         if self.was_clean:
             disk.unlink(marker)
@@ -151,6 +151,13 @@ class DataDirectory:
 
     def mark_clean(self) -> None:
         replace_whole(self._disk, self.path / layout.CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT)
+
+
+def _is_kafkas(disk: Disk, marker: Path) -> bool:
+    try:
+        return read_whole(disk, marker) != CLEAN_SHUTDOWN_CONTENT
+    except OSError:  # whatever it is, no broker writes such
+        return False
 
 
 def _only(offsets: Mapping[TopicPartition, int], wanted: Set[TopicPartition]) -> dict[TopicPartition, int]:

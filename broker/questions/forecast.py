@@ -20,8 +20,8 @@ from config.topic import TopicConfig
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
 SHOWN_TOPICS = 5
-LONGEST_MS = 2**53
-"""beyond it, some 285 000 years, a disk is called never full; any JSON reader has such a number whole"""
+ENDLESS = 2**53
+"""so many ms (285 000 years) or bytes never come; any JSON reader has smaller numbers whole"""
 
 
 class Growing(NamedTuple):
@@ -79,7 +79,7 @@ def full_in_ms(free_bytes: int, logs: Iterable[Growing]) -> int | None:
     for (until, _), rate in zip(growing, together, strict=True):
         if free <= (until - now) * rate:
             due_ms = (now + free / rate) * SECOND_MS
-            return int(due_ms) if due_ms < LONGEST_MS else None
+            return int(due_ms) if due_ms < ENDLESS else None
         free -= (until - now) * rate
         now = until
     return None
@@ -114,7 +114,7 @@ def forecast(free_bytes: int, logs: Sequence[Growing], observed_ms: int) -> dict
 
 
 def _finite(size_bytes: float) -> int | None:
-    return int(size_bytes) if size_bytes < LONGEST_MS else None
+    return int(size_bytes) if size_bytes < ENDLESS else None
 
 
 def sentence(bytes_per_second: float, due_ms: int | None, level: int | None, observed_ms: int) -> str:

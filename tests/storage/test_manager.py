@@ -12,6 +12,7 @@ import dataclasses
 import errno
 import itertools
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -97,6 +98,19 @@ def test_what_a_kafka_has_left_begins_another_leader_epoch(managers: Managers, m
             managers.create(manager, ORDERS[1])
         assert manager.logs[ORDERS[1]].leader_epoch == 0, "no Kafka knows it"
         manager.close()
+
+
+def test_a_mark_that_nobody_can_read_holds_no_start_up(managers: Managers) -> None:
+    """A FIFO has no end to read to."""
+    manager = managers.start()
+    managers.create(manager, ORDERS[0]).flush()
+    manager.close()
+    mark = managers.root / "data" / layout.CLEAN_SHUTDOWN
+    mark.unlink()
+    os.mkfifo(mark)
+    manager = managers.start()
+    assert manager.logs[ORDERS[0]].leader_epoch == 0
+    manager.close()
 
 
 def test_t181_a_second_broker_on_the_directory_is_refused(managers: Managers) -> None:
