@@ -104,7 +104,6 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     """
     unknown = [field.name for field in schema.fields if field.name.lower() not in WRITABLE]
     if unknown:
-        _refuse_what_cannot_travel(schema)
         say_once(
             f"the write ignores columns that have no place in a record: {', '.join(unknown)}; "
             f"a record is made of {', '.join(WRITABLE)}"
@@ -126,21 +125,6 @@ def check_columns(schema: StructType, topic: str | None) -> None:
         raise ConnectorError("column value is needed: binary or string, null for a tombstone")
     if topic is None and "topic" not in names:
         raise ConnectorError("there is neither a column topic nor an option topic to say where records go")
-
-
-def _refuse_what_cannot_travel(schema: StructType) -> None:
-    """All columns are sent to Python as Arrow has them, those without a place in a record, too."""
-    from pyspark.errors import PySparkTypeError
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    for field in schema.fields:
-        try:
-            to_arrow_type(field.dataType)
-        except PySparkTypeError:
-            raise ConnectorError(
-                f"column {field.name} cannot be sent to Python, for it is {field.dataType.simpleString()}; "
-                "it has no place in a record: drop it, or select the columns that have"
-            ) from None
 
 
 def _refuse_typing_mistakes(values: Mapping[str, str]) -> None:

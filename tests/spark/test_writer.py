@@ -27,7 +27,6 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
-    YearMonthIntervalType,
 )
 
 from protocol.batch import parse_header
@@ -475,7 +474,6 @@ def test_options_are_refused_when_planned(changed: dict[str, str], message: str)
         ({"value": BINARY, "topic": LongType()}, None, "column topic must be string, not bigint"),
         ({"value": BINARY, "timestamp": TEXT}, "t", "column timestamp must be timestamp, not string"),
         ({"value": BINARY, "Value": BINARY}, "t", "column value is there 2 times"),
-        ({"value": BINARY, "age": YearMonthIntervalType()}, "t", "column age cannot be sent to Python"),
     ],
 )
 def test_columns_are_refused_when_planned(columns: dict[str, Any], topic: str | None, message: str) -> None:
