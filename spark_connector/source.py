@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from spark_connector.errors import ConnectorError
 from spark_connector.options import Options, parse_options
 from spark_connector.shape import default_schema, shape_of
+from spark_connector.spark_versions import has_stream_limits, need_filters, need_stream_sink
 from spark_connector.worker import settle
 
 NO_OPTIONS = (
@@ -65,15 +66,21 @@ class KompaktDataSource(DataSource):  # type: ignore[misc]
         shape = shape_of(schema, options)
         if not options.is_pushdown:
             return BatchReader(options, shape)
+        need_filters()
         from spark_connector.pushdown import FilteringReader
 
         return FilteringReader(options, shape)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = self.parsed
+        shape = shape_of(schema, options)
+        if not has_stream_limits():
+            from spark_connector.whole_stream import WholeStreamReader
+
+            return WholeStreamReader(options, shape)
         from spark_connector.stream import StreamReader
 
-        options = self.parsed
-        return StreamReader(options, shape_of(schema, options))
+        return StreamReader(options, shape)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_connector.writer import BatchWriter
@@ -81,6 +88,7 @@ class KompaktDataSource(DataSource):  # type: ignore[misc]
         return BatchWriter(self.given, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        need_stream_sink()
         from spark_connector.stream_writer import StreamWriter
 
         return StreamWriter(self.given, schema)

@@ -21,6 +21,7 @@ from spark_connector import kernels
 from spark_connector.kernels import Bytes, Longs
 from spark_connector.repair import Repair
 from spark_connector.shape import MALFORMED, SCHEMA_ID, Shape
+from spark_connector.spark_versions import arrow_schema
 from spark_connector.times import has_times, with_times, zone_of_task
 from spark_connector.value_kernels import (
     ALL_PREFIX,
@@ -41,13 +42,11 @@ class ValueDecoder:
     """Owned by: the task that reads one partition."""
 
     def __init__(self, shape: Shape) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self._shape = shape
         self._prefix = PREFIXES[shape.formats.prefix]
         self._fields = pyarrow.schema([])
         if shape.fields is not None:
-            self._fields = to_arrow_schema(shape.fields, timezone="UTC")
+            self._fields = arrow_schema(shape.fields)
         malformed = pyarrow.string() if shape.malformed_type == "string" else pyarrow.binary()
         self.types: dict[str, pyarrow.DataType] = {field.name: field.type for field in self._fields}
         if SCHEMA_ID in shape.names:

@@ -50,8 +50,8 @@ def archive_topic(
     _refuse_cutting(source)
     stream = (
         spark.readStream.format("kompakt")
+        .options(**_limit())
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(OFFSETS_A_BATCH))
         .option("includeHeaders", "true")
         .options(**source)
         .load()
@@ -64,6 +64,13 @@ def archive_topic(
         .start()
     )
     return _finish(query, report)
+
+
+def _limit() -> dict[str, str]:
+    """Small micro-batches, where Spark lets a source have them."""
+    from spark_connector.spark_versions import has_stream_limits  # needs PySpark, which --help does not
+
+    return {"maxOffsetsPerTrigger": str(OFFSETS_A_BATCH)} if has_stream_limits() else {}
 
 
 def restore_topic(
