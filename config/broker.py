@@ -352,7 +352,7 @@ class BrokerConfig(CoordinationConfig):
         of_listeners: dict[str, str] = {}
         for source in (static, dynamic_defaults or {}, dynamic or {}):
             for name, text in canonical_last(source, rows):
-                if is_harmless(name):
+                if is_harmless(name, text):
                     continue
                 if name.startswith(LISTENER_PREFIX) and source is static:
                     of_listeners[name] = text

@@ -71,8 +71,19 @@ HARMLESS: dict[str, str] = {
     "fetch.purgatory.purge.interval.requests": "what ended is removed at once",
     "producer.purgatory.purge.interval.requests": "what ended is removed at once",
     "delete.records.purgatory.purge.interval.requests": "what ended is removed at once",
-    "confluent.support.metrics.enable": "nothing is reported",
-    "confluent.support.customer.id": "nothing is reported",
+    "kafka.metrics.reporters": "metrics are at /metrics",
+    "kafka.metrics.polling.interval.secs": "metrics are at /metrics",
+    "telemetry.max.bytes": "clients are not asked for their metrics",
+    "add.partitions.to.txn.retry.backoff.ms": "partitions are always verified: it costs nothing here",
+    "add.partitions.to.txn.retry.backoff.max.ms": "partitions are always verified: it costs nothing here",
+    "early.start.listeners": "no listener opens before the others",
+    "follower.fetch.last.tiered.offset.enable": "there is no other broker",
+    "group.coordinator.new.enable": "both protocols are served",
+    "log.local.retention.bytes": "all that is kept is local",
+    "log.local.retention.ms": "all that is kept is local",
+    "share.fetch.purgatory.purge.interval.requests": "share groups do not exist here",
+    "socket.connection.setup.timeout.ms": "there is no other broker",
+    "socket.connection.setup.timeout.max.ms": "there is no other broker",
 }
 HARMLESS_FAMILIES: dict[str, str] = {
     "group.consumer.min.assignment.": "a group is divided anew with the heartbeat that asks for it",
@@ -84,10 +95,19 @@ HARMLESS_FAMILIES: dict[str, str] = {
     "controller.socket.": "one node needs no quorum",
     "replica.": "there is no other broker",
     "metadata.": "metadata is a compacted topic",
+    "quota.window.": "quotas do not exist here",
+    "controller.quota.window.": "quotas do not exist here",
+    "replication.quota.window.": "there is no other broker",
+    "alter.log.dirs.replication.quota.window.": "partitions stay in their directory",
+    "confluent.": "it is for parts of Confluent's broker",
 }
+OFF = ("remote.log.storage.system.enable", "transaction.two.phase.commit.enable")
 
 
-def is_harmless(name: str) -> bool:
+def is_harmless(name: str, text: str | None = None) -> bool:
+    """Whether a key does nothing, or says with this text that what does not exist here is off."""
+    if name in OFF:
+        return text is not None and text.strip().lower() == "false"
     return name in HARMLESS or name.startswith(tuple(HARMLESS_FAMILIES))
 
 
@@ -101,9 +121,16 @@ _INSTEAD: dict[str, str] = {
     "ssl.keystore.password": "A PEM file has none; the password of its key is ssl.key.password",
     "ssl.truststore.password": "A PEM file has none",
     "ssl.cipher.suites": "The system's own choice of ciphers is used",
+    "max.connections.per.ip.overrides": "max.connections.per.ip is the same for all addresses",
+    "principal.builder.class": "ssl.principal.mapping.rules says whom a certificate names",
 }
 """what to do about keys of Kafka that a file may bring along and that cannot be taken"""
-_NOT_HERE = ("ssl.", "sasl.", "authorizer.", "security.", "remote.log.", "password.encoder.", "delegation.")
+_ABSENT = (
+    "alter.config.policy.class.name", "client.quota.callback.class", "config.providers", "cordoned.log.dirs",
+    "create.topic.policy.class.name", "max.connection.creation.rate", "transaction.two.phase.commit.enable",
+    "authorizer",
+)  # fmt: skip
+_NOT_HERE = ("ssl.", "sasl.", "authorizer.", "security.", "remote.", "password.encoder.", "delegation.")
 
 
 def unknown(name: str, keys: Mapping[str, str]) -> str:
@@ -112,7 +139,7 @@ def unknown(name: str, keys: Mapping[str, str]) -> str:
     """
     if name in _INSTEAD:
         return f"Configuration {name} is not supported. {_INSTEAD[name]}"
-    if name.startswith(_NOT_HERE) or name.partition(".")[0] == "authorizer":
+    if name.startswith(_NOT_HERE) or name in _ABSENT:
         return f"Configuration {name} is not supported: kompakt does not have what it sets up"
     if name in keys:
         return f"Unknown configuration {name}: a key of topics, whose default the broker calls {keys[name]}"

@@ -169,8 +169,19 @@ def test_what_a_value_says_is_not_taken_for_the_key_or_another_setting() -> None
 def test_harmless_keys_are_taken_and_do_nothing() -> None:
     texts = dict.fromkeys(HARMLESS, "whatever")
     texts["controller.quorum.voters"] = "1@localhost:9093"
+    texts["confluent.license.topic.replication.factor"] = "1"
+    texts["remote.log.storage.system.enable"] = "false"
     assert load(settings=texts) == BrokerConfig()
     assert all(HARMLESS.values())
+
+
+def test_what_kafka_has_and_kompakt_has_not_is_no_misspelling() -> None:
+    names = ("create.topic.policy.class.name", "max.connections.per.ip.overrides", "remote.fetch.max.wait.ms")
+    for name in (*names, "principal.builder.class"):
+        with pytest.raises(ConfigError, match=rf"^Configuration {name} is not supported"):
+            load(settings={name: "1"})
+    with pytest.raises(ConfigError, match="is not supported"):
+        load(settings={"remote.log.storage.system.enable": "true"})
 
 
 def test_properties_file_format() -> None:
