@@ -33,6 +33,7 @@ from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
 START_MS = 1_700_000_000_000
+FIELDS = ("textbox", "searchbox", "combobox", "checkbox", "button")
 EVIL = "<img src=x onerror=document.title='evil'><script>document.title='evil'</script>"
 
 
@@ -409,6 +410,70 @@ async def test_when_the_disk_will_be_full(page: Page) -> None:
 
 
 # What does not go well
+
+
+# Without a mouse, without eyes, on a telephone
+
+
+async def renewed(page: Page) -> None:
+    """Wait until the view was made anew by itself."""
+    await page.evaluate("document.querySelector('main section').id = 'before'")
+    await page.until("document.getElementById('before') === null")
+
+
+async def test_a_view_that_is_made_anew_keeps_the_focus_and_what_was_scrolled(
+    page: Page, broker: BrokerProcess
+) -> None:
+    await page.send(
+        "Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=False
+    )
+    await show(page, broker, "topics")
+    await page.sees("payments")
+    await page.evaluate("document.querySelector('main .scroll').scrollLeft = 90")
+    link = "Array.from(document.querySelectorAll('main a')).find((one) => one.innerText === 'payments')"
+    await page.evaluate(f"{link}.focus({{preventScroll: true}})")
+    await renewed(page)
+    assert await page.evaluate("document.activeElement.innerText") == "payments"
+    assert await page.evaluate("document.querySelector('main .scroll').scrollLeft") == 90
+    await page.evaluate("document.querySelector('main [type=checkbox]').click()")
+    await page.evaluate("document.querySelector('main [type=checkbox]').focus()")
+    await page.sees("__kompakt_metadata")
+    await renewed(page)
+    assert await page.evaluate("document.activeElement.checked")
+    await page.evaluate("document.activeElement.click()")
+
+
+async def test_a_second_enter_out_of_habit_changes_nothing(page: Page, broker: BrokerProcess) -> None:
+    await show(page, broker, "topics/people/compaction")
+    await page.click("Compact now")
+    await page.sees("removed for good", selector="dialog")
+    assert await page.evaluate("document.activeElement.innerText") == "Cancel"
+
+
+@pytest.mark.parametrize("view", ["records", "find", "table", "compaction", "segments"])
+async def test_every_field_has_a_name_and_nothing_is_wider_than_a_telephone(
+    page: Page, broker: BrokerProcess, view: str
+) -> None:
+    await page.send(
+        "Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=False
+    )
+    await show(page, broker, f"topics/prices/{view}")
+    await page.until("document.querySelector('main form, main button') !== null")
+    tree = await page.send("Accessibility.getFullAXTree")
+    fields = [one for one in tree["nodes"] if one.get("role", {}).get("value") in FIELDS]
+    assert fields and all(one["name"]["value"].strip() for one in fields)
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_one_long_name_leaves_room_for_all_columns(page: Page, broker: BrokerProcess) -> None:
+    admin, name = AdminClient({"bootstrap.servers": broker.bootstrap}), "n" * 249
+    await asyncio.to_thread(admin.create_topics([NewTopic(name, 1)])[name].result, 60)
+    await show(page, broker, "topics")
+    await page.sees(name, "prices")
+    assert await page.evaluate(
+        "{const one = document.querySelector('main .scroll'); one.scrollWidth <= one.clientWidth}"
+    )
+    await asyncio.to_thread(admin.delete_topics([name])[name].result, 60)
 
 
 async def test_what_is_not_there_is_told(page: Page, broker: BrokerProcess) -> None:

@@ -90,7 +90,7 @@ export function field(name, label, value = "", more = {}) {
   return h("label", {}, label, " ", h("input", { name, value, autocomplete: "off", ...more }));
 }
 
-export function choice(name, label, options, value) {
+export function choice(name, label, options, value, more = {}) {
   return h(
     "label",
     {},
@@ -98,7 +98,7 @@ export function choice(name, label, options, value) {
     " ",
     h(
       "select",
-      { name },
+      { name, ...more },
       options.map(([key, words]) =>
         h("option", { value: key, selected: String(key) === String(value) }, words),
       ),
@@ -123,7 +123,7 @@ export function trouble(error) {
   return h("p", { class: "trouble", role: "alert" }, error.message);
 }
 
-// Asks before anything is changed; whether the answer is yes.
+// Asks before anything is changed; whether the answer is yes. A second Enter out of habit cancels.
 export function sure(words, yes) {
   const dialog = document.getElementById("question");
   return new Promise((resolve) => {
@@ -132,12 +132,12 @@ export function sure(words, yes) {
       resolve(answer);
     };
     dialog.replaceChildren(
-      h("p", {}, words),
+      h("p", { id: "asked" }, words),
       h(
         "div",
         { class: "fields" },
         button(yes, () => end(true), "danger"),
-        button("Cancel", () => end(false)),
+        h("button", { type: "button", autofocus: true, onclick: () => end(false) }, "Cancel"),
       ),
     );
     dialog.oncancel = () => resolve(false);

@@ -41,7 +41,8 @@ async function show(isAgain) {
     const view = await found[1](...parameters, new URLSearchParams(asked), () => show(true));
     if (mine !== turn) return;
     every = view.every;
-    if (!isAgain || !isInUse()) place.replaceChildren(view.node);
+    if (!isAgain) place.replaceChildren(view.node);
+    else if (!isInUse()) renew(view.node);
     state.textContent = "";
     state.className = "";
   } catch (error) {
@@ -58,11 +59,27 @@ function wait() {
   document.addEventListener("visibilitychange", () => show(true), { once: true });
 }
 
+// The same view again: who walks by keyboard stays where they are, and a wide table stays scrolled.
+function renew(node) {
+  const focused = document.activeElement;
+  const at = place.contains(focused) ? alike(focused).indexOf(focused) : -1;
+  const scrolled = Array.from(place.querySelectorAll(".scroll"), (one) => one.scrollLeft);
+  place.replaceChildren(node);
+  place.querySelectorAll(".scroll").forEach((one, index) => (one.scrollLeft = scrolled[index] ?? 0));
+  if (at >= 0) alike(focused)[at]?.focus({ preventScroll: true });
+}
+
+// What a person takes for the same: the links that lead there, or what has the same words.
+function alike(element) {
+  const told = (one) => one.getAttribute("href") ?? one.textContent;
+  return Array.from(place.querySelectorAll(element.tagName)).filter((one) => told(one) === told(element));
+}
+
 // Who types, marks a text or is being asked does not lose it.
 function isInUse() {
   if (document.querySelector("dialog[open]")) return true;
   const active = document.activeElement;
-  const isTyping = place.contains(active) && ["INPUT", "SELECT", "TEXTAREA"].includes(active.tagName);
+  const isTyping = place.contains(active) && active.matches("input:not([type=checkbox]), select, textarea");
   const selection = getSelection();
   return isTyping || (!selection.isCollapsed && place.contains(selection.anchorNode));
 }

@@ -34,6 +34,7 @@ export async function findTab(topic) {
             ["1", "every version that is left"],
           ],
           "0",
+          { "aria-label": "how many versions" },
         ),
       ],
       "Find",

@@ -37,6 +37,7 @@ export async function recordsTab(topic, query) {
             ["tail", "as they come"],
           ],
           asked.from,
+          { "aria-label": "where to begin" },
         ),
         field("at", "", asked.at, {
           size: 24,
@@ -52,6 +53,7 @@ export async function recordsTab(topic, query) {
             ["1", "all: markers, aborted, undecided"],
           ],
           asked.hidden,
+          { "aria-label": "which records" },
         ),
       ],
       "Show",

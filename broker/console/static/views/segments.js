@@ -69,7 +69,7 @@ async function partition(topic, log) {
     "article",
     { class: "partition" },
     h("h3", {}, `Partition ${log.partition}`),
-    strip(found.segments, marks),
+    h("div", { class: "wide" }, strip(found.segments, marks)),
     tombstones(found.segments),
     segmentTable(found.segments),
   );
