@@ -47,7 +47,7 @@ from broker.security.users import Users
 from broker.server import Server, bind
 from broker.topics import TopicRegistry
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.warm_up import load_kernels
+from broker.warm_up import Loading, load_kernels
 from cleaner.manager import CleanerManager
 from cleaner.pool import CleanerPool
 from config.broker import BrokerConfig
@@ -82,6 +82,7 @@ class Broker:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.servers: list[Server] = []
         self.is_ready = False
+        self.kernels = Loading()
         self.started_ms = self.clock.now_ms()
         self._has_opened_logs = False
         self.logs = LogManager([Path(directory) for directory in config.log_dirs], config, self.clock.now_ms)
@@ -194,7 +195,7 @@ class Broker:
         for server in self.servers:
             await server.start()
         await loading
-        await self.run_blocking(load_kernels)  # a first answer need not wait for them
+        await self.kernels.run(load_kernels)  # a first answer need not wait for them
         if not hasattr(self, "http"):
             await self._start_http()
         self.is_ready = True

@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import uvloop
 
@@ -51,31 +51,50 @@ async def _serve(config: BrokerConfig, started: float) -> int:
     stopping = asyncio.Event()
     broker: Broker | None = None
 
+    def stop() -> None:
+        stopping.set()
+        if broker is not None:
+            broker.kernels.give_up()
+
     def on_signal() -> None:
         if stopping.is_set():
             os._exit(EXIT_STARTED_IN_VAIN)
-        stopping.set()
+        stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` wants it
-        loop.add_signal_handler(signal.SIGHUP, stopping.set)  # a terminal that closes may send several
+        loop.add_signal_handler(signal.SIGHUP, stop)  # a terminal that closes may send several
     try:
         broker = Broker(config)
         await broker.start()
+        _say(_ready_line(broker, time.monotonic() - started))
+        await broker.kernels.run(load_cleaner_kernels)
+        settle()
+        await stopping.wait()
+    except asyncio.CancelledError:
+        if not stopping.is_set():
+            raise
     except Exception as error:
         logger.debug("the start failed", exc_info=error)
         print(f"kompakt cannot start: {error}", file=sys.stderr, flush=True)  # noqa: T201
         if broker is not None:
             await broker.stop()
         return EXIT_STARTED_IN_VAIN
-    _say(_ready_line(broker, time.monotonic() - started))
-    await broker.run_blocking(load_cleaner_kernels)
-    settle()
-    await stopping.wait()
+    assert broker is not None
     logger.info("stopping")
     await broker.stop()
+    if broker.kernels.is_going_on:
+        _leave(0)
     return 0
+
+
+def _leave(status: int) -> NoReturn:
+    """At once: the end of the interpreter would wait for the compiler, or take its memory from under it."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(status)
 
 
 def _say(line: str) -> None:

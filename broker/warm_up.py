@@ -4,11 +4,21 @@ needed.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ctypes
 import gc
+import logging
+import threading
+from collections.abc import Callable
 from types import ModuleType
 
 from protocol.kernel import drop_loader
+
+logger = logging.getLogger(__name__)
+
+USUAL_SECONDS = 5.0
+"""where loading takes longer than this, kernels are being compiled"""
 
 
 def rooms_of_serving() -> list[ModuleType]:
@@ -41,6 +51,73 @@ def load_cleaner_kernels() -> None:
     """The kernels of cleaning."""
     for room in rooms_of_cleaning():
         room.compile_kernels()
+
+
+class Loading:
+    """Kernels on their way, on a thread for which who ends the process need not wait: a compiler cannot be
+    interrupted. Owned by: event loop.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._loaded: asyncio.Future[None] | None = None
+        self._is_given_up = False
+        self._is_said = False
+
+    @property
+    def is_going_on(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def give_up(self) -> None:
+        """Who waits for kernels, now or later, gets a CancelledError."""
+        self._is_given_up = True
+        if self._loaded is not None:
+            self._loaded.cancel()
+
+    async def run(self, load: Callable[[], None]) -> None:
+        """Return when `load` has; say so if that takes long."""
+        loop = asyncio.get_running_loop()
+        loaded = self._loaded = loop.create_future()
+        if self._is_given_up:
+            loaded.cancel()
+        else:
+            self._thread = threading.Thread(
+                target=_report, args=(load, loop, loaded), name="kernels", daemon=True
+            )
+            self._thread.start()
+        saying = loop.call_later(USUAL_SECONDS, self._say)
+        try:
+            await loaded
+        finally:
+            saying.cancel()
+
+    def _say(self) -> None:
+        if not self._is_said:
+            self._is_said = True
+            logger.info(
+                "kernels are being compiled for this processor, once, which takes a minute or two; "
+                "`kompakt kernels` does it beforehand"
+            )
+
+
+def _report(load: Callable[[], None], loop: asyncio.AbstractEventLoop, loaded: asyncio.Future[None]) -> None:
+    """On the thread: load, and tell the loop how it went, if that is still there."""
+    problem: BaseException | None = None
+    try:
+        load()
+    except BaseException as error:
+        problem = error
+
+    def tell() -> None:
+        if loaded.done():
+            return
+        if problem is None:
+            loaded.set_result(None)
+        else:
+            loaded.set_exception(problem)
+
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(tell)
 
 
 def settle() -> None:

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
@@ -17,6 +21,8 @@ from tests.broker.client import until
 from tests.siege import PRODUCE_VERSION, Siege, produce_request
 from tests.survivor import TOPIC, Survivor
 from tests.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_sigterm_under_load_keeps_what_was_acknowledged(tmp_path: Path) -> None:
@@ -142,3 +148,34 @@ def test_sigterm_while_a_large_topic_is_made(tmp_path: Path) -> None:
         assert verify_data_directory(siege.process.data) == []
     finally:
         siege.process.close()
+
+
+COMPILING = """
+import logging, sys, threading
+import broker.broker, broker.run, broker.warm_up
+from config.load import load
+
+logging.basicConfig(level="INFO")
+broker.warm_up.USUAL_SECONDS = 0.0
+{place} = lambda: threading.Event().wait()
+sys.exit(broker.run.run(load(data=[sys.argv[1]], port=0, http_port=-1)))
+"""
+
+
+@pytest.mark.parametrize("place", ["broker.broker.load_kernels", "broker.run.load_cleaner_kernels"])
+def test_sigterm_does_not_wait_for_a_compiler(tmp_path: Path, place: str) -> None:
+    """Where no kernel is in the cache, a first start compiles for a minute, and says so."""
+    data, log = tmp_path / "data", tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", COMPILING.format(place=place), str(data)], stderr=output, cwd=ROOT
+        )
+    try:
+        wait_for(lambda: "kernels are being compiled" in log.read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert (data / ".kafka_cleanshutdown").exists()
+    assert "Traceback" not in log.read_text()
