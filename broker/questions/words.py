@@ -27,8 +27,8 @@ def size(size_bytes: int) -> str:
 
 
 def duration(time_ms: int) -> str:
-    """The largest unit that is not below one: 90 s, 2.0 h."""
+    """Three digits of the largest unit of which there are two: 90 s, 2 h, 8.27 min."""
     for name, length_ms in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if time_ms >= 2 * length_ms:
-            return f"{time_ms / length_ms:g} {name}"
+            return f"{float(format(time_ms / length_ms, '.3g')):g} {name}"
     return f"{time_ms} ms"

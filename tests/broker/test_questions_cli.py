@@ -200,7 +200,8 @@ def test_a_narrow_terminal_cuts_no_number_in_two(
 
 def test_words() -> None:
     assert [size(n) for n in (0, 999, 1500, 2_500_000)] == ["0 bytes", "999 bytes", "1.5 kB", "2.5 MB"]
-    assert [duration(n) for n in (5, 90_000, 7_200_000)] == ["5 ms", "90 s", "2 h"]
+    times = (5, 90_000, 7_200_000, 496_000, 106_617_600_000)
+    assert [duration(n) for n in times] == ["5 ms", "90 s", "2 h", "8.27 min", "1230 days"]
     assert moment(START_MS) == "2023-11-14 22:13:20 UTC"
     assert moment(-315_619_200_000) == "1960-01-01 00:00:00 UTC", "a person may ask for it"
     assert moment(-(2**63)) == f"{-(2**63)} ms"
