@@ -27,7 +27,7 @@ try:
     from broker.cli.spark import spark
     from broker.cli.topics import topics
     from broker.cli.verify import verify
-    from broker.cli.version import version
+    from broker.cli.version import print_version, version
     from broker.output import give_up_output
 except KeyboardInterrupt:  # Ctrl-C, before anything was begun
     raise SystemExit(INTERRUPTED) from None
@@ -49,7 +49,15 @@ class Commands(click.Group):
             raise Exit(NOBODY_READS) from None
 
 
-@click.group("kompakt", cls=Commands)
+@click.group("kompakt", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_version,
+    help="As `kompakt version`.",
+)
 def app() -> None:
     """A single-node log broker that Kafka clients take for Kafka, built around log compaction."""
 

@@ -37,8 +37,9 @@ def invoke(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_version() -> None:
-    status, output, _ = invoke("version")
+@pytest.mark.parametrize("how", ["version", "--version"])
+def test_version(how: str) -> None:
+    status, output, _ = invoke(how)
     assert status == 0
     assert output.startswith("kompakt ")
 

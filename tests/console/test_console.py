@@ -34,6 +34,7 @@ from tests.waiting import wait_for
 
 START_MS = 1_700_000_000_000
 FIELDS = ("textbox", "searchbox", "combobox", "checkbox", "button")
+TURNED = "\u202etheir order\u202c"
 EVIL = "<img src=x onerror=document.title='evil'><script>document.title='evil'</script>"
 
 
@@ -72,6 +73,7 @@ def fill(process: BrokerProcess) -> None:
     producer.produce("prices", None, "key-07", 1, timestamp=START_MS + 99)
     for name, value in (
         (EVIL, EVIL),
+        (TURNED, TURNED),
         (b"\x00\xff", b"\xfe\x00"),
         ("long", "x" * 20_000),
         ("", ""),
@@ -203,8 +205,8 @@ async def test_a_partition_that_was_chosen_stays_chosen(page: Page, broker: Brok
 async def test_records_and_their_pages(page: Page, broker: BrokerProcess) -> None:
     """Nothing that a client wrote becomes a part of the page; bytes that are no text are shown in hex."""
     await show(page, broker, "topics/told/records")
-    await page.sees("0x00ff", "0xfe00", "(20 000 bytes)", EVIL, "trace=")
-    assert (await page.rows())[4][3] == "null"
+    await page.sees("0x00ff", "0xfe00", "(20 000 bytes)", EVIL, "trace=", r"\u{202e}their order\u{202c}")
+    assert (await page.rows())[5][3] == "null"
     assert await page.evaluate("document.querySelectorAll('main img, main script').length") == 0
     await page.fill("contains", "fe00")
     await page.click("Show")
@@ -409,9 +411,6 @@ async def test_when_the_disk_will_be_full(page: Page) -> None:
         await page.sees("its logs grow by", ": full in", "watched for", "hoard", "never")
 
 
-# What does not go well
-
-
 # Without a mouse, without eyes, on a telephone
 
 
@@ -474,6 +473,9 @@ async def test_one_long_name_leaves_room_for_all_columns(page: Page, broker: Bro
         "{const one = document.querySelector('main .scroll'); one.scrollWidth <= one.clientWidth}"
     )
     await asyncio.to_thread(admin.delete_topics([name])[name].result, 60)
+
+
+# What does not go well
 
 
 async def test_what_is_not_there_is_told(page: Page, broker: BrokerProcess) -> None:

@@ -70,9 +70,16 @@ export function bytesText(row, name) {
   const base64 = row[`${name}_base64`];
   if (base64 === null) return null;
   const text = row[name];
-  const shown = text === null ? hex(base64) : text;
+  const shown = text === null ? hex(base64) : readable(text);
   const all = row[`${name}_bytes`];
   return all !== undefined && all > atob(base64).length ? `${shown}… (${count(all)} bytes)` : shown;
+}
+
+// Letters that cannot be seen, but turn around or hide what stands beside them; line ends and tabs stay.
+const UNSEEN = /(?![\t\n])[\p{Cc}\p{Cf}]/gu;
+
+export function readable(text) {
+  return text.replace(UNSEEN, (letter) => "\\u{" + letter.codePointAt(0).toString(16) + "}");
 }
 
 function hex(base64) {

@@ -1,7 +1,7 @@
 // What more than one view shows.
 
 import { h } from "../dom.js";
-import { bytesText, time } from "../format.js";
+import { bytesText, readable, time } from "../format.js";
 
 const GOOD = ["nothing was written since the last cleaning", "the log holds no record"];
 const BAD = ["offline", "not_served"];
@@ -39,7 +39,7 @@ export function content(row, name) {
 
 export function headers(row) {
   if (!row.headers.length) return "–";
-  return row.headers.map((one) => h("div", {}, `${one.key}=`, content(one, "value")));
+  return row.headers.map((one) => h("div", {}, `${readable(one.key)}=`, content(one, "value")));
 }
 
 export function problems(found) {
