@@ -72,8 +72,7 @@ class Log:
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.directory = directory
-        self.disk = disk
+        self.directory, self.disk = directory, disk
         self.name = str(topic_partition)
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.next_offset
@@ -115,8 +114,7 @@ class Log:
         writes_again: bool = False,
     ) -> Log:
         """The log of `directory`, made if missing, repaired unless shut down cleanly. May take long."""
-        limits = limits or LogLimits()
-        is_new = not directory.exists()
+        limits, is_new = limits or LogLimits(), not directory.exists()
         if is_new:
             disk.make_directory(directory)
         known_id = read_topic_id(disk, directory)
@@ -204,6 +202,8 @@ class Log:
             self.begin_epoch(self.leader_epoch)
         position = active.size_bytes
         self._put(records, active, last_offset, max_timestamp)
+        if max_timestamp < 0:  # its age is that of the last write then, as of the file
+            active.last_modified_ms = now_ms
         self._room = active.room(self._roll_limits, self._interval_bytes)
         if section is not None:
             self.key_hashes.add(base_offset, header.crc, section, header.record_count)

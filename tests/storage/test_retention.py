@@ -200,3 +200,16 @@ def test_records_without_a_time_go_by_the_age_of_their_file(log: LogBuilder) -> 
     log.log.flush()
     segment = log.log.segments[0]
     assert segment.largest_timestamp == segment.last_modified_ms == NOW_MS
+
+
+def test_a_record_without_a_time_is_not_as_old_as_its_segment(make_log: MakeLog) -> None:
+    log = make_log(retention_ms=HOUR_MS)
+    log.append(timestamp=-1)
+    log.now_ms += HOUR_MS
+    log.append(timestamp=-1)
+    log.log.flush()
+    log.now_ms += 1
+    assert log.log.expire(log.now_ms).removed_segments == 0
+    assert log.log.log_start_offset == 0
+    log.now_ms += HOUR_MS
+    assert log.log.expire(log.now_ms).removed_segments == 1, "nobody has written for longer than that"
