@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from broker.broker import Broker
     from storage.log import Log
     from storage.slice import Slice
+    from storage.types import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Fetch:
     """One fetch on its way, possibly through the purgatory. Owned by: event loop."""
 
     __slots__ = (
+        "_aborted",
         "_broker",
         "_fetched",
         "_has_errors",
@@ -93,6 +95,7 @@ class Fetch:
         self._may_read = None if broker.authorizer is None else broker.authorizer.reader(context)
         self._has_errors = False
         self._partitions: list[Partition | None] = []
+        self._aborted: dict[int, list[AbortedTransaction]] = {}
         self._last_topic = NO_TOPIC
 
     def start(self) -> FetchResponse | Later | Awaitable[FetchResponse]:
@@ -172,6 +175,7 @@ class Fetch:
         self._has_errors = False
         self._last_topic = NO_TOPIC
         self._partitions = []
+        self._aborted = {}
         for wanted in self._fetched.partitions:
             partition = wanted.served
             answer = PartitionAnswer(partition_index=wanted.partition, high_watermark=-1, records=b"")
@@ -261,6 +265,8 @@ class Fetch:
         if not cold and not soon:
             return self._respond(answers)
         _leave_no_regions(answers)
+        if self._is_committed_only:
+            self._note_aborted(answers, [*cold, *soon])
         can_send_warm = CAN_TELL_CACHED and self._version >= ZSTD_VERSION
         if not can_send_warm or any(found.is_warm for _, found in cold):  # it has left the cache again
             return self._read_cold(answers, [*cold, *soon])
@@ -340,14 +346,29 @@ class Fetch:
         self._count(answers)
         return FetchResponse(session_id=self._fetched.session_id, responses=topics)
 
+    def _note_aborted(self, answers: list[PartitionAnswer], coming: list[Read]) -> None:
+        """What `_list_aborted` will need, before anything is waited for: until then retention or a cleaning
+        may take a segment out of the log, and its transaction index with it.
+        """
+        are_coming = {id(answer) for answer, _ in coming}
+        for index, (partition, wanted, answer) in enumerate(
+            zip(self._partitions, self._fetched.partitions, answers, strict=True)
+        ):
+            has_records = answer.records or id(answer) in are_coming
+            if partition is not None and has_records and index not in self._aborted:
+                upper_offset = answer.last_stable_offset
+                self._aborted[index] = partition.log.aborted_transactions(wanted.fetch_offset, upper_offset)
+
     def _list_aborted(self, answers: list[PartitionAnswer]) -> None:
         """Which transactions among the records were aborted: the reader skips those (G9)."""
-        for partition, wanted, answer in zip(
-            self._partitions, self._fetched.partitions, answers, strict=True
+        for index, (partition, wanted, answer) in enumerate(
+            zip(self._partitions, self._fetched.partitions, answers, strict=True)
         ):
             if partition is None or not answer.records:
                 continue
-            aborted = partition.log.aborted_transactions(wanted.fetch_offset, answer.last_stable_offset)
+            aborted = self._aborted.get(index)
+            if aborted is None:
+                aborted = partition.log.aborted_transactions(wanted.fetch_offset, answer.last_stable_offset)
             if aborted:
                 _leave_no_regions([answer])
                 end = max((header.next_offset for _, header in iterate_headers(answer.records)), default=0)

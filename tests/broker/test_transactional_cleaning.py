@@ -6,6 +6,8 @@ would; readers, groups, the cleaner and the explanation are asked over the broke
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from broker.groups.records import offset_key, offset_value, read_commit
@@ -13,14 +15,16 @@ from broker.questions.partitions import explained, moment_of
 from broker.state_topic import partition_for
 from broker.topic import OFFSETS_TOPIC
 from protocol.control import Marker, marker_batch
+from protocol.messages.fetch import FetchResponse
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.offsets import ListOffsetsRequest
 from protocol.messages.transactions import DescribeProducersRequest, WriteTxnMarkersRequest
 from protocol.records import Record, decode_all, encode_batch
 from storage.layout import TopicPartition
+from storage.slice import Slice
 from storage.types import Origin
-from tests.broker.client import Client
+from tests.broker.client import LIMIT_SECONDS, Client, until
 from tests.broker.conftest import World, fetch_request
 from tests.broker.test_metrics import scrape, value
 
@@ -204,3 +208,35 @@ async def test_t104_a_hanging_transaction_is_the_reason_that_is_shown(world: Wor
     assert [one.current_txn_start_offset for one in told.active_producers if one.producer_id == 42] == [-1]
     assert (await clean(world))["aborted"] == 1
     assert [record.value for record in await read(client, 1)] == [b"2"]
+
+
+@pytest.mark.parametrize("version", [9, 12])
+async def test_t99_what_was_aborted_is_told_of_a_segment_that_goes_while_it_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Its transaction index leaves the log with it; the reader has the records."""
+    world.topic(retention_ms="1000")
+    transaction = Transaction(world, T)
+    await transaction.write((b"a", b"aborted"))
+    await transaction.end(is_commit=False)
+    log = world.broker.partitions[T].log
+    log.roll(world.clock.now_ms())
+    is_reading, may_read = threading.Event(), threading.Event()
+    warm = Slice.warm
+
+    def held_up(self: Slice) -> None:
+        is_reading.set()
+        assert may_read.wait(LIMIT_SECONDS)
+        warm(self)
+
+    monkeypatch.setattr(Slice, "warm", held_up)
+    monkeypatch.setattr(Slice, "_would_wait", lambda self: not self.is_warm)
+    client = await world.connect()
+    client.send(fetch_request([("t", 0, 0)], isolation_level=1), version)
+    await until(is_reading.is_set)
+    world.clock.advance(2000)
+    assert log.expire(world.clock.now_ms()).removed_segments == 1
+    may_read.set()
+    answer = (await client.receive(FetchResponse, version))[1].responses[0].partitions[0]
+    assert [record.value for record in decode_all(answer.records or b"") if record.key == b"a"]
+    assert [(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()] == [(7, 0)]
