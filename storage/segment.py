@@ -206,11 +206,8 @@ class Segment(StoredBatches):
         if not self.size_bytes:
             return False
         first = self._first_batch_timestamp
-        waited = (
-            max_timestamp - first
-            if first is not None and first >= 0 <= max_timestamp
-            else now - self.created_ms
-        )
+        # A batch without a time never makes a segment old that has one.
+        waited = now - self.created_ms if first is None or first < 0 else max_timestamp - first
         if waited > limits.segment_ms - self.roll_jitter_ms:
             return True
         return self.index_entries >= limits.index_entries

@@ -99,6 +99,16 @@ def test_s29_roll_by_age_of_the_segment_where_records_have_no_time(make_log: Mak
     assert bases(log) == [0, 2]
 
 
+def test_s29_a_record_without_a_time_does_not_age_a_segment_that_has_one(make_log: MakeLog) -> None:
+    log = make_log(segment_ms=24 * HOUR_MS)
+    log.append()
+    log.now_ms += 48 * HOUR_MS
+    log.append(timestamp=-1)
+    assert bases(log) == [0]
+    log.append(timestamp=log.now_ms)
+    assert bases(log) == [0, 2]
+
+
 def test_an_idle_or_empty_segment_never_rolls(log: LogBuilder) -> None:
     log.now_ms += 10 * WEEK_MS
     log.append()
