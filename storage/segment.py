@@ -350,12 +350,16 @@ class Segment(StoredBatches):
 
     def unlink(self, remove: Callable[[Disk, Path], None] = _remove_at_once) -> None:
         """Remove the files, under whatever name they have now; the large one by `remove`."""
-        self.file.close()
-        self.offset_index.forget()
-        self.time_index.forget()
+        self.let_go()
         remove(self.file.disk, self.file.path)
         for path in (self.offset_index.path, self.time_index.path, self.txn_index.path):
             self.file.disk.unlink(path)
+
+    def let_go(self) -> None:
+        """Give back the descriptor and what is in memory; who still reads may end."""
+        self.file.close()
+        self.offset_index.forget()
+        self.time_index.forget()
 
     def moved(self, directory: Path) -> None:
         """The directory was renamed."""

@@ -185,9 +185,7 @@ class SegmentList:
     def close(self) -> None:
         """Let go of all files."""
         for segment in self.all:
-            segment.file.close()
-            segment.offset_index.forget()
-            segment.time_index.forget()
+            segment.let_go()
         self._removals.forget(self.directory)
 
 

@@ -305,3 +305,26 @@ def test_statistics_that_are_late_are_not_left_behind(
     statistics.ensure(segment)
     assert world.closed() != (segment,)
     assert world.files(".stats") == []
+
+
+def test_what_a_second_cleaning_replaces_waits_out_its_own_delay(make_world: MakeWorld) -> None:
+    """Both have the same name then; readers may have given back the descriptor of the second."""
+    world = make_world(file_delete_delay_ms=60_000)
+    removals = world.log._list._removals
+    checkpoint = 0
+    replaced = []
+    for _ in range(3):
+        world.put_each("aab")
+        world.roll()
+        replaced.append(world.closed()[0])
+        checkpoint = world.clean(checkpoint).end_offset
+        world.now_ms += 50_000
+    first, second, third = (segment.file for segment in replaced)
+    assert first.path == second.path == third.path
+    removals.run(world.now_ms - 30_000)
+    assert third.path.exists()
+    third.try_close()
+    assert len(replaced[2].read_at(0, 61)) == 61
+    removals.run(world.now_ms + 10_000)
+    assert len(removals) == 0
+    assert not third.path.exists()
