@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35) v1-v4, ElectLeaders (43) v0-v2, ListPartitionReassignments (46) v0.
+"""DescribeLogDirs (key 35) v1-v4, ElectLeaders (43) v0-v2.
 
 DescribeLogDirs: the size of every partition asked for in each of `log.dirs`, and from v4 the size of the
 volume; a directory that cannot be read bears KAFKA_STORAGE_ERROR. There is one node: no leader is ever to
@@ -19,8 +19,6 @@ from protocol.messages.admin import (
     DescribeLogDirsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
 )
 from storage.layout import TopicPartition
 
@@ -101,10 +99,3 @@ def elect_leaders(
             )
         response.replica_election_results.append(Elected(topic=topic.topic, partition_result=results))
     return response
-
-
-@handles(ListPartitionReassignmentsRequest)
-def list_partition_reassignments(
-    broker: Broker, context: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse()

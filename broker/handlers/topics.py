@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
@@ -20,6 +20,7 @@ from uuid import UUID
 from broker.api import handles
 from broker.context import RequestContext
 from broker.handlers.config_entries import topic_entries
+from broker.placement import check_placement
 from broker.topic import INTERNAL_TOPICS
 from config.definition import ConfigError
 from config.topic import TopicConfig, check_client_overrides
@@ -173,7 +174,8 @@ def _partition_count(broker: Broker, topic: Creatable) -> int:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "partitions should be a consecutive 0-based integer sequence",
             )
-        _check_assignments(broker, [assignment.broker_ids for assignment in topic.assignments])
+        for assignment in topic.assignments:
+            check_placement(assignment.broker_ids, broker.node_id)
     else:
         count = config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
         if count < 1:
@@ -202,16 +204,6 @@ def _check_replication_factor(factor: int) -> None:
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
             "cannot be reached because only 1 broker(s) are registered.",
         )
-
-
-def _check_assignments(broker: Broker, assignments: Sequence[Sequence[int]]) -> None:
-    for broker_ids in assignments:
-        if list(broker_ids) != [broker.node_id]:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment {list(broker_ids)} names brokers that are not registered; "
-                f"the only one is {broker.node_id}.",
-            )
 
 
 @handles(DeleteTopicsRequest)
@@ -332,4 +324,5 @@ def _check_growth(broker: Broker, topic: Growable) -> None:
                 f"Attempted to add {wanted} additional partition(s), but {len(topic.assignments)} "
                 "assignment(s) were specified.",
             )
-        _check_assignments(broker, [assignment.broker_ids for assignment in topic.assignments])
+        for assignment in topic.assignments:
+            check_placement(assignment.broker_ids, broker.node_id)

@@ -1,5 +1,5 @@
-"""DescribeLogDirs, ElectLeaders, ListPartitionReassignments, DescribeQuorum: the cluster seen by its
-administrator.
+"""DescribeLogDirs, ElectLeaders, Alter- and ListPartitionReassignments, DescribeQuorum: the cluster as its
+administrator sees it.
 
 DescribeLogDirs v2: flexible. v3: an error for the whole answer. v4: bytes of the volume (KIP-827).
 ElectLeaders v1: kind of election. v2: flexible. DescribeQuorum v1: when a voter fetched last (KIP-836).
@@ -99,6 +99,47 @@ class ElectLeadersResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16("1+")
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
+
+
+@request(key=45, versions="0-1", flexible="0+")
+class AlterPartitionReassignmentsRequest:
+    """Ask that partitions move to these brokers; null replicas give up a move (KIP-455)."""
+
+    @struct
+    class ReassignableTopic:
+        @struct
+        class ReassignablePartition:
+            partition_index: int = int32()
+            replicas: list[int] | None = array(int32, nullable="0+", default=None)
+
+        name: str = string()
+        partitions: list[ReassignablePartition] = array(ReassignablePartition)
+
+    timeout_ms: int = int32(default=60000)
+    allow_replication_factor_change: bool = boolean("1+", default=True)
+    topics: list[ReassignableTopic] = array(ReassignableTopic)
+
+
+@response(key=45, versions="0-1", flexible="0+")
+class AlterPartitionReassignmentsResponse:
+    """What came of it, partition by partition."""
+
+    @struct
+    class ReassignableTopicResponse:
+        @struct
+        class ReassignablePartitionResponse:
+            partition_index: int = int32()
+            error_code: int = int16()
+            error_message: str | None = string(nullable="0+")
+
+        name: str = string()
+        partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
+
+    throttle_time_ms: int = int32()
+    allow_replication_factor_change: bool = boolean("1+", default=True)
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)
 
 
 @request(key=46, versions="0", flexible="0+")

@@ -1,7 +1,7 @@
 """Goal: an administrator sees where the bytes are, and that one node has nothing to elect or to move.
 
-Method: a broker in the loop; DescribeLogDirs, ElectLeaders, ListPartitionReassignments and the calls about
-ACLs are asked over a connection.
+Method: a broker in the loop; DescribeLogDirs, ElectLeaders, those about reassignments and about ACLs
+are asked over a connection.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import (
+    AlterPartitionReassignmentsRequest,
     DescribeLogDirsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
@@ -21,6 +22,7 @@ from storage.layout import TopicPartition
 from tests.broker.conftest import World
 
 Wanted = DescribeLogDirsRequest.DescribableLogDirTopic
+Reassignable = AlterPartitionReassignmentsRequest.ReassignableTopic
 
 
 @pytest.mark.parametrize("version", range(1, 5))
@@ -100,6 +102,43 @@ async def test_no_partition_moves(world: World) -> None:
     client = await world.connect()
     answer = await client.ask(ListPartitionReassignmentsRequest(topics=None), 0)
     assert (answer.error_code, answer.topics) == (0, [])
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_a_partition_may_only_stay_where_it_is(world: World, version: int) -> None:
+    """Codes and words are those of a Kafka of one node."""
+    world.topic("t")
+    node = world.broker.node_id
+    client = await world.connect()
+    assignment = "The manual partition assignment includes"
+    for name, index, replicas, code, words in (
+        ("t", 0, [node], ErrorCode.NONE, None),
+        ("t", 0, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."),
+        ("t", 0, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{assignment} an empty replica list."),
+        (
+            "t",
+            0,
+            [node, 7],
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{assignment} broker 7, but no such broker is registered.",
+        ),
+        (
+            "t",
+            0,
+            [node, node],
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{assignment} the broker {node} more than once.",
+        ),
+        ("t", 3, [node], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find partition t:3."),
+        ("x", 0, [node], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find a topic named x."),
+    ):
+        part = Reassignable.ReassignablePartition(partition_index=index, replicas=replicas)
+        asked = AlterPartitionReassignmentsRequest(topics=[Reassignable(name=name, partitions=[part])])
+        answer = await client.ask(asked, version)
+        assert answer.error_code == ErrorCode.NONE
+        (row,) = answer.responses[0].partitions
+        assert (answer.responses[0].name, row.partition_index) == (name, index)
+        assert (row.error_code, row.error_message) == (code, words)
 
 
 @pytest.mark.parametrize("version", range(1, 4))

@@ -66,6 +66,26 @@ def test_s17_topics_are_created_described_altered_and_deleted(
     assert topic not in tools.run("kafka-topics", *at, "--list").split()
 
 
+def test_a_reassignment_to_the_only_node_is_completed(
+    tools: Tools, at: tuple[str, str], topic: str, tmp_path: Path
+) -> None:
+    tools.run("kafka-topics", *at, "--create", "--topic", topic, "--partitions", 2)
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    moved = ("--topics-to-move-json-file", topics, "--broker-list", 1, "--generate")
+    plan = tmp_path / "plan.json"
+    plan.write_text(tools.run("kafka-reassign-partitions", *at, *moved).strip().splitlines()[-1])
+    given = ("--reassignment-json-file", plan)
+    assert f"Successfully started partition reassignments for {topic}-0,{topic}-1" in tools.run(
+        "kafka-reassign-partitions", *at, *given, "--execute"
+    )
+    verified = tools.run("kafka-reassign-partitions", *at, *given, "--verify")
+    assert [f"Reassignment of partition {topic}-{index} is completed." in verified for index in (0, 1)] == [
+        True,
+        True,
+    ]
+
+
 def test_s30_configs_are_altered_and_described(tools: Tools, at: tuple[str, str], topic: str) -> None:
     tools.run("kafka-topics", *at, "--create", "--topic", topic)
     entity = ("--entity-type", "topics", "--entity-name", topic)

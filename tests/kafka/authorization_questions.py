@@ -8,6 +8,7 @@ from uuid import UUID
 
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import (
+    AlterPartitionReassignmentsRequest,
     DescribeLogDirsRequest,
     DescribeQuorumRequest,
     ElectLeadersRequest,
@@ -290,7 +291,6 @@ def cluster() -> dict[str, Question]:
     asked = DescribeQuorumRequest.TopicData
     zeroth = [asked.PartitionData(partition_index=0)]
     quorum, other_quorum = (asked(topic_name=name, partitions=zeroth) for name in ("__cluster_metadata", OWN))
-    elections = [ElectLeadersRequest.TopicPartitions(topic=OWN, partitions=[0])]
     return {
         "DescribeConfigs": (
             DescribeConfigsRequest(
@@ -321,12 +321,6 @@ def cluster() -> dict[str, Question]:
         "ListConfigResources": (ListConfigResourcesRequest(), 1),
         "DescribeLogDirs": (DescribeLogDirsRequest(topics=logs), 4),
         "DescribeLogDirs v2": (DescribeLogDirsRequest(topics=logs), 2),
-        "ElectLeaders": (
-            ElectLeadersRequest(election_type=0, topic_partitions=elections, timeout_ms=30_000), 2,
-        ),
-        "ListPartitionReassignments": (
-            ListPartitionReassignmentsRequest(topics=None, timeout_ms=30_000), 0,
-        ),
         "DescribeClientQuotas": (DescribeClientQuotasRequest(components=[], strict=False), 1),
         "DescribeUserScramCredentials": (DescribeUserScramCredentialsRequest(users=None), 0),
         "AlterUserScramCredentials": (
@@ -340,6 +334,30 @@ def cluster() -> dict[str, Question]:
         "DescribeQuorum": (DescribeQuorumRequest(topics=[quorum]), 2),
         "DescribeQuorum of a topic": (DescribeQuorumRequest(topics=[other_quorum]), 1),
         "DescribeCluster": (DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
+    }  # fmt: skip
+
+
+def placements() -> dict[str, Question]:
+    """Who leads, and where partitions lie."""
+    moving = AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
+    elections = [ElectLeadersRequest.TopicPartitions(topic=OWN, partitions=[0])]
+    return {
+        "ElectLeaders": (
+            ElectLeadersRequest(election_type=0, topic_partitions=elections, timeout_ms=30_000), 2,
+        ),
+        "AlterPartitionReassignments": (
+            AlterPartitionReassignmentsRequest(
+                topics=[
+                    AlterPartitionReassignmentsRequest.ReassignableTopic(
+                        name=OWN, partitions=[moving(partition_index=0, replicas=None)]
+                    )
+                ]
+            ),
+            0,
+        ),
+        "ListPartitionReassignments": (
+            ListPartitionReassignmentsRequest(topics=None, timeout_ms=30_000), 0,
+        ),
     }  # fmt: skip
 
 
@@ -374,4 +392,4 @@ def rules() -> dict[str, Question]:
 
 
 def every_question(ids: Mapping[str, UUID]) -> dict[str, Question]:
-    return {**records(), **topics(ids), **groups(), **transactions(), **cluster(), **rules()}
+    return {**records(), **topics(ids), **groups(), **transactions(), **cluster(), **placements(), **rules()}

@@ -15,6 +15,7 @@ import crc32c
 
 from protocol.batch import HEADER_BYTES
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from protocol.messages.admin import AlterPartitionReassignmentsRequest
 from protocol.messages.configs import (
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
@@ -60,6 +61,23 @@ def questions() -> Iterator[Question]:
     yield from acls()
     yield from transactions()
     yield from users()
+    yield from reassignments()
+
+
+def reassignments() -> Iterator[Question]:
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+    for version, may_change in ((0, True), (1, True), (1, False)):
+        for name, partition, replicas in (
+            ("plain", 0, None), ("plain", 0, [1]), ("plain", 0, []), ("plain", 0, [1, 1]), ("plain", 0, [2]),
+            ("plain", 0, [-1]), ("plain", 0, [1, 2]), ("plain", 9, [1]), ("plain", -1, None),
+            ("none", 0, [1]), ("none", 0, None), ("", 0, [1]),
+        ):  # fmt: skip
+            part = topic.ReassignablePartition(partition_index=partition, replicas=replicas)
+            request = AlterPartitionReassignmentsRequest(
+                topics=[topic(name=name, partitions=[part])], allow_replication_factor_change=may_change
+            )
+            how = f"of {name}-{partition} to {replicas}, {may_change}"
+            yield f"AlterPartitionReassignments {version} {how}", request, version
 
 
 def list_offsets() -> Iterator[Question]:

@@ -10,6 +10,7 @@ from broker.security.guards.call import Call, after, guards, of_cluster
 from protocol.errors import ErrorCode
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import (
+    AlterPartitionReassignmentsRequest,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeQuorumRequest,
@@ -33,6 +34,7 @@ DESCRIBED: tuple[type[Any], ...] = (
 )  # fmt: skip
 ALTERED: tuple[type[Any], ...] = (
     CreateAclsRequest, DeleteAclsRequest, AlterUserScramCredentialsRequest, ElectLeadersRequest,
+    AlterPartitionReassignmentsRequest,
 )  # fmt: skip
 for request in DESCRIBED:
     guards(request)(DESCRIBING)
