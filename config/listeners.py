@@ -98,7 +98,8 @@ def endpoints(
         found[name] = Endpoint(name, host, port, advertised_host, advertised_port, protocol)
     strange = sorted(told.keys() - skipped)
     if strange:
-        raise ConfigError.of_value(strange[0], ADVERTISED, "There is no such listener")
+        words = f"There is no such listener; set {LISTENERS} as well, which has {', '.join(found) or 'none'}"
+        raise ConfigError.of_value(strange[0], ADVERTISED, words)
     if not found:
         raise ConfigError("Invalid value for configuration listeners: No listener for clients", LISTENERS)
     return list(found.values())
