@@ -56,7 +56,7 @@ _OFFSET_DIGITS = 20
 LARGEST_OFFSET = 2**63 - 1
 _SEGMENT_FILE = re.compile(
     r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.stats)"
-    r"(\.cleaned|\.swap|\.deleted|\.tmp)?"
+    r"(\.cleaned|\.swap|(?:\.[1-9]\d{0,9})?\.deleted|\.tmp)?"
 )
 _PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
@@ -83,6 +83,11 @@ class SegmentFile(NamedTuple):
 
 def segment_file_name(base_offset: int, kind: str, state: str = "") -> str:
     return f"{base_offset:0{_OFFSET_DIGITS}d}{kind}{state}"
+
+
+def left_state(number: int) -> str:
+    """The state of files that have left the log, where `number` older ones of their name wait as well."""
+    return f".{number}{DELETED_SUFFIX}" if number else DELETED_SUFFIX
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:

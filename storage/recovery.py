@@ -227,7 +227,7 @@ def finish_swaps(disk: Disk, directory: Path) -> None:
     swaps = [file for file in found if file.state == layout.SWAP_SUFFIX]
     for file in found:
         is_torn = file.state == layout.TEMPORARY_SUFFIX and file.kind in layout.REPLACED_IN_PLACE
-        if file.state == layout.DELETED_SUFFIX or is_torn:
+        if file.state.endswith(layout.DELETED_SUFFIX) or is_torn:
             disk.unlink(_path(directory, file))
     smallest_cleaned = min((file.base_offset for file in cleaned), default=None)
     if smallest_cleaned is not None:

@@ -117,11 +117,7 @@ class Removals:
             self._waiting = [(due_ms - back_ms, segment) for due_ms, segment in self._waiting]
             due = [segment for due_ms, segment in self._waiting if due_ms <= now_ms]
             self._waiting = [(due_ms, segment) for due_ms, segment in self._waiting if due_ms > now_ms]
-            still_named = {segment.file.path for _, segment in self._waiting}
         for segment in due:
-            if segment.file.path in still_named:  # what a later cleaning replaced has taken its name
-                segment.let_go()
-                continue
             try:
                 segment.unlink(self.pace.remove)
             except FileNotFoundError:

@@ -8,6 +8,7 @@ place.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -344,6 +345,13 @@ class Segment(StoredBatches):
             with contextlib.suppress(FileNotFoundError):
                 index.rename(self._path(kind, suffix))
         self.txn_index.rename(self._path(layout.TXN_INDEX_SUFFIX, suffix))
+
+    def leave(self) -> None:
+        """Name the files as out of the log, and not as others that wait for their removal: who reads one
+        may have to open it again.
+        """
+        states = map(layout.left_state, itertools.count())
+        self.rename(next(state for state in states if not self._path(layout.LOG_SUFFIX, state).exists()))
 
     def _path(self, kind: str, suffix: str) -> Path:
         return self.directory / layout.segment_file_name(self.base_offset, kind, suffix)

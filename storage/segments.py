@@ -146,7 +146,7 @@ class SegmentList:
         self.rolled = [segment for segment in self.rolled if segment not in leaving]
         kept = {segment.base_offset for segment in self.all}
         for segment in gone:
-            segment.rename(layout.DELETED_SUFFIX)
+            segment.leave()
             # At once: beside a cleaned segment of the same size they would speak of bytes that it has not.
             self._disk.unlink(self._path(segment, layout.STATISTICS_SUFFIX))
         stale = [

@@ -307,24 +307,23 @@ def test_statistics_that_are_late_are_not_left_behind(
     assert world.files(".stats") == []
 
 
-def test_what_a_second_cleaning_replaces_waits_out_its_own_delay(make_world: MakeWorld) -> None:
-    """Both have the same name then; readers may have given back the descriptor of the second."""
+def test_what_several_cleanings_replaced_waits_out_each_its_delay(make_world: MakeWorld) -> None:
+    """All begin at the same offset; readers may have given back the descriptor, and open the file again."""
     world = make_world(file_delete_delay_ms=60_000)
     removals = world.log._list._removals
-    checkpoint = 0
+    checkpoint, start_ms = 0, world.now_ms
     replaced = []
-    for _ in range(3):
-        world.put_each("aab")
+    for text in ("aab", "ccd", "eef"):
+        world.put_each(text)
         world.roll()
-        replaced.append(world.closed()[0])
+        segment = world.closed()[0]
+        replaced.append((segment, bytes(segment.read_at(0, segment.size_bytes))))
         checkpoint = world.clean(checkpoint).end_offset
         world.now_ms += 50_000
-    first, second, third = (segment.file for segment in replaced)
-    assert first.path == second.path == third.path
-    removals.run(world.now_ms - 30_000)
-    assert third.path.exists()
-    third.try_close()
-    assert len(replaced[2].read_at(0, 61)) == 61
-    removals.run(world.now_ms + 10_000)
+    for gone in range(4):
+        removals.run(start_ms + 10_000 + gone * 50_000)
+        for segment, content in replaced[gone:]:
+            segment.file.try_close()
+            assert segment.read_at(0, segment.size_bytes) == content
     assert len(removals) == 0
-    assert not third.path.exists()
+    assert world.files(".deleted") == []
