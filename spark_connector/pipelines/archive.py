@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from spark_connector.errors import ConnectorError
+from spark_connector.pipelines.paths import refuse_pattern
 from spark_connector.pipelines.session import refuse_connect
 
 OFFSETS_A_BATCH = 5_000_000
@@ -42,10 +43,11 @@ def archive_topic(
     """Append what has arrived since the last run to the Parquet files in `path`; the records of this run.
 
     `source` are options of the format (brokers, a subscription). The checkpoint lies in `path` unless told
-    otherwise. `report` gets Spark's progress of each micro-batch. ConnectorError when `path` was moved, or
-    `source` would cut partitions.
+    otherwise. `report` gets Spark's progress of each micro-batch. ConnectorError when `path` was moved or
+    is a pattern, or `source` would cut partitions.
     """
     refuse_connect(spark)
+    refuse_pattern(path)
     _refuse_moved(path)
     _refuse_cutting(source)
     stream = (
@@ -86,9 +88,10 @@ def restore_topic(
 
     Records keep key, value, headers and timestamp, and the order of their partition. With `keep_partitions`
     they go to the partition they came from, else where the producer's partitioner puts their key.
-    ConnectorError when `path` was moved, or is no archive.
+    ConnectorError when `path` was moved, is a pattern, or no archive.
     """
     refuse_connect(spark)
+    refuse_pattern(path)
     _refuse_moved(path)
     schema = spark.read.parquet(path).schema
     missing = {*WRITTEN_COLUMNS, "partition", "offset"} - set(schema.names)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_connector.errors import ConnectorError
+from spark_connector.pipelines.paths import refuse_pattern
 
 MANIFEST = "_table.json"
 LOCK = "_lock"
@@ -81,10 +82,12 @@ class Refresh:
 class KeyedTable:
     """The files of one table. Owned by: one process at a time, which holds the lock; any number may read.
 
-    `path` must be a directory that the driver and every executor see (local disk, NFS).
+    `path` must be a directory that the driver and every executor see (local disk, NFS). ConnectorError for one
+    that Spark would take for a pattern.
     """
 
     def __init__(self, path: str | Path) -> None:
+        refuse_pattern(str(path))
         self.path = Path(path)
 
     @contextlib.contextmanager

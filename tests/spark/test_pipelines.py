@@ -116,6 +116,25 @@ def test_an_archive_that_was_moved_is_refused(spark: Any, servers: str, tmp_path
     assert spark.read.parquet(str(old)).count() == 15
 
 
+@pytest.mark.parametrize("name", ["t[1]", "t{a,b}", "t*", "t?", "t\\d"])
+def test_a_directory_that_spark_takes_for_a_pattern_is_refused(
+    spark: Any, servers: str, tmp_path: Path, name: str
+) -> None:
+    """It would be written, and then read as nothing (or as others that fit): a restore of no records, no word."""
+    path, topic = str(tmp_path / name), create_topic(servers)
+    options, sink = {**source(servers), "subscribe": topic}, {**source(servers), "topic": topic}
+    for run in (
+        lambda: archive_topic(spark, options, path),
+        lambda: restore_topic(spark, path, sink, checkpoint=str(tmp_path / "restored")),
+        lambda: refresh_snapshot(spark, topic, source(servers), path),
+        lambda: apply_changes(spark, topic, source(servers), path, "id long"),
+        lambda: KeyedTable(path).read(spark),
+    ):
+        with pytest.raises(ConnectorError, match="Spark reads such a path as a pattern"):
+            run()
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["minPartitions", "maxrecordsperpartition"])
 def test_an_archive_cuts_no_partition(spark: Any, servers: str, tmp_path: Path, name: str) -> None:
     """Its pieces would be restored in the order in which their tasks ended."""
