@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_connector.errors import ConnectorError
-from spark_connector.pipelines.paths import refuse_pattern
+from spark_connector.pipelines.paths import address, local_directory, refuse_pattern
 
 MANIFEST = "_table.json"
 LOCK = "_lock"
@@ -82,13 +82,13 @@ class Refresh:
 class KeyedTable:
     """The files of one table. Owned by: one process at a time, which holds the lock; any number may read.
 
-    `path` must be a directory that the driver and every executor see (local disk, NFS). ConnectorError for one
-    that Spark would take for a pattern.
+    `path` must be a directory that the driver and every executor see (local disk, NFS). ConnectorError for
+    one that Spark would take for a pattern, and for another file system's address.
     """
 
     def __init__(self, path: str | Path) -> None:
         refuse_pattern(str(path))
-        self.path = Path(path)
+        self.path = local_directory(path)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -127,7 +127,7 @@ class KeyedTable:
     def read_buckets(self, spark: Any, manifest: Manifest, buckets: list[str]) -> Any:
         """The rows of some buckets of a version."""
         places = [
-            str(self._bucket(manifest.versions[bucket], bucket))
+            address(self._bucket(manifest.versions[bucket], bucket))
             for bucket in buckets
             if bucket in manifest.versions
         ]
@@ -138,7 +138,7 @@ class KeyedTable:
     def write_version(self, rows: Any, version: int) -> set[str]:
         """Write rows with a column `bucket` as the files of `version`; the buckets that got any."""
         directory = self.path / f"version={version}"
-        rows.write.mode("overwrite").partitionBy(BUCKET).parquet(str(directory))
+        rows.write.mode("overwrite").partitionBy(BUCKET).parquet(address(directory))
         return {place.name.removeprefix(f"{BUCKET}=") for place in directory.glob(f"{BUCKET}=*")}
 
     def publish(self, manifest: Manifest) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from spark_connector.errors import ConnectorError
 
 PATTERN = frozenset("{}[]*?\\")
@@ -17,3 +20,22 @@ def refuse_pattern(path: str) -> None:
             f"{path} has {' and '.join(found)} in it, and Spark reads such a path as a pattern, not as a "
             f"directory's name: choose one without any of {{ }} [ ] * ? \\"
         )
+
+
+def local_directory(path: str | Path) -> Path:
+    """What `path` names, which may begin with `file:`, seen from anywhere; ConnectorError for an address of
+    another file system, whose files only Spark could see.
+    """
+    text = str(path)
+    local = re.sub("^file:(//(?=/))?", "", text)
+    if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", local):
+        raise ConnectorError(
+            f"{text} is an address, and a table lies in a directory of this machine or one that is mounted "
+            f"there: give its path"
+        )
+    return Path(local).absolute()
+
+
+def address(directory: Path) -> str:
+    """A local directory in Spark's words, whose file system may be another unless told (fs.defaultFS)."""
+    return f"file:{directory}"

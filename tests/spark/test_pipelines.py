@@ -120,7 +120,7 @@ def test_an_archive_that_was_moved_is_refused(spark: Any, servers: str, tmp_path
 def test_a_directory_that_spark_takes_for_a_pattern_is_refused(
     spark: Any, servers: str, tmp_path: Path, name: str
 ) -> None:
-    """It would be written, and then read as nothing (or as others that fit): a restore of no records, no word."""
+    """What was written there would be read as nothing, or as others that fit, and no word said."""
     path, topic = str(tmp_path / name), create_topic(servers)
     options, sink = {**source(servers), "subscribe": topic}, {**source(servers), "topic": topic}
     for run in (
@@ -224,6 +224,21 @@ def test_a_snapshot_follows_its_topic(spark: Any, servers: str, tmp_path: Path) 
     model.change(400, 800)
     refresh()
     assert table_of(spark, path) == model.rows
+
+
+def test_a_table_lies_where_its_path_says(
+    spark: Any, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the working directory of Spark's JVM, which is not this one, and whatever its file system."""
+    monkeypatch.chdir(tmp_path)
+    model = Model(servers)
+    model.change(30, 60)
+    for path in ("a table", f"file://{tmp_path}/b", f"file:{tmp_path}/c"):
+        assert refresh_snapshot(spark, model.topic, source(servers), path).rows == len(model.rows)
+        assert {row.key: row.value for row in KeyedTable(path).read(spark).collect()} == model.rows
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["a table", "b", "c"]
+    with pytest.raises(ConnectorError, match=r"s3a:/+lake/t is an address"):
+        refresh_snapshot(spark, model.topic, source(servers), "s3a://lake/t")
 
 
 def test_a_snapshot_older_than_the_tombstones_begins_anew(spark: Any, servers: str, tmp_path: Path) -> None:
