@@ -121,11 +121,14 @@ async def alter_user_scram_credentials(
             wanted[name] = _wanted(broker, change)
         except KafkaError as error:
             refused[name] = error
-    for name, (mechanism, found) in wanted.items():
-        broker.users.set(mechanism, name, found)
-    await broker.topics.flushed()
+    try:
+        for name, (mechanism, found) in wanted.items():
+            broker.users.set(mechanism, name, found)
+        await broker.topics.flushed()
+    except KafkaError as error:  # clients look for each user in the answer
+        refused |= dict.fromkeys(wanted, error)
     return AlterUserScramCredentialsResponse(
-        results=[Altered(user=name, error_message=None) for name in wanted]
+        results=[Altered(user=name, error_message=None) for name in wanted if name not in refused]
         + [
             Altered(user=name, error_code=error.code, error_message=error.message)
             for name, error in refused.items()

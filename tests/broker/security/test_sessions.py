@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from broker.topics import METADATA_PARTITION
 from protocol.errors import ErrorCode
 from protocol.framing import encode_request
 from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
@@ -339,6 +340,18 @@ async def test_a_user_has_a_credential_for_each_mechanism(secure: World) -> None
         "SCRAM-SHA-256"
     )
     assert (await scram(await secure.connect(), "carol", "d", "SCRAM-SHA-512")).error_code == 0
+
+
+async def test_a_password_that_cannot_be_stored_is_told_of_its_user(secure: World) -> None:
+    """One answer for a user without a name was given, which clients know nothing to do with."""
+    client = await secure.connect()
+    await enter(client)
+    secure.broker.logs.logs[METADATA_PARTITION].take_offline("a disk that is lost")
+    answers = await alter(client, upsertion("carol", "c"), Deletion(name="dave", mechanism=SHA_256))
+    assert {user: code for user, code, _ in answers} == {
+        "carol": ErrorCode.KAFKA_STORAGE_ERROR,
+        "dave": ErrorCode.RESOURCE_NOT_FOUND,
+    }
 
 
 async def test_no_password_is_on_the_disk(secure: World) -> None:
