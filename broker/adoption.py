@@ -8,23 +8,30 @@ a topic it would have all the partitions before that number as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
 
 from broker.quorum_log import KafkasTopic, read_topics
+from broker.topic import CLUSTER_METADATA_TOPIC, METADATA_TOPIC
 from config.topic import topic_rows
 from protocol.errors import KafkaError
 from storage import layout
-from storage.checkpoint import read_topic_id
+from storage.checkpoint import read_topic_id, write_topic_id
 from storage.file import SYSTEM_DISK
+from storage.layout import TopicPartition
+from storage.small_files import sync_file
 
 if TYPE_CHECKING:
     from broker.topics import TopicRegistry
-    from storage.layout import TopicPartition
+    from storage.log import Log
 
 
 logger = logging.getLogger(__name__)
+
+KAFKAS_OWN = frozenset((CLUSTER_METADATA_TOPIC, METADATA_TOPIC))
+"""directories of these names are no topic to adopt"""
 
 
 def topics_of_kafka(directories: Sequence[Path], is_known: Callable[[str], bool]) -> dict[str, KafkasTopic]:
@@ -78,7 +85,40 @@ def why_not_adopted(
     if topic_partition.partition >= most_partitions:
         return f"its number is not below max.partitions.per.topic ({most_partitions})"
     topic_id = read_topic_id(SYSTEM_DISK, directory)
-    other = None if topic_id is None else topics.by_id(topic_id)
-    if other is not None:
-        return f"{layout.PARTITION_METADATA} says that it is a copy of one of {other.name}"
+    if topic_id is None:
+        return None
+    known = topics.by_id(topic_id)
+    kafkas = (name for name, found in topics.found.items() if found.topic_id == topic_id)
+    other = known.name if known is not None else next(kafkas, None)
+    if other not in (None, topic_partition.topic):
+        return f"{layout.PARTITION_METADATA} says that it is a copy of one of {other}"
     return None
+
+
+def topics_found(topics: TopicRegistry, logs: Iterable[TopicPartition]) -> dict[str, int]:
+    """Those that nobody knows, by name, and how many partitions each has by its directories."""
+    counts: dict[str, int] = {}
+    for name, index in logs:
+        if name not in KAFKAS_OWN and not topics.knows(name):
+            counts[name] = max(counts.get(name, 0), index + 1)
+    return counts
+
+
+def id_for(topics: TopicRegistry, logs: Sequence[Log]) -> UUID:
+    """The id of a topic that is found as these. Where another one has it, of which nobody knows either, one
+    of the two is a copy of the other under another name: it gets an id of its own, or clients that ask by id
+    would be given the records of whichever was adopted last.
+    """
+    topic_id = logs[0].topic_id
+    other = topics.by_id(topic_id)
+    if other is None:
+        return topic_id
+    new_id = uuid4()
+    logger.warning("%s has the id of %s: it gets another one", logs[0].topic_partition.topic, other.name)
+    for log in logs:
+        log.topic_id = new_id
+        try:
+            sync_file(SYSTEM_DISK, write_topic_id(SYSTEM_DISK, log.directory, new_id))
+        except OSError as error:
+            logger.error("the new id of %s is not written down: %s", log.topic_partition, error)
+    return new_id

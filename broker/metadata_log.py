@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from broker.partition import Partition
 
 
+class MetadataError(Exception):
+    """What the topics are cannot be read; the message says where and what to do."""
+
+
 def read_state(log: Log) -> dict[tuple[str, str], dict[str, Any]]:
     """The last value of every key in the metadata log; blocking. ValueError when it is damaged."""
     state: dict[tuple[str, str], dict[str, Any]] = {}

@@ -13,8 +13,16 @@ from storage.layout import TopicPartition
 OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_TOPIC = "__kompakt_metadata"
 TRANSACTIONS_TOPIC = "__transaction_state"
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+"""Kafka's quorum log, whose directory no start opens as a topic's: there can be no topic of this name"""
 INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC))
 """written by the broker only"""
+METADATA_OVERRIDES = {
+    "cleanup.policy": "compact",
+    "flush.messages": "1",
+    "max.message.bytes": str(16 << 20),
+    "segment.bytes": str(16 << 20),
+}
 KEEP_EVERYTHING = {"retention.bytes": "-1", "retention.ms": "-1"}
 COMPACTED = {"cleanup.policy": "compact"}
 

@@ -22,10 +22,17 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from broker.adoption import topics_of_kafka
-from broker.metadata_log import append_state, read_state
+from broker.adoption import id_for, topics_found, topics_of_kafka
+from broker.metadata_log import MetadataError, append_state, read_state
 from broker.policy_lint import warn
-from broker.topic import INTERNAL_TOPICS, METADATA_TOPIC, Topic, adopted_overrides
+from broker.topic import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    METADATA_OVERRIDES,
+    METADATA_TOPIC,
+    Topic,
+    adopted_overrides,
+)
 from config.definition import ConfigError
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
@@ -39,23 +46,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-METADATA_OVERRIDES = {
-    "cleanup.policy": "compact",
-    "flush.messages": "1",
-    "max.message.bytes": str(16 << 20),
-    "segment.bytes": str(16 << 20),
-}
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-"""Kafka's quorum log, whose directory no start opens as a topic's: there can be no topic of this name"""
-KAFKAS_OWN = frozenset((CLUSTER_METADATA_TOPIC, METADATA_TOPIC))
-"""directories of these names are no topic to adopt"""
 TOPIC = "topic"
 GROWTH_LIMIT_SECONDS = 25.0
 """a change to a topic waits for so long until it has its partitions: clients wait 30 s for an answer"""
-
-
-class MetadataError(Exception):
-    """What the topics are cannot be read; the message says where and what to do."""
 
 
 class TopicRegistry:
@@ -75,7 +68,7 @@ class TopicRegistry:
         """topics on their way out, by name: how many partitions they have"""
         self._growing: dict[str, asyncio.Future[None]] = {}
         """topics whose partitions are being made, by name: the end of it"""
-        self._found: dict[str, KafkasTopic] = {}
+        self.found: dict[str, KafkasTopic] = {}
         """what a Kafka knew of topics that are to be adopted, by name"""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -98,7 +91,7 @@ class TopicRegistry:
         return topic.config if topic is not None else self._resolve(name, self._adopted(name))
 
     def _adopted(self, name: str) -> dict[str, str]:
-        found = self._found.get(name)
+        found = self.found.get(name)
         return adopted_overrides(name, None if found is None else found.settings)
 
     def knows(self, name: str) -> bool:
@@ -163,7 +156,7 @@ class TopicRegistry:
             )
         if not served or not (is_new or self._deleting or len(self._topics) > 1):
             # Else what was set here, and may be lost, is newer than what Kafka knew.
-            self._found = topics_of_kafka([one.path for one in broker.logs.directories], self.knows)
+            self.found = topics_of_kafka([one.path for one in broker.logs.directories], self.knows)
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""
@@ -221,15 +214,11 @@ class TopicRegistry:
         """Directories of a Kafka data directory become topics. By settings that nobody gave them nothing is
         deleted until somebody says so.
         """
-        counts: dict[str, int] = {}
-        for name, index in logs:
-            if name not in self._topics and name not in KAFKAS_OWN:
-                counts[name] = max(counts.get(name, 0), index + 1)
-        for name, partition_count in counts.items():
-            topic_id = next(log.topic_id for key, log in logs.items() if key.topic == name)
-            overrides, is_known = self._adopted(name), name in self._found
+        for name, partition_count in topics_found(self, logs).items():
+            topic_id = id_for(self, [log for key, log in logs.items() if key.topic == name])
+            overrides, is_known = self._adopted(name), name in self.found
             if is_known:  # other brokers may have had the last ones, and keys and groups go by the number
-                partition_count = max(partition_count, self._found[name].partition_count)
+                partition_count = max(partition_count, self.found[name].partition_count)
             logger.log(
                 logging.INFO if is_known else logging.WARNING,
                 "adopted topic %s with %d partitions; its settings are %s: %s",
@@ -491,8 +480,9 @@ class TopicRegistry:
     def _remove(self, topic: Topic) -> None:
         self.version += 1
         del self._topics[topic.name]
-        del self._by_id[topic.topic_id]
-        del self._forms[collision_form(topic.name)]
+        if self._by_id.get(topic.topic_id) is topic:
+            del self._by_id[topic.topic_id]
+        self._forms.pop(collision_form(topic.name), None)  # of two that were adopted either may be there
 
     def _append(self, kind: str, name: str, value: Mapping[str, Any] | None) -> None:
         broker = self._broker

@@ -17,8 +17,7 @@ from uuid import UUID
 
 from broker.api import Answer, handles
 from broker.context import RequestContext
-from broker.topic import INTERNAL_TOPICS
-from broker.topics import CLUSTER_METADATA_TOPIC
+from broker.topic import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from config.topic import topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (

@@ -11,8 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from broker.topic import METADATA_TOPIC
-from broker.topics import CLUSTER_METADATA_TOPIC
+from broker.topic import CLUSTER_METADATA_TOPIC, METADATA_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
     DescribeClusterRequest,

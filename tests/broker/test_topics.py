@@ -16,8 +16,8 @@ import pytest
 
 from broker.handlers.topics import MAX_NEW_PARTITIONS
 from broker.metadata_log import read_state
-from broker.topic import KEEP_EVERYTHING, METADATA_TOPIC
-from broker.topics import CLUSTER_METADATA_TOPIC, METADATA_PARTITION, TOPIC
+from broker.topic import CLUSTER_METADATA_TOPIC, KEEP_EVERYTHING, METADATA_TOPIC
+from broker.topics import METADATA_PARTITION, TOPIC
 from cleaner.cleaner import CleaningAborted
 from cleaner.states import Phase
 from protocol.errors import ErrorCode, KafkaError
