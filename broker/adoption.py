@@ -8,7 +8,8 @@ a topic it would have all the partitions before that number as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -24,6 +25,7 @@ from storage.layout import TopicPartition
 from storage.small_files import sync_file
 
 if TYPE_CHECKING:
+    from broker.topic import Topic
     from broker.topics import TopicRegistry
     from storage.log import Log
 
@@ -122,3 +124,25 @@ def id_for(topics: TopicRegistry, logs: Sequence[Log]) -> UUID:
         except OSError as error:
             logger.error("the new id of %s is not written down: %s", log.topic_partition, error)
     return new_id
+
+
+def with_partitions_found(topic: Topic, logs: Mapping[TopicPartition, Log], most: int) -> Topic:
+    """A known topic with the partitions that it has by its directories. Those that follow on its own and bear
+    its id are its own as well: that it grew was in a part of `__kompakt_metadata` that is lost, or later than
+    the copy that was put in its place. Itself where there are none.
+    """
+    if topic.name in KAFKAS_OWN:
+        return topic
+    count = topic.partition_count
+    while count < most and (log := logs.get(TopicPartition(topic.name, count))) is not None:
+        if log.offline_reason is not None or log.topic_id != topic.topic_id:
+            logger.warning("%s is not known to be of its topic, and left alone", log.directory)
+            break
+        count += 1
+    if count == topic.partition_count:
+        return topic
+    logger.warning(
+        "topic %s has %d partitions by its directories, and %d were known: it has all of them",
+        topic.name, count, topic.partition_count,
+    )  # fmt: skip
+    return replace(topic, partition_count=count)

@@ -17,12 +17,12 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from broker.adoption import id_for, topics_found, topics_of_kafka
+from broker.adoption import id_for, topics_found, topics_of_kafka, with_partitions_found
 from broker.metadata_log import MetadataError, append_state, read_state
 from broker.policy_lint import warn
 from broker.topic import (
@@ -226,6 +226,10 @@ class TopicRegistry:
             )  # fmt: skip
             config, is_internal = self._resolve(name, overrides), name in INTERNAL_TOPICS
             self._store(Topic(name, topic_id, partition_count, overrides, config, is_internal))
+        for topic in self.all():
+            grown = with_partitions_found(topic, logs, self._broker.config.max_partitions_per_topic)
+            if grown is not topic:
+                self._store(grown)
 
     # Changes
 
@@ -254,11 +258,13 @@ class TopicRegistry:
         """Make a topic of few partitions at once; it is durable when `flushed()` returns."""
         topic = self._new(name, partitions, overrides or {})
         self._append(TOPIC, name, topic.stored())
+        made: list[TopicPartition] = []
         try:
             for topic_partition in topic.partitions():
                 self._make_log(topic, topic_partition)
+                made.append(topic_partition)
         except KafkaError:
-            self._unmake(topic, None)
+            self._unmake(topic, None, made)
             raise
         self._put(topic)
         return topic
@@ -280,6 +286,7 @@ class TopicRegistry:
 
     async def _grow(self, topic: Topic, before: Topic | None) -> None:
         """Make the partitions that `topic` has more than `before`, or none of them."""
+        made: list[TopicPartition] = []
         try:
             self._append(TOPIC, topic.name, topic.stored())
             await self.flushed()  # a power cut shall leave no directories of which nobody knows the settings
@@ -288,9 +295,10 @@ class TopicRegistry:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")
                 if before is None or topic_partition.partition >= before.partition_count:
                     self._make_log(topic, topic_partition)
+                    made.append(topic_partition)
                     await asyncio.sleep(0)
         except KafkaError:
-            self._unmake(topic, before)
+            self._unmake(topic, before, made)
             raise
         finally:
             self._growing.pop(topic.name).set_result(None)
@@ -439,23 +447,20 @@ class TopicRegistry:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"cannot make {topic_partition}: {error}"
             ) from error
 
-    def _unmake(self, topic: Topic, before: Topic | None) -> None:
-        """Take back what was made of a topic that could not be made or grown. Where a disk does not let go of
-        a new one, the next start does it.
+    def _unmake(self, topic: Topic, before: Topic | None, made: Iterable[TopicPartition]) -> None:
+        """Take back what was made of a topic that could not be made or grown; what was in its way is not
+        ours to remove. Where a disk does not let go of a new topic, the next start does it.
         """
         stored = None if before is None else before.stored()
-        for topic_partition in topic.partitions():
-            if before is None or topic_partition.partition >= before.partition_count:
-                self._broker.forget(topic_partition)
-                if topic_partition not in self._broker.logs.logs:
-                    continue
-                try:
-                    self._broker.logs.delete(topic_partition)
-                except OSError as error:
-                    logger.error("%s was made for nothing, and stays for now: %s", topic_partition, error)
-                    if before is None:
-                        stored = {**topic.stored(), "deleting": True}
-                        self._deleting[topic.name] = topic.partition_count
+        for topic_partition in made:
+            self._broker.forget(topic_partition)
+            try:
+                self._broker.logs.delete(topic_partition)
+            except OSError as error:
+                logger.error("%s was made for nothing, and stays for now: %s", topic_partition, error)
+                if before is None:
+                    stored = {**topic.stored(), "deleting": True}
+                    self._deleting[topic.name] = topic.partition_count
         self._append(TOPIC, topic.name, stored)
 
     def _configure_logs(self, topic: Topic) -> None:

@@ -8,16 +8,31 @@ directories are copied or renamed.
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from uuid import UUID
+
+import pytest
 
 from broker.topic import KEEP_EVERYTHING, METADATA_TOPIC
 from protocol.errors import ErrorCode
-from protocol.messages.topics import DeleteTopicsRequest
+from protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    DeleteTopicsRequest,
+)
 from protocol.records import decode_all
+from storage.layout import PARTITION_METADATA
 from tests.broker.client import Client
 from tests.broker.conftest import World, fetch_request
 
 METADATA = f"{METADATA_TOPIC}-0"
+
+
+async def grow(client: Client, count: int) -> CreatePartitionsResponse.CreatePartitionsTopicResult:
+    topic = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=count, assignments=None)
+    answer = await client.ask(CreatePartitionsRequest(topics=[topic]), 3)
+    result: CreatePartitionsResponse.CreatePartitionsTopicResult = answer.results[0]
+    return result
 
 
 async def delete(client: Client, name: str) -> int:
@@ -32,6 +47,61 @@ async def fetch_by_id(client: Client, topic_id: UUID) -> list[bytes | None]:
     found = answer.responses[0].partitions[0]
     assert found.error_code == ErrorCode.NONE
     return [record.value for record in decode_all(found.records or b"")]
+
+
+@pytest.fixture
+async def stopped(world: World, tmp_path: Path) -> World:
+    """A broker whose topic t has grown from one partition to three, with a record in each; what it knows is
+    put back to before that.
+    """
+    world.topic("t")
+    await world.stop()
+    shutil.copytree(world.directory / METADATA, tmp_path / "before")
+    await world.start()
+    client = await world.connect()
+    assert (await grow(client, 3)).error_code == ErrorCode.NONE
+    for index in range(3):
+        await world.produce(client, world.batch((b"k", b"%d" % index)), partition=index)
+    await world.stop()
+    shutil.rmtree(world.directory / METADATA)
+    shutil.copytree(tmp_path / "before", world.directory / METADATA)
+    return world
+
+
+async def test_partitions_that_nobody_knows_of_a_topic_are_its_own(stopped: World) -> None:
+    """They were hidden, and removed with their records when the topic was to grow."""
+    for _ in range(2):
+        await stopped.start()
+        client = await stopped.connect()
+        assert [await stopped.values(client, partition=index) for index in range(3)] == [
+            [b"0"],
+            [b"1"],
+            [b"2"],
+        ]
+        await stopped.stop()
+    await stopped.start()
+
+
+async def test_what_does_not_follow_on_the_known_partitions_is_left_and_never_removed(
+    stopped: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another topic's, by its id, most likely a copy."""
+    path = stopped.directory / "t-1" / PARTITION_METADATA
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+    await stopped.start()
+    assert f"{stopped.directory / 't-1'} is not known to be of its topic" in caplog.text
+    client = await stopped.connect()
+    topic = stopped.broker.topics.get("t")
+    assert topic is not None
+    assert topic.partition_count == 1
+    for _ in range(2):
+        refused = await grow(client, 3)
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "t-1 exists" in (refused.error_message or "")
+    assert {"t-0", "t-1", "t-2"} <= {one.name for one in stopped.directory.iterdir()}
+    path.unlink()  # by which nothing speaks against it any more
+    await stopped.restart()
+    assert await stopped.values(await stopped.connect(), partition=1) == [b"1"]
 
 
 async def test_a_copy_under_another_name_has_an_id_of_its_own(world: World) -> None:
