@@ -186,16 +186,20 @@ class TopicRegistry:
         self._broker.serve(logs.logs[METADATA_PARTITION])
         if self._broker.config.dynamic or self._broker.config.dynamic_defaults:
             self._broker.cleaner_pool.reconfigure(self._broker.config)
-        for name, partition_count in self._deleting.items():
-            for index in range(partition_count):
-                if TopicPartition(name, index) in logs.logs:
-                    logs.delete(TopicPartition(name, index))
+        for name, partition_count in tuple(self._deleting.items()):
+            try:
+                for index in range(partition_count):
+                    if TopicPartition(name, index) in logs.logs:
+                        logs.delete(TopicPartition(name, index))
+            except OSError as error:
+                logger.error("%s is not wholly deleted, the next start ends it: %s", name, error)
+                continue
+            del self._deleting[name]
             try:
                 self._broker.cleanings.forget(name, partition_count)
                 self._append(TOPIC, name, None)
             except KafkaError as error:  # a full disk: the next start does it
                 logger.warning("the deletion of %s is not written down: %s", name, error.message)
-        self._deleting.clear()
         self._adopt(logs.logs)
         for topic in self.all():
             for topic_partition in topic.partitions():

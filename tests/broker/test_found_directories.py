@@ -21,6 +21,7 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
 )
 from protocol.records import decode_all
+from storage.file import Disk
 from storage.layout import PARTITION_METADATA
 from tests.broker.client import Client
 from tests.broker.conftest import World, fetch_request
@@ -136,3 +137,27 @@ async def test_topics_that_could_not_have_been_made_beside_each_other_can_be_del
     assert [await delete(client, name) for name in ("a.b", "a_b")] == [ErrorCode.NONE] * 2
     assert world.broker.metrics_state.internal_errors == 0
     assert not [path for path in world.directory.iterdir() if path.name in ("a.b-0", "a_b-0")]
+
+
+async def test_a_deletion_that_the_next_start_cannot_end_either_keeps_nobody_from_starting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start failed with the error of the disk."""
+    world.topic("bad", 2)
+    world.topic("good")
+    real = Disk.rename
+
+    def rename(disk: Disk, source: Path, target: Path) -> None:
+        if source.name == "bad-1":
+            raise OSError(16, "Device or resource busy")
+        real(disk, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Disk, "rename", rename)
+        assert await delete(await world.connect(), "bad") == ErrorCode.KAFKA_STORAGE_ERROR
+        await world.restart()
+        assert [topic.name for topic in world.broker.topics.all()] == [METADATA_TOPIC, "good"]
+        assert (world.directory / "bad-1").is_dir()
+    await world.restart()
+    assert not (world.directory / "bad-1").exists()
+    world.topic("bad", 2)
