@@ -25,7 +25,7 @@ KEY = json.dumps({"type": PRODUCER_IDS}).encode()
 
 
 class ProducerIds:
-    """Owned by: event loop; `restore` and `skip` come before the first id is given."""
+    """Owned by: event loop; `restore`, `begin_at` and `skip` come before the first id is given."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -38,6 +38,14 @@ class ProducerIds:
         """Go on behind the last block that was ever begun, as `__kompakt_metadata` has it."""
         begun = state.get((PRODUCER_IDS, ""))
         self._next = self._end = 0 if begun is None else begun["next_producer_id"]
+
+    def begin_at(self, producer_id: int) -> None:
+        """Give none below this one: another broker did. Durable when `topics.flushed()` returns; KafkaError
+        when it cannot be.
+        """
+        if producer_id > self._end:
+            self._write(producer_id)
+            self._next = self._end = producer_id
 
     def skip(self, used: Iterable[int]) -> None:
         """Ids that logs know are not given even if that record is lost: a log would take the new producer's
@@ -63,12 +71,16 @@ class ProducerIds:
 
     async def _allocate(self) -> None:
         end = self._end + BLOCK
+        flushed = self._write(end)
+        if flushed is not None:
+            await flushed
+        self._next, self._end = max(self._next, self._end), end
+
+    def _write(self, end: int) -> asyncio.Future[None] | None:
+        """That those below `end` are given, or will be; the future of its flush. KafkaError."""
         now_ms, partition = self._broker.clock.now_ms(), self._broker.partitions[METADATA_PARTITION]
         batch = encode_batch(
             [(now_ms, KEY, json.dumps({"next_producer_id": end}).encode(), [])], now_ms=now_ms
         )
         appended = partition.append(batch, now_ms, Origin.COORDINATOR)
-        flushed = partition.when_flushed(appended.last_offset + 1)
-        if flushed is not None:
-            await flushed
-        self._next, self._end = max(self._next, self._end), end
+        return partition.when_flushed(appended.last_offset + 1)

@@ -1,5 +1,5 @@
 """What the quorum log of an Apache Kafka says of its topics: their ids, how many partitions they have, and
-the settings they were given; and of its users and the rules for them.
+the settings they were given; of its users and the rules for them; and which producer ids it has given.
 
 Kafka's directory has it as `__cluster_metadata-0`: snapshots (KIP-630) and, behind the newest of them,
 segments, both of record batches whose values are metadata records (KIP-631). It is read once, where topics
@@ -21,6 +21,7 @@ from protocol.errors import ErrorCode, KafkaError, MalformedFrame, UnsupportedVe
 from protocol.messages.quorum import (
     AccessControlEntryRecord,
     ConfigRecord,
+    ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
@@ -38,6 +39,7 @@ RECORDS: dict[int, type[Any]] = {
     4: ConfigRecord,
     9: RemoveTopicRecord,
     11: UserScramCredentialRecord,
+    15: ProducerIdsRecord,
     18: AccessControlEntryRecord,
     19: RemoveAccessControlEntryRecord,
     22: RemoveUserScramCredentialRecord,
@@ -61,10 +63,11 @@ class KafkasTopic(NamedTuple):
 
 
 class KafkasSecurity(NamedTuple):
-    """Users and rules as Kafka had them."""
+    """Users and rules as Kafka had them, and the first producer id that it has given to nobody."""
 
     credentials: list[UserScramCredentialRecord]
     rules: list[AccessControlEntryRecord]
+    next_producer_id: int
 
 
 class Partition(NamedTuple):
@@ -83,12 +86,14 @@ class _Image:
         self.settings: dict[str, dict[str, str]] = {}
         self.credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
         self.rules: dict[UUID, AccessControlEntryRecord] = {}
+        self.next_producer_id = 0
 
     def copy(self) -> _Image:
         made = _Image()
         made.names, made.counts = dict(self.names), dict(self.counts)
         made.settings = {name: dict(settings) for name, settings in self.settings.items()}
         made.credentials, made.rules = dict(self.credentials), dict(self.rules)
+        made.next_producer_id = self.next_producer_id
         return made
 
     def apply(self, record: Any) -> None:
@@ -107,6 +112,8 @@ class _Image:
             self.rules[record.id] = record
         elif isinstance(record, RemoveAccessControlEntryRecord):
             self.rules.pop(record.id, None)
+        elif isinstance(record, ProducerIdsRecord):
+            self.next_producer_id = record.next_producer_id
         elif record.resource_type == TOPIC_RESOURCE:
             settings = self.settings.setdefault(record.resource_name, {})
             if record.value is None:
@@ -125,11 +132,13 @@ def read_topics(data_directory: Path) -> dict[str, KafkasTopic]:
 
 
 def read_security(data_directory: Path) -> KafkasSecurity | None:
-    """Users and rules; None where there is no quorum log. OSError, KafkaError: it cannot be read."""
+    """Users, rules, ids; None where there is no quorum log. OSError, KafkaError: it cannot be read."""
     if not (data_directory / partition_directory_name(CLUSTER_METADATA)).is_dir():
         return None
     image = _read(data_directory)
-    return KafkasSecurity(list(image.credentials.values()), list(image.rules.values()))
+    return KafkasSecurity(
+        list(image.credentials.values()), list(image.rules.values()), image.next_producer_id
+    )
 
 
 def _read(data_directory: Path) -> _Image:

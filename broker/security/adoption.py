@@ -1,5 +1,6 @@
-"""The users of an Apache Kafka and the rules for them are taken over from its quorum log, once: at the first
-start that finds it in a data directory. A record of `__kompakt_metadata` says that it was done:
+"""The users of an Apache Kafka and the rules for them are taken over from its quorum log, and so is how far
+it has given producer ids, once: at the first start that finds it in a data directory. A record of
+`__kompakt_metadata` says that it was done:
 
     {"name": "", "type": "kafkas-security"}  {}
 """
@@ -58,6 +59,7 @@ def _read(directories: Sequence[Path]) -> KafkasSecurity | None:
 
 
 def _store(broker: Broker, found: KafkasSecurity) -> None:
+    broker.producer_ids.begin_at(found.next_producer_id)  # producers that stay may not have written yet
     for record in found.credentials:
         kept = Credential(
             bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations

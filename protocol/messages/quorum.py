@@ -1,12 +1,13 @@
-"""Records of Apache Kafka's quorum log that say what topics there are, with which settings, who its users are
-and which rules there are for them (KIP-631). They are only read, where a directory of Kafka's is adopted.
+"""Records of Apache Kafka's quorum log that say what topics there are, with which settings, who its users
+are, which rules there are for them, and which producer ids were given (KIP-631). They are only read, where a
+directory of Kafka's is adopted.
 """
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from protocol.schema import binary, data, int8, int32, string, uuid
+from protocol.schema import binary, data, int8, int32, int64, string, uuid
 
 
 @data(versions="0", flexible="0+")
@@ -73,3 +74,13 @@ class RemoveAccessControlEntryRecord:
     """It is not any more."""
 
     id: UUID = uuid()
+
+
+@data(versions="0", flexible="0+")
+class ProducerIdsRecord:
+    """A broker has got a block of producer ids."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64()
+    next_producer_id: int = int64()
+    """the first that is in no block yet"""

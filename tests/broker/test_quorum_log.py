@@ -25,6 +25,7 @@ from protocol.errors import KafkaError
 from protocol.messages.quorum import (
     AccessControlEntryRecord,
     ConfigRecord,
+    ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
@@ -42,6 +43,7 @@ KEYS = {
     ConfigRecord: 4,
     RemoveTopicRecord: 9,
     UserScramCredentialRecord: 11,
+    ProducerIdsRecord: 15,
     AccessControlEntryRecord: 18,
     RemoveAccessControlEntryRecord: 19,
     RemoveUserScramCredentialRecord: 22,

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from protocol.messages.metadata import MetadataRequest
+from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from storage.verify import verify_data_directory
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.raw import Raw
@@ -267,3 +268,27 @@ def test_a_transaction_goes_on_from_kafka_to_kompakt_and_back(start_kafka: Start
             put(producer, "a zombie's")
             producer.commit_transaction(60)
         assert all_values(at) == [b"kafka's", b"kafka's again"]
+
+
+def producer_id(port: int) -> int:
+    raw = Raw(port)
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    answers: list[InitProducerIdResponse] = []
+
+    def has_one() -> bool:
+        answers.append(raw.ask(request, 4))
+        return answers[-1].error_code == 0
+
+    wait_for(has_one, "a producer id", 30.0)
+    raw.close()
+    return answers[-1].producer_id
+
+
+@pytest.mark.java
+def test_no_producer_id_is_given_that_kafka_gave(start_kafka: Start) -> None:
+    """Not even of a producer that has written nothing yet, of which no log knows."""
+    kafka = start_kafka(QUIET)
+    given = {producer_id(kafka.port) for _ in range(2)}
+    kafka.stop()
+    with serving(kafka):
+        assert producer_id(kafka.port) > max(given)

@@ -15,6 +15,7 @@ import pytest
 from broker.security.acls import Filter, Operation, Pattern, Permission, Resource
 from protocol.messages.quorum import (
     AccessControlEntryRecord,
+    ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
@@ -97,6 +98,19 @@ async def test_they_are_taken_over_once(world: World) -> None:
     await started(world)
     assert world.broker.users.names() == []
     assert rules(world) == []
+
+
+async def test_no_producer_id_is_given_that_kafka_gave(world: World) -> None:
+    """A producer that has one, and has written nothing yet, may go on here: the first records of another one
+    with its id would be taken for its own, and its own for repetitions.
+    """
+    records = [ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=end) for end in (1000, 7000)]
+    log(world.directory, *records)
+    await started(world)
+    await world.restart()
+    assert [await world.broker.producer_ids.next() for _ in range(2)] == [7000, 7001]
+    await world.restart()
+    assert await world.broker.producer_ids.next() == 8000
 
 
 async def test_rules_wait_for_an_authorizer(world: World) -> None:
