@@ -221,6 +221,22 @@ async def test_an_adopted_topic_has_as_many_partitions_as_in_its_cluster(world: 
     assert await world.values(await world.connect(), "kafkas") == [b"v"]
 
 
+async def test_a_copy_of_one_of_its_directories_is_no_topic(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic_id = await brought(world)
+    shutil.copytree(world.directory / "kafkas-0", world.directory / "copy-0")
+    log(world.directory, topic("kafkas", topic_id))
+    for _ in range(2):
+        await world.start()
+        assert "is left alone: partition.metadata says that it is a copy of one of kafkas" in caplog.text
+        assert world.broker.topics.get("copy") is None
+        assert world.broker.topics.id_of("kafkas") == topic_id
+        await world.stop()
+    shutil.rmtree(world.directory / "copy-0")
+    await world.start()
+
+
 async def test_settings_of_another_topic_of_that_name_are_not_taken(world: World) -> None:
     await brought(world)
     log(world.directory, topic("kafkas", B), setting("kafkas", "segment.ms", "1"))
