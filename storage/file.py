@@ -9,7 +9,6 @@ keeps one descriptor a segment open for ever).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -19,10 +18,10 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from struct import Struct
 
 import numpy
 
+from storage.page_cache import CAN_TELL_CACHED, PAGE_BYTES, cached_pages, drop_cached
 from storage.ring import Ring
 
 Buffer = bytes | bytearray | memoryview
@@ -31,22 +30,6 @@ FILE_MODE = 0o644
 # Where bytes are read to that nobody looks at: small enough to stay in a core's own cache.
 _nowhere = bytearray(64 * 1024)
 MAX_CACHED_AT_ONCE = 16 * 1024 * 1024
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-CACHESTAT = 451  # the number of this system call on every architecture of Linux, since 6.5
-# It waits for nothing: letting go of the GIL would only invite somebody else to take it.
-_system_call = ctypes.PyDLL(None, use_errno=True).syscall
-_stretch = Struct("=QQ").pack  # offset, length: `struct cachestat_range`
-_count_cached = Struct("=Q32x").unpack  # the first of five numbers of pages: `struct cachestat`
-_Cachestat = ctypes.c_char * 40
-
-
-def _can_tell_cached() -> bool:
-    """Whether there is a cachestat, and we may call it: then what is wrong is a descriptor that is none."""
-    _system_call(CACHESTAT, -1, _stretch(0, 0), _Cachestat(), 0)
-    return ctypes.get_errno() == errno.EBADF
-
-
-CAN_TELL_CACHED = _can_tell_cached()
 
 
 def check_regular(path: Path, mode: int) -> None:
@@ -119,12 +102,8 @@ class Disk:
 
     def is_cached(self, descriptor: int, size: int, position: int) -> bool:
         """Whether the page cache holds all of these bytes; False as well where the kernel cannot tell."""
-        answer = _Cachestat()
-        if _system_call(CACHESTAT, descriptor, _stretch(position, size), answer, 0):
-            return False
         pages = (position + size - 1) // PAGE_BYTES - position // PAGE_BYTES + 1
-        cached: int = _count_cached(answer)[0]
-        return cached == pages
+        return cached_pages(descriptor, size, position) == pages
 
     def sendfile(self, socket_descriptor: int, descriptor: int, size: int, position: int) -> int:
         """How many of these bytes the socket took; BlockingIOError when it takes none."""
@@ -166,6 +145,13 @@ class Disk:
         except OSError:
             return False
         return True
+
+    def is_unsent(self, descriptor: int) -> bool:
+        """Whether no client is still to get bytes of a file by `sendfile`, which copies nothing: what is cut
+        off meanwhile would reach it as zeros. False as well of a file that is not all on the disk. The page
+        cache forgets the file.
+        """
+        return not CAN_TELL_CACHED or drop_cached(descriptor)  # where it cannot, no file is sent like that
 
     def make_directory(self, path: Path) -> None:
         path.mkdir()

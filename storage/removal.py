@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from storage import layout
 from storage.file import Disk
+from storage.page_cache import PAGE_BYTES
 
 if TYPE_CHECKING:
     from storage.segment import Segment
@@ -49,8 +50,8 @@ class Pace:
     def remove(self, disk: Disk, path: Path) -> None:
         """Remove a file, if it is there. OSError.
 
-        Somebody may read it still, or have given it another name (a backup by hard links): then nothing is
-        cut off, and the room is free when the last of them lets go.
+        Somebody may read it still, have been sent it and not have taken it yet, or have given it another name
+        (a backup by hard links): then nothing is cut off, and the room is free when the last of them lets go.
         """
         descriptor = NONE
         with contextlib.suppress(OSError):  # it is not there, or no descriptor is left
@@ -58,14 +59,15 @@ class Pace:
                 descriptor = disk.open(path, os.O_WRONLY)
         try:
             disk.unlink(path)
-            if descriptor != NONE and disk.is_last(descriptor):
+            if descriptor != NONE and disk.is_last(descriptor) and disk.is_unsent(descriptor):
                 self._shrink(disk, descriptor, size)
         finally:
             if descriptor != NONE:
                 disk.close(descriptor)
 
     def _shrink(self, disk: Disk, descriptor: int, size: int) -> None:
-        piece = max(PIECE_BYTES, -(-size // MOST_PIECES))
+        pages = -(-size // PAGE_BYTES)  # whole ones: of a part the disk would be asked for the rest
+        size, piece = pages * PAGE_BYTES, max(PIECE_BYTES, -(-pages // MOST_PIECES) * PAGE_BYTES)
         while size > piece and not self._hurried.wait(PIECE_SECONDS):
             size -= piece
             disk.truncate(descriptor, size)

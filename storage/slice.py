@@ -14,8 +14,9 @@ from resource import RUSAGE_THREAD, getrusage
 from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from protocol.errors import KafkaError
 from storage.batch_table import as_chunk, whole_batches
-from storage.file import CAN_TELL_CACHED, Buffer, DataFile
+from storage.file import Buffer, DataFile
 from storage.index import BrokenIndex, WouldBlock
+from storage.page_cache import CAN_TELL_CACHED
 from storage.region import Region
 from storage.segment import Segment
 from storage.segments import SegmentTuple, floor_segment

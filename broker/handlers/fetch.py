@@ -26,7 +26,8 @@ from protocol.batch import iterate_headers
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
-from storage.file import CAN_TELL_CACHED, Buffer
+from storage.file import Buffer
+from storage.page_cache import CAN_TELL_CACHED
 from storage.region import Region
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import pytest
 
 from benchmarks import warm
 from benchmarks.warm import kept_warm
-from storage.file import CAN_TELL_CACHED, Disk
+from storage.file import Disk
+from storage.page_cache import CAN_TELL_CACHED
 
 SIZE = 300_000
 

@@ -16,8 +16,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.records import decode_all
 from storage import slice as slice_room
-from storage.file import CAN_TELL_CACHED, Disk
+from storage.file import Disk
 from storage.layout import TopicPartition
+from storage.page_cache import CAN_TELL_CACHED
 from storage.slice import Slice
 from storage.stored_batches import StoredBatches
 from tests.broker.client import LIMIT_SECONDS, Client, until

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from protocol.batch import iterate_headers
-from storage.file import CAN_TELL_CACHED, PAGE_BYTES, SYSTEM_DISK, DataFile, DescriptorPool, Disk
+from storage.file import SYSTEM_DISK, DataFile, DescriptorPool, Disk
+from storage.page_cache import CAN_TELL_CACHED, PAGE_BYTES
 from storage.region import Region
 from storage.slice import Slice
 from storage.stored_batches import LARGE_BYTES
@@ -358,7 +359,7 @@ def test_the_kernel_is_asked_for_every_page(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_cannot_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.file.CACHESTAT", 99_999)  # as on an older one: no such system call
+    monkeypatch.setattr("storage.page_cache.CACHESTAT", 99_999)  # as on an older one: no such system call
     path = tmp_path / "file"
     path.write_bytes(b"x")
     assert not DataFile(SYSTEM_DISK, path).is_cached(1, 0)

@@ -7,12 +7,15 @@ Method: real files with readers, second names and a disk that tells what it was 
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from storage import removal
 from storage.file import DataFile, Disk
+from storage.page_cache import CAN_TELL_CACHED
+from storage.region import Region
 from storage.removal import MOST_PIECES, PIECE_BYTES, Pace
 
 
@@ -41,9 +44,9 @@ def sparse(path: Path, size: int) -> Path:
 
 
 def test_a_large_file_goes_in_pieces_once_it_has_no_name(tmp_path: Path) -> None:
-    disk, path = TellingDisk(), sparse(tmp_path / "0.log.deleted", 3 * PIECE_BYTES + 5)
+    disk, path = TellingDisk(), sparse(tmp_path / "0.log.deleted", 3 * PIECE_BYTES - 5)
     Pace().remove(disk, path)
-    assert disk.sizes == [2 * PIECE_BYTES + 5, PIECE_BYTES + 5, 5]
+    assert disk.sizes == [2 * PIECE_BYTES, PIECE_BYTES]  # the ends of pages
     assert disk.had_names == {0}
     assert not path.exists()
 
@@ -73,6 +76,42 @@ def test_who_still_reads_a_removed_file_reads_all_of_it(tmp_path: Path) -> None:
         Pace().remove(disk, path)
         assert not path.exists()
         assert file.read(size, 0) == b"x" * size
+    assert disk.sizes == []
+
+
+@pytest.mark.skipif(not CAN_TELL_CACHED, reason="Linux before 6.5 does not tell what is in the page cache")
+def test_who_has_not_taken_what_was_sent_gets_all_of_it(tmp_path: Path) -> None:
+    """A socket refers to the pages of a file that was sent; cut off, they would come as zeros."""
+    size, disk, path = 3 * PIECE_BYTES + 5, TellingDisk(), tmp_path / "0.log.deleted"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        receiver = socket.create_connection(server.getsockname())
+        sender, _ = server.accept()
+    with sender, receiver:
+        sender.setblocking(False)
+        for is_taken in (False, True):
+            data = os.urandom(size)
+            path.write_bytes(data)
+            file = DataFile(disk, path)
+            file.flush_data()
+            start = 2 * PIECE_BYTES - 1000
+            sent = Region(file, start, size - start).send(sender.fileno())
+            assert sent > 2000
+            file.close()
+            if is_taken:
+                assert receiver.recv(sent, socket.MSG_WAITALL) == data[start : start + sent]
+            Pace().remove(disk, path)
+            assert not path.exists()
+            assert bool(disk.sizes) == is_taken
+            if not is_taken:
+                assert receiver.recv(sent, socket.MSG_WAITALL) == data[start : start + sent]
+
+
+@pytest.mark.skipif(not CAN_TELL_CACHED, reason="Linux before 6.5 does not tell what is in the page cache")
+def test_what_is_not_written_yet_is_not_written_for_its_removal(tmp_path: Path) -> None:
+    disk, path = TellingDisk(), tmp_path / "0.log.deleted"
+    path.write_bytes(b"x" * 3 * PIECE_BYTES)
+    Pace().remove(disk, path)
+    assert not path.exists()
     assert disk.sizes == []
 
 
