@@ -92,15 +92,15 @@ class FetchSession:
         self.partitions: OrderedDict[PartitionKey, FetchedPartition] = OrderedDict()
 
     def apply(self, topics: Iterable[tuple[str | UUID, Any]], forgotten: Iterable[PartitionKey]) -> None:
-        """Take over what an incremental request adds, alters and forgets."""
-        for key in forgotten:
-            self.partitions.pop(key, None)
+        """Take over what an incremental request adds and alters, and then what it forgets, as in Kafka."""
         for topic, wanted in topics:
             known = self.partitions.get((topic, wanted.partition))
             if known is None:
                 self.partitions[topic, wanted.partition] = FetchedPartition(topic, wanted)
             else:
                 known.update(wanted)
+        for key in forgotten:
+            self.partitions.pop(key, None)
 
 
 class FetchContext:

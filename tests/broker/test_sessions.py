@@ -75,6 +75,17 @@ async def test_an_increment_tells_only_what_changed(world: World, version: int) 
     assert told(await session.fetch((b, 1, 1))) == []
 
 
+async def test_what_an_increment_asks_for_and_forgets_is_forgotten(world: World) -> None:
+    world.topic("a", partitions=2)
+    client = await world.connect()
+    session = Session(client)
+    await session.fetch(("a", 0, 0), ("a", 1, 0))
+    await world.produce(client, world.batch(ONE), "a", 0)
+    assert told(await session.fetch(("a", 0, 0), forget=("a", [0]))) == []
+    assert told(await session.fetch()) == []
+    assert told(await session.fetch(("a", 0, 0))) == [("a", 0, 1)]
+
+
 async def test_a_waiting_increment_wakes(world: World) -> None:
     world.topic()
     client, producer = await world.connect(), await world.connect()
