@@ -79,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reserved_bytes = 0  # for answers to fetches that wait
         self._is_reading = True
         self._is_turn_due = self._is_closing = False
-        self._has_ended = False  # nothing comes any more, the rest of an answer leaves
+        self._has_ended = False  # nothing is taken any more, the rest of an answer leaves, or those that wait
         self._api: Api | None = None
         self.template = ProduceTemplate()
         self.activity = server.sweep
@@ -109,10 +109,7 @@ class Connection(asyncio.BufferedProtocol):
                 logger.warning(
                     "lost the connection of %s (client %.100s): %s", self.peer, self.client_id, error
                 )
-        self._is_closing = True
-        self._large = None
-        self._head = b""
-        self._out = []
+        self._is_closing, self._large, self._head, self._out = True, None, b"", []
         self._sender.drop()
         for slot in self._slots:
             slot.drop()
@@ -120,9 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._large is not None:
-            return self._large.room()
-        return self._room.view[len(self._head) :]
+        return self._room.view[len(self._head) :] if self._large is None else self._large.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._counters.bytes_received += nbytes
@@ -136,8 +131,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._large = None
                 self._request(Room(large.data), 0, len(large.data))
         else:
-            head = self._head
-            if head:
+            if head := self._head:
                 self._room.view[: len(head)] = head
             self._parse(self._room, len(head) + nbytes)
         if self._out:
@@ -182,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
                     return None
                 break
             self._request(room, position + 4, frame_end)
-            if self._is_closing:
+            if self._is_closing or self._has_ended:
                 return None
             position = frame_end
             if position < end and perf_counter_ns() > turn_ends_ns:
@@ -219,8 +213,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end_turn(self) -> None:
         """Others come first: go on with what was read when they had their turn."""
-        self._is_turn_due = True
-        self._is_reading = False
+        self._is_turn_due, self._is_reading = True, False
         self.transport.pause_reading()
         asyncio.get_running_loop().call_soon(self._begin_turn)
 
@@ -230,13 +223,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_on(self) -> None:
         """Something left the queue: take up the frames that had to wait, then the reading."""
-        if self._has_ended and not self._sender.is_busy:
-            self.transport.close()
+        if self._has_ended:
+            if self._is_reading or not self._slots:  # who asks no more waits for none
+                self.leave()
+                if not self._sender.is_busy:
+                    self.transport.close()
+            return
         if self._is_reading or self._is_closing or self._is_turn_due or self._is_full():
             return
         self._is_reading = True
-        head = self._head
-        if head:
+        if head := self._head:
             self._parse(Room(head), len(head))
             self.leave()
         if self._is_reading and not self._is_closing:
@@ -345,7 +341,8 @@ class Connection(asyncio.BufferedProtocol):
         response = response_to(error, api, context, request)
         if response is None:  # there is no place in it for the error
             self._api = api
-            self.end(f"v{context.api_version}: {error}")
+            self._log_end(f"v{context.api_version}: {error}")
+            self.close()
         return response
 
     def encoded(self, api: Api, context: RequestContext, request: Any, response: Any) -> Parts:
@@ -449,9 +446,12 @@ class Connection(asyncio.BufferedProtocol):
         self.end(reason)
 
     def end(self, reason: str) -> None:
-        """Close the connection because of the request at hand, with one log line."""
+        """Close the connection, with one log line, when what came before the request at hand is answered."""
         self._log_end(reason)
-        self.close()
+        if not self._slots or self._limits is self._server.limits_of_strangers:
+            return self.close()
+        self._has_ended = True
+        return self._pause()
 
     def is_silent_since(self, sweep: int) -> bool:
         """Whether neither a request was completed nor an answer left since then, as seen at every sweep,

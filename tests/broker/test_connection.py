@@ -341,6 +341,44 @@ async def test_what_came_behind_the_end_is_not_done(world: World) -> None:
     assert taken == [0, 1, 2]
 
 
+@pytest.mark.parametrize("is_sent_apart", [False, True])
+@pytest.mark.parametrize(
+    "ending", [frame(beat(3), 4, 3), b"\0\0\0\x0a\0\x0c\0\x63\0\0\0\1\xff\xff", b"\0\0\0\2ab"]
+)
+async def test_what_was_asked_before_the_end_is_answered(
+    world: World, caplog: pytest.LogCaptureFixture, ending: bytes, is_sent_apart: bool
+) -> None:
+    """Else an acknowledgement whose flush is on its way is lost, and its records are sent a second time."""
+    waits: list[asyncio.Future[None]] = []
+
+    def handler(broker: Any, context: RequestContext, request: HeartbeatRequest) -> Any:
+        if request.generation_id == 3 and context.connection is not None:
+            return context.connection.end("no more")
+        waits.append(asyncio.get_running_loop().create_future())
+        return Later([waits[-1]], lambda: HeartbeatResponse(throttle_time_ms=request.generation_id))
+
+    world.handle(HeartbeatRequest, handler)
+    client = await world.connect()
+    with caplog.at_level(logging.WARNING, connection.__name__):
+        before = frame(beat(1), 4, 1) + frame(beat(2), 4, 2)
+        if is_sent_apart:
+            client.send_bytes(before)
+            await until(lambda: len(waits) == 2)
+            client.send_bytes(ending)
+            await until(lambda: caplog.records)
+            client.send_bytes(frame(beat(4), 4, 4))
+        else:
+            client.send_bytes(before + ending + frame(beat(4), 4, 4))
+            await until(lambda: caplog.records)
+        for wait in reversed(waits):
+            wait.set_result(None)
+        received = [(await client.receive(HeartbeatResponse, 4))[1].throttle_time_ms for _ in range(2)]
+        assert received == [1, 2]
+        assert await client.is_closed_by_peer()
+    assert len(waits) == 2
+    assert len(caplog.records) == 1
+
+
 @pytest.mark.parametrize("chunk", [1, 4, 5, 6, 1000])
 async def test_only_a_produce_may_be_long(world: World, caplog: pytest.LogCaptureFixture, chunk: int) -> None:
     """The limit of all other APIs counts before anything of the body has come, wherever the frame is cut."""
