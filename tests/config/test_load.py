@@ -312,7 +312,7 @@ def test_a_listener_is_never_plain_where_security_was_asked_for(
         ({"listeners": "A://:1,A://:2"}, "its own name"),
         ({"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"}, "No listener"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "can reach"),
-        ({"advertised.listeners": "OTHER://h:1"}, "no such listener; set listeners as well, which has PLAINTEXT$"),
+        ({"advertised.listeners": "OTHER://h:1"}, "set listeners as well, which has PLAINTEXT$"),
         ({"advertised.listeners": "PLAINTEXT://h:1,PLAINTEXT://other:1"}, "are told one address"),
         ({"listener.security.protocol.map": "PLAINTEXT"}, "Not NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "A:TLS"}, "Not NAME:PROTOCOL"),
