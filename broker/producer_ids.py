@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 BLOCK = 1000
+AWAY = 1 << 40
+"""so far from the ids of an Apache Kafka that it gives none of ours when it goes on with its directory"""
 PRODUCER_IDS = "producer-ids"
 KEY = json.dumps({"type": PRODUCER_IDS}).encode()
 
 
 class ProducerIds:
-    """Owned by: event loop; `restore`, `begin_at` and `skip` come before the first id is given."""
+    """Owned by: event loop; `restore`, `keep_away` and `skip` come before the first id is given."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -39,13 +41,15 @@ class ProducerIds:
         begun = state.get((PRODUCER_IDS, ""))
         self._next = self._end = 0 if begun is None else begun["next_producer_id"]
 
-    def begin_at(self, producer_id: int) -> None:
-        """Give none below this one: another broker did. Durable when `topics.flushed()` returns; KafkaError
-        when it cannot be.
+    def keep_away(self, next_producer_id: int) -> None:
+        """Give none that an Apache Kafka has given, nor one that it may give when it goes on, where it was to
+        give this one next: what it knows of them is its quorum log. Durable when `topics.flushed()` returns;
+        KafkaError when it cannot be.
         """
-        if producer_id > self._end:
-            self._write(producer_id)
-            self._next = self._end = producer_id
+        begin = next_producer_id + AWAY
+        if begin > self._end:
+            self._write(begin)
+            self._next = self._end = begin
 
     def skip(self, used: Iterable[int]) -> None:
         """Ids that logs know are not given even if that record is lost: a log would take the new producer's

@@ -59,7 +59,7 @@ def _read(directories: Sequence[Path]) -> KafkasSecurity | None:
 
 
 def _store(broker: Broker, found: KafkasSecurity) -> None:
-    broker.producer_ids.begin_at(found.next_producer_id)  # producers that stay may not have written yet
+    broker.producer_ids.keep_away(found.next_producer_id)  # producers that stay may not have written yet
     for record in found.credentials:
         kept = Credential(
             bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from broker.producer_ids import AWAY
 from broker.security.acls import Filter, Operation, Pattern, Permission, Resource
 from protocol.messages.quorum import (
     AccessControlEntryRecord,
@@ -108,9 +109,9 @@ async def test_no_producer_id_is_given_that_kafka_gave(world: World) -> None:
     log(world.directory, *records)
     await started(world)
     await world.restart()
-    assert [await world.broker.producer_ids.next() for _ in range(2)] == [7000, 7001]
+    assert [await world.broker.producer_ids.next() for _ in range(2)] == [7000 + AWAY, 7001 + AWAY]
     await world.restart()
-    assert await world.broker.producer_ids.next() == 8000
+    assert await world.broker.producer_ids.next() == 8000 + AWAY
 
 
 async def test_rules_wait_for_an_authorizer(world: World) -> None:
