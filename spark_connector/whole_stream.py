@@ -15,11 +15,7 @@ from spark_connector.options import Options
 from spark_connector.shape import Shape
 from spark_connector.stream_planning import StreamPlanner
 
-LIMITS = (
-    "minOffsetsPerTrigger",
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-)
+LIMITS = ("minOffsetsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger")
 
 
 class WholeStreamReader(StreamPlanner):

@@ -43,8 +43,7 @@ class Health:
     def note(self, segment: StoredBatches, damages: tuple[Damage, ...], cut_off: int = 0) -> None:
         """Count damaged places that stay, and those that recovery has cut off.
 
-        Not of a segment that has left the log: two that leave within `file.delete.delay.ms` may have one
-        name, and who still reads the first may find the bytes of the second.
+        Not of a segment that has left the log: what it held there, others hold, or nobody is to have.
         """
         if segment.has_left:
             return
