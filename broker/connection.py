@@ -1,25 +1,25 @@
-"""One client's connection: frames in, requests to their handlers in order, answers out in request order.
+"""One client's connection: frames in, requests to their handlers in order, their answers into the queue.
 
 All connections of a loop share one receive buffer, so that an idle connection costs no buffer memory and
 requests that came in one read are handled without a copy of the rest; only a frame that is larger than half
 of it gets a buffer of its own, which grows with the bytes that really arrive, never with the length that
 was announced (G27). What one read brought is handled for `TURN_NS` at a time, so that others have their turn
-between. Requests run strictly in order (G26); an answer that has to wait takes a slot in the
-queue of answers, later ones wait behind it (G25). Too many slots, or too many bytes that the client does
-not read, pause the reading; a fetch that waits counts with all that it may be answered. Mirrors Kafka's
-`Selector`/`SocketServer`.
+between. Requests run strictly in order (G26), and what they are answered leaves in that order
+(`broker/answers.py`). Too many answers that wait, or too many bytes that the client does not read, pause the
+reading; a fetch that waits counts with all that it may be answered. Mirrors Kafka's `Selector` and
+`SocketServer`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
-from broker import foreign, sending
+from broker import foreign
+from broker.answers import Answers
 from broker.api import API_VERSIONS, FETCH, PRODUCE, Api, api_name, apis
 from broker.context import RequestContext
 from broker.failures import response_to, unsupported_api_versions
@@ -29,13 +29,12 @@ from broker.receiving import LARGE_BYTES, LargeFrame, Room, has_hung_up
 from broker.security.principal import ANONYMOUS
 from broker.security.sasl import Refused
 from broker.security.session import Session
-from broker.sending import JOINED_BYTES, Parts, Sender
+from broker.sending import Parts
 from broker.slot import Slot
 from protocol.codegen import decode
 from protocol.errors import KafkaError, MalformedFrame
 from protocol.framing import decode_request_header, encode_response
 from protocol.schema import Buffer
-from storage.region import Region
 
 if TYPE_CHECKING:
     from broker.server import Server
@@ -55,10 +54,9 @@ class Connection(asyncio.BufferedProtocol):
     """Owned by: event loop."""
 
     __slots__ = (
-        "_api", "_broker", "_busy_poll", "_counters", "_departure", "_has_ended", "_head", "_is_closing",
-        "_is_reading", "_is_turn_due", "_large", "_limits", "_out", "_out_bytes", "_queued_bytes",
-        "_reserved_bytes", "_room", "_sender", "_server", "_slots", "activity", "client_host",
-        "client_id", "peer", "principal", "session", "template", "transport",
+        "_answers", "_api", "_broker", "_busy_poll", "_counters", "_departure", "_has_ended", "_head",
+        "_is_reading", "_is_turn_due", "_large", "_limits", "_room", "_server", "activity",
+        "client_host", "client_id", "peer", "principal", "session", "template", "transport",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -72,48 +70,44 @@ class Connection(asyncio.BufferedProtocol):
         self._room = server.receive_room
         self._head = b""
         self._large: LargeFrame | None = None
-        self._slots: deque[Slot] = deque()
-        self._out: list[Buffer | Region] = []
-        self._out_bytes = 0  # of it what is no answer to a Produce, those are small
-        self._queued_bytes = 0  # of answers that are ready behind one that is not
-        self._reserved_bytes = 0  # for answers to fetches that wait
         self._is_reading = True
-        self._is_turn_due = self._is_closing = False
+        self._is_turn_due = False
         self._has_ended = False  # nothing is taken any more, the rest of an answer leaves, or those that wait
         self._api: Api | None = None
         self.template = ProduceTemplate()
         self.activity = server.sweep
         self.client_id: str | None = None
-        self.client_host = self.peer = ""
+        self.client_host = ""
+        self.peer = ""
         self.principal = ANONYMOUS
 
     # the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._sender = Sender(self.transport, self._counters, self._read_on, self.cannot_leave)
         name = transport.get_extra_info("peername") or ("", 0)
-        self.client_host, self.peer = str(name[0]), f"{name[0]}:{name[1]}"
+        self.client_host = str(name[0])
+        self.peer = f"{name[0]}:{name[1]}"
+        self._answers = Answers(self.transport, self.peer, self._broker, self._read_on)
         self.transport.set_write_buffer_limits(high=self._limits.unread_bytes)
         if not self._server.admit(self):
             self.close()
 
     def believe(self, principal: str) -> None:
         """The client has said who it is: it may ask everything."""
-        self.principal, self._limits = principal, self._server.limits
+        self.principal = principal
+        self._limits = self._server.limits
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self._is_closing:
+        if not self._answers.is_over:
             self._log_unfinished("the client ended within a frame")
             if error is not None and not isinstance(error, ConnectionError | TimeoutError):
                 logger.warning(
                     "lost the connection of %s (client %.100s): %s", self.peer, self.client_id, error
                 )
-        self._is_closing, self._large, self._head, self._out = True, None, b"", []
-        self._sender.drop()
-        for slot in self._slots:
-            slot.drop()
-        self._slots.clear()
+        self._large = None
+        self._head = b""
+        self._answers.drop()
         self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -122,7 +116,8 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._counters.bytes_received += nbytes
         self._busy_poll.received(nbytes)
-        if self._is_closing:
+        answers = self._answers
+        if answers.is_over:
             return
         large = self._large
         if large is not None:
@@ -134,27 +129,29 @@ class Connection(asyncio.BufferedProtocol):
             if head := self._head:
                 self._room.view[: len(head)] = head
             self._parse(self._room, len(head) + nbytes)
-        if self._out:
-            self._departure.add(self)
+        if answers.ready:
+            self._departure.add(answers)
 
     def eof_received(self) -> bool:
         """The client asks no more; what is ready or on its way leaves nevertheless."""
-        self.leave()
-        self._has_ended = self._sender.is_busy and not self._sender.is_encrypted  # TLS has no half of an end
+        answers = self._answers
+        answers.leave()
+        # TLS has no half of an end.
+        self._has_ended = answers.sender.is_busy and not answers.sender.is_encrypted
         return self._has_ended
 
     def pause_writing(self) -> None:
-        self._sender.pause()
+        self._answers.sender.pause()
 
     def resume_writing(self) -> None:
-        self._sender.resume()
+        self._answers.sender.resume()
         self._read_on()
 
     # frames in
 
     def _parse(self, room: Room, end: int) -> None:
         """Handle the whole frames among the first `end` bytes of `room`, and keep the rest."""
-        data, position = room.view, 0
+        data, position, answers = room.view, 0, self._answers
         self._head = b""
         turn_ends_ns = perf_counter_ns() + TURN_NS
         while end - position >= 4:
@@ -167,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
                 if not least <= size <= allowed:
                     reason = f"a frame of {size} bytes; {least} to {allowed} are allowed"
                     return self.refuse(reason + foreign.hint(size))
-            if (self._slots or self._sender.is_busy or self._server.is_draining) and self._is_full():
+            if (answers.slots or answers.sender.is_busy or self._server.is_draining) and self._is_full():
                 break
             frame_end = position + 4 + size
             if frame_end > end:
@@ -176,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
                     return None
                 break
             self._request(room, position + 4, frame_end)
-            if self._is_closing or self._has_ended:
+            if answers.is_over or self._has_ended:
                 return None
             position = frame_end
             if position < end and perf_counter_ns() > turn_ends_ns:
@@ -196,24 +193,19 @@ class Connection(asyncio.BufferedProtocol):
         return self._limits.frame_bytes if key == PRODUCE else self._limits.frame_bytes_without_records
 
     def _is_full(self) -> bool:
-        """Never while no answer waits, none is on its way and nobody drains."""
-        return (
-            self._sender.is_busy
-            or len(self._slots) >= self._limits.in_flight_requests
-            or self._queued_bytes > self._limits.unread_bytes
-            or self._reserved_bytes > self._limits.queued_bytes
-            or self._server.is_draining
-        )
+        """Whether no further request is taken for now."""
+        return self._answers.is_full(self._limits) or self._server.is_draining
 
     def _pause(self) -> None:
         """Read no more: a request waits. Until one does, reading goes on: to stop it is two system calls."""
-        if self._is_reading and not self._is_closing:
+        if self._is_reading and not self._answers.is_over:
             self._is_reading = False
             self.transport.pause_reading()
 
     def _end_turn(self) -> None:
         """Others come first: go on with what was read when they had their turn."""
-        self._is_turn_due, self._is_reading = True, False
+        self._is_turn_due = True
+        self._is_reading = False
         self.transport.pause_reading()
         asyncio.get_running_loop().call_soon(self._begin_turn)
 
@@ -223,19 +215,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_on(self) -> None:
         """Something left the queue: take up the frames that had to wait, then the reading."""
+        answers = self._answers
         if self._has_ended:
-            if self._is_reading or not self._slots:  # who asks no more waits for none
-                self.leave()
-                if not self._sender.is_busy:
+            if self._is_reading or not answers.slots:  # who asks no more waits for none
+                answers.leave()
+                if not answers.sender.is_busy:
                     self.transport.close()
             return
-        if self._is_reading or self._is_closing or self._is_turn_due or self._is_full():
+        if self._is_reading or answers.is_over or self._is_turn_due or self._is_full():
             return
         self._is_reading = True
         if head := self._head:
             self._parse(Room(head), len(head))
-            self.leave()
-        if self._is_reading and not self._is_closing:
+            answers.leave()
+        if self._is_reading and not answers.is_over:
             self.transport.resume_reading()
 
     # requests
@@ -262,9 +255,9 @@ class Connection(asyncio.BufferedProtocol):
                     alike = produce_alike(broker, template, correlation_id, asked, now_ms)
                 except Exception as error:
                     return self._answer_alike(correlation_id, asked, error, started)
-                if isinstance(alike, bytes) and not self._slots:
+                if isinstance(alike, bytes) and not self._answers.slots:
                     self._counters.latencies[PRODUCE].record(perf_counter_ns() - started)
-                    self._out.append(alike)
+                    self._answers.ready.append(alike)
                     return None
                 return self._answer_alike(correlation_id, asked, alike, started)
         frame = room.frame(start, end)
@@ -298,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
             answer = session.answer(token, self._broker.clock.now_ms())
         except Refused as error:
             return self.end(str(error))
-        return self._out.append(len(answer).to_bytes(4, "big") + answer)
+        return self._answers.ready.append(len(answer).to_bytes(4, "big") + answer)
 
     def _answer_alike(self, correlation_id: int, asked: Asked, answer: Any, started: int) -> None:
         """What came of a Produce like the one before, where that is more than bytes to be sent now."""
@@ -321,11 +314,10 @@ class Connection(asyncio.BufferedProtocol):
             parts = self.encoded(api, context, request, answer)
             self._counters.latencies[api.key].record(perf_counter_ns() - started)
             return self._enqueue(api, context, request, parts)
-        slot = Slot(self, api, context, request, None, started)
+        slot = Slot(self, api, context, request, started)
         if api.key == FETCH:
             slot.reserved_bytes = min(max(0, request.max_bytes), self._limits.fetch_bytes)
-            self._reserved_bytes += slot.reserved_bytes
-        self._slots.append(slot)
+        self._answers.queue(slot, None)
         return slot.take(answer)
 
     def _unsupported(self, api: Api, version: int, correlation_id: int) -> None:
@@ -360,81 +352,30 @@ class Connection(asyncio.BufferedProtocol):
     # answers
 
     def _enqueue(self, api: Api, context: RequestContext, request: Any, parts: Parts) -> None:
-        """An answer that is ready: send it, or let it wait behind those that are not."""
-        if self._slots:
-            self._queued_bytes += sum(map(len, parts))
-            self._slots.append(Slot(self, api, context, request, self._kept(api, parts)))
-            return
-        self._out += parts
-        if api.key != PRODUCE:
-            self._out_bytes += sum(map(len, parts))
-            if self._out_bytes > JOINED_BYTES:
-                self.leave()  # so that the next request is taken only if the client reads
+        """An answer that is ready: it leaves, or waits behind those that are not."""
+        if self._answers.slots:
+            self._answers.queue(Slot(self, api, context, request), parts)
+        else:
+            self._answers.add(api, parts)
 
     def complete(self, slot: Slot, response: Any) -> None:
-        """A slot has its answer: send it when nothing before it is missing."""
-        if self._is_closing:
+        """A slot has its answer."""
+        answers = self._answers
+        if answers.is_over:
             return
         parts = [] if response is None else self.encoded(slot.api, slot.context, slot.request, response)
-        self._counters.latencies[slot.api.key].record(perf_counter_ns() - slot.started)
-        self._reserved_bytes -= slot.reserved_bytes
-        slots = self._slots
-        if slots[0] is not slot:
-            slot.parts = self._kept(slot.api, parts)
-            self._queued_bytes += sum(map(len, parts))
-            return
-        self._out += parts if len(slots) == 1 else self._kept(slot.api, parts)
-        slots.popleft()
-        while slots and (ready := slots[0].parts) is not None:
-            self._queued_bytes -= sum(map(len, ready))
-            self._out += ready
-            slots.popleft()
-        if not slots and sum(map(len, self._out)) > JOINED_BYTES:
-            self.leave()
-        else:  # one flush completes many: they leave in one write
-            self._departure.add(self, is_last=not slots)
+        self._counters.latencies[slot.api.key].record(perf_counter_ns() - slot.started_ns)
+        answers.fill(slot, parts)
         if not self._is_reading:
             self._read_on()
-            if self._server.is_draining and not slots:
+            if self._server.is_draining and not answers.slots:
                 self._server.drained()
-
-    def leave(self) -> None:
-        """Send the answers that are ready, if there are any."""
-        self._out_bytes = 0
-        out, self._out = self._out, []
-        if self._is_closing or not out:
-            return
-        size = sum(map(len, out))
-        self._counters.bytes_sent += size
-        self._sender.send(out, size)
-        self._busy_poll.sent(size)
-
-    def _kept(self, api: Api, parts: Parts) -> Parts:
-        """The parts of an answer that waits for others, as bytes: no region lives so long."""
-        if api.key != FETCH:
-            return parts
-        try:
-            return sending.read(parts)
-        except OSError as error:
-            self.cannot_leave(error)
-            return []
-
-    def cannot_leave(self, error: Exception) -> None:
-        """What the client was promised cannot be read or sent: no later byte would be understood."""
-        is_our_bug = not isinstance(error, OSError)
-        self._counters.internal_errors += is_our_bug
-        if not isinstance(error, ConnectionError):
-            text = "closed the connection of %s: an answer cannot be sent: %s"
-            logger.error(text, self.peer, error, exc_info=error if is_our_bug else None)
-        self._is_closing = True
-        self._sender.drop()
-        self.transport.abort()
 
     # the end
 
     @property
     def has_answers_to_come(self) -> bool:
-        return bool(self._slots)
+        return bool(self._answers.slots)
 
     def drain(self) -> None:
         """Take no more requests: the broker stops."""
@@ -448,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
     def end(self, reason: str) -> None:
         """Close the connection, with one log line, when what came before the request at hand is answered."""
         self._log_end(reason)
-        if not self._slots or self._limits is self._server.limits_of_strangers:
+        if not self._answers.slots or self._limits is self._server.limits_of_strangers:
             return self.close()
         self._has_ended = True
         return self._pause()
@@ -457,7 +398,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether neither a request was completed nor an answer left since then, as seen at every sweep,
         however busily single bytes arrive; nor is an answer being made.
         """
-        if self._sender.has_moved():
+        if self._answers.sender.has_moved():
             self.activity = self._server.sweep
         return self.activity < sweep and not self.has_answers_to_come
 
@@ -475,8 +416,7 @@ class Connection(asyncio.BufferedProtocol):
             self._log_end(f"{unsent_bytes} bytes of answers were left unread")
         else:
             self._log_unfinished(f"no whole frame for {self._limits.idle_ms} ms")
-        self._is_closing = True
-        self.transport.abort()
+        self._answers.cut_off()
 
     def _log_unfinished(self, reason: str) -> None:
         """One line when the connection ends within a frame."""
@@ -494,7 +434,5 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Send what is ready, then close."""
-        self.leave()
-        self._sender.finish()
-        self._is_closing = True
+        self._answers.finish()
         self.transport.close()

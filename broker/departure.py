@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class Leaving(Protocol):
-    """A connection with answers that are ready."""
+    """The answers of a connection, of which some are ready."""
 
     def leave(self) -> None:
         """Send them; there may be none left."""

@@ -26,7 +26,7 @@ class Slot:
         "parts",
         "request",
         "reserved_bytes",
-        "started",
+        "started_ns",
         "task",
     )
 
@@ -36,15 +36,14 @@ class Slot:
         api: Api,
         context: RequestContext,
         request: Any,
-        parts: Parts | None = None,
-        started: int = 0,
+        started_ns: int = 0,
     ) -> None:
-        self.started = started
+        self.started_ns = started_ns
         self.connection = connection
         self.api = api
         self.context = context
         self.request = request
-        self.parts = parts
+        self.parts: Parts | None = None
         self.reserved_bytes = 0
         self.later: Later | None = None
         self.missing = 0

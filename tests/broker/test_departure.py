@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.connection import Connection
+from broker.answers import Answers
 from broker.departure import Departure
 from broker.sending import Sender
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
@@ -134,11 +134,11 @@ async def test_requests_that_came_together_are_answered_together(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    leave = Connection.leave
+    leave = Answers.leave
 
-    def noting(connection: Connection) -> None:
+    def noting(answers: Answers) -> None:
         seen.append("leaves")
-        leave(connection)
+        leave(answers)
 
     def handler(broker: Any, context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
         seen.append("handled")
@@ -148,7 +148,7 @@ async def test_requests_that_came_together_are_answered_together(
     for client in clients:
         await client.ask(beat(0), 4)
     world.handle(HeartbeatRequest, handler)
-    monkeypatch.setattr(Connection, "leave", noting)
+    monkeypatch.setattr(Answers, "leave", noting)
     for _ in range(100):  # the system may keep one of them for a moment
         seen.clear()
         for number, client in enumerate(clients):
