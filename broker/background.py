@@ -201,7 +201,7 @@ class Background:
             self._removal_turns_to_skip -= 1
             return
         try:
-            await self._broker.run_blocking(self._broker.logs.remove_deleted)
+            await self._broker.run_blocking(self._broker.logs.deleted.remove)
         except OSError:
             self._removal_turns_to_skip = REMOVAL_TURNS_SKIPPED
             raise

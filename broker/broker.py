@@ -34,6 +34,7 @@ from broker.fetch_session import FetchSessions
 from broker.flusher import Flusher
 from broker.group_settings import GroupSettings
 from broker.groups.coordinator import GroupCoordinator
+from broker.moves import Moves
 from broker.partition import Partition
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
@@ -115,6 +116,7 @@ class Broker:
         self.cleaner.on_set_aside = self.cleanings.note_failure
         self.cleaner_pool = CleanerPool(self.cleaner)
         self.reopening = Reopening(self)
+        self.moves = Moves(self)
         self.background = Background(self)
         self.http: HttpServer
         self._http_server: asyncio.Server | None = None
@@ -192,6 +194,7 @@ class Broker:
         if config.log_cleaner_enable:
             self.cleaner_pool.start()
         self.background.start()
+        self.moves.resume()
         for server in self.servers:
             await server.start()
         await loading
@@ -274,6 +277,7 @@ class Broker:
         await self.topics.stop()
         await self.background.stop()
         await self.reopening.stop()
+        await self.moves.stop()
         await self.run_blocking(self.cleaner_pool.stop)
         await self.flusher.drain()
         # Logs that were never opened may need their recovery: then only what was in order is marked so.

@@ -178,6 +178,15 @@ class Partition:
             self.flush()
         return waited
 
+    async def all_flushed(self) -> None:
+        """Return when all that was appended is on the disk; KafkaError when it cannot be."""
+        while self._current is not None or self.log.log_end_offset > self.log.recovery_point:
+            if self._current is None:
+                self.flush()
+            if self._current is None:  # it failed
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.offline_reason or "")
+            await self._current
+
     def flush(self) -> None:
         """Start a flush of everything appended so far, unless one is in flight: then another follows it."""
         if self._current is not None:

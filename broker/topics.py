@@ -381,16 +381,17 @@ class TopicRegistry:
         self._append(TOPIC, topic.name, None)
         await self.flushed()
         # A large topic takes its time to give its room back, and nobody has to wait for that.
-        self._begin(f"files of {topic.name}", self._or_later("files", topic.name, broker.logs.remove_deleted))
+        self._begin(f"files of {topic.name}", self._or_later("files", topic.name, broker.logs.deleted.remove))
 
     async def _delete_logs(self, topic: Topic) -> None:
         broker, directories = self._broker, set()
         for topic_partition in topic.partitions():
+            await broker.moves.give_up(topic_partition)
             await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
             await broker.reopening.settled(topic_partition)
             if topic_partition in broker.logs.logs:
                 directories.add(broker.logs.delete(topic_partition))
-        await broker.run_blocking(broker.logs.sync_deleted, directories)
+        await broker.run_blocking(broker.logs.deleted.sync, directories)
 
     async def _or_later(self, what: str, name: str, job: Callable[[], object]) -> None:
         """What the next turn, or the next topic of this name, does as well: the topic is gone without it."""

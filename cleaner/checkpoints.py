@@ -94,6 +94,15 @@ class CleanerCheckpoints:
                 known[topic_partition] = offset
                 self._write(directory)
 
+    def move(self, source: Path, target: Path, topic_partition: TopicPartition) -> None:
+        """The partition has moved from one data directory to another. OSError."""
+        with self._lock:
+            known, offset = self._of(target), self._of(source).pop(topic_partition, None)
+            if offset is not None:
+                known[topic_partition] = offset
+                self._write(target)
+                self._write(source)
+
     def keep_start(self, log: Log) -> None:
         """Before what is below the start of a log counts as clean, though files still hold it: if a crash
         took that start back, a tombstone down there could go before the value that it deletes. OSError.

@@ -15,7 +15,7 @@ from config.topic import TIMESTAMP, TopicConfig
 from protocol.compression import Codec
 from protocol.records import encode_batch
 from storage.layout import TopicPartition
-from storage.log import Log
+from storage.opening import open_log
 
 LARGE_VALUE_BYTES = 600
 LATER_MS = 1_000_000
@@ -30,7 +30,7 @@ def compile_kernels() -> None:
     with tempfile.TemporaryDirectory() as directory:
         config = dataclasses.replace(TopicConfig(), cleanup_policy=frozenset({"compact"}))
         versioned = dataclasses.replace(config, compaction_strategy=TIMESTAMP)
-        log = Log.open(Path(directory) / "warm-up-0", TopicPartition("warm-up", 0), config)
+        log = open_log(Path(directory) / "warm-up-0", TopicPartition("warm-up", 0), config)
         cleaner = Cleaner(map_bytes=1 << 16, load_factor=0.9, run_on_owner=lambda function: function())
         for clean_end in (0, 2):
             large = bytes(LARGE_VALUE_BYTES)

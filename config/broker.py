@@ -310,6 +310,11 @@ class BrokerConfig(CoordinationConfig):
         "The most that the cleaner reads and writes a second; 0 is no limit",
         at_least=0, dynamic=True,
     )  # fmt: skip
+    replica_alter_log_dirs_io_max_bytes_per_second: int = key(
+        Type.LONG, 9_223_372_036_854_775_807,
+        "The most that partitions copy a second on their way to another of `log.dirs`; 0 is no limit",
+        at_least=0, dynamic=True,
+    )  # fmt: skip
     log_cleaner_backoff_ms: int = key(
         Type.LONG, 15_000, "How long a cleaner thread sleeps when there is nothing to clean; at least 10 ms",
         at_least=0, dynamic=True,
@@ -352,12 +357,12 @@ class BrokerConfig(CoordinationConfig):
         of_listeners: dict[str, str] = {}
         for source in (static, dynamic_defaults or {}, dynamic or {}):
             for name, text in canonical_last(source, rows):
-                if is_harmless(name, text):
+                row = rows.get(name)
+                if row is None and is_harmless(name, text):
                     continue
                 if name.startswith(LISTENER_PREFIX) and source is static:
                     of_listeners[name] = text
                     continue
-                row = rows.get(name)
                 if row is None:
                     problems.append(ConfigError(unknown(name, _also_known_as(rows)), name))
                     continue

@@ -24,7 +24,7 @@ HARMLESS: dict[str, str] = {
     "num.network.threads": "one event loop serves the network",
     "num.io.threads": "one event loop runs the requests",
     "num.replica.fetchers": "there is no other broker",
-    "num.replica.alter.log.dirs.threads": "partitions stay in their directory",
+    "num.replica.alter.log.dirs.threads": "one partition moves at a time",
     "queued.max.requests": "requests are limited by connection: connection.max.in.flight.requests",
     "queued.max.request.bytes": "requests are limited by connection",
     "socket.send.buffer.bytes": "the system's own size is used",
@@ -98,7 +98,7 @@ HARMLESS_FAMILIES: dict[str, str] = {
     "quota.window.": "quotas do not exist here",
     "controller.quota.window.": "quotas do not exist here",
     "replication.quota.window.": "there is no other broker",
-    "alter.log.dirs.replication.quota.window.": "partitions stay in their directory",
+    "alter.log.dirs.replication.quota.window.": "a limit of moves holds at every moment",
     "confluent.": "it is for parts of Confluent's broker",
 }
 OFF = ("remote.log.storage.system.enable", "transaction.two.phase.commit.enable")

@@ -105,7 +105,7 @@ class DataDirectory:
                 continue
             if topic_partition is not None:
                 found.append(topic_partition)
-            elif path.name != LOST_AND_FOUND:
+            elif path.name != LOST_AND_FOUND and layout.parse_future_directory(path.name) is None:
                 self._tell(path, "is no partition and left alone")
         return found
 
@@ -123,6 +123,11 @@ class DataDirectory:
             if layout.is_deleted_directory(path.name) and not path.is_file()  # a link may lead to nothing
         ]
 
+    def futures(self) -> list[tuple[TopicPartition, Path]]:
+        """Partitions that were on their way here when the last broker stopped, and their directories."""
+        found = ((layout.parse_future_directory(path.name), path) for path in sorted(self.path.iterdir()))
+        return [(topic_partition, path) for topic_partition, path in found if topic_partition is not None]
+
     def write_checkpoints(self, logs: Sequence[Log], unopened: Set[TopicPartition]) -> None:
         """Recovery points and log start offsets, where they changed; those of unopened logs stay."""
         recovery_points = _only(self.recovery_points, unopened)
@@ -135,6 +140,17 @@ class DataDirectory:
             log.topic_partition: log.log_start_offset for log in logs if log.needs_written_start
         }
         if starts != self.log_starts:
+            self.log_start_checkpoint.write(starts)
+            self.log_starts = starts
+
+    def expect(self, log: Log) -> None:
+        """Write down what the checkpoints have to say of a log that comes here from another directory."""
+        self.forget(log.topic_partition)
+        recovery_points = {**self.recovery_points, log.topic_partition: log.recovery_point}
+        self.recovery_checkpoint.write(recovery_points)
+        self.recovery_points = recovery_points
+        if log.log_start_offset:
+            starts = {**self.log_starts, log.topic_partition: log.log_start_offset}
             self.log_start_checkpoint.write(starts)
             self.log_starts = starts
 

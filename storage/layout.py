@@ -26,6 +26,10 @@ REPLACED_IN_PLACE = (STATISTICS_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_IND
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+MOVED_HERE = "kompakt-moved-here"
+"""our own: the partition comes from another data directory, and may still be there as well"""
+PARTITION_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, MOVED_HERE})
+"""in a partition's directory beside its segments"""
 
 META_PROPERTIES = "meta.properties"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
@@ -59,6 +63,7 @@ _SEGMENT_FILE = re.compile(
     r"(\.cleaned|\.swap|(?:\.[1-9]\d{0,9})?\.deleted|\.tmp)?"
 )
 _PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
+_FUTURE_DIRECTORY = re.compile(rf"{_PARTITION_DIRECTORY.pattern}\.[0-9a-f]{{32}}-future")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 _MAX_DIRECTORY_NAME = 255
 
@@ -103,10 +108,27 @@ def partition_directory_name(topic_partition: TopicPartition) -> str:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    match = _PARTITION_DIRECTORY.fullmatch(name)
+    return _topic_partition(_PARTITION_DIRECTORY.fullmatch(name))
+
+
+def _topic_partition(match: re.Match[str] | None) -> TopicPartition | None:
     if match is None or match[1] in (".", ".."):
         return None
     return TopicPartition(match[1], int(match[2]))
+
+
+def future_directory_name(topic_partition: TopicPartition) -> str:
+    """A fresh name under which a partition comes into another data directory. ValueError where its topic's
+    name is too long for that, as in Kafka.
+    """
+    name = f"{partition_directory_name(topic_partition)}.{uuid.uuid4().hex}-future"
+    if len(name) > _MAX_DIRECTORY_NAME:
+        raise ValueError(f"{topic_partition.topic} is too long a name for a directory that is being filled")
+    return name
+
+
+def parse_future_directory(name: str) -> TopicPartition | None:
+    return _topic_partition(_FUTURE_DIRECTORY.fullmatch(name))
 
 
 def deleted_directory_name(topic_partition: TopicPartition) -> str:
@@ -122,4 +144,4 @@ def is_deleted_directory(name: str) -> bool:
 def is_log_file(name: str) -> bool:
     """Whether a log makes files of this name in its directory."""
     plain = name.removesuffix(TEMPORARY_SUFFIX)
-    return plain in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA) or parse_segment_file(name) is not None
+    return plain in PARTITION_FILES or parse_segment_file(name) is not None

@@ -20,8 +20,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.one_look import Seen
 from storage import layout, recovery, search
 from storage.append import AppendRules, check_from_client, check_trusted, marker_of
-from storage.checkpoint import read_topic_id, write_leader_epochs, write_topic_id
-from storage.file import SYSTEM_DISK, Buffer, Disk
+from storage.checkpoint import write_leader_epochs
+from storage.file import Buffer, Disk
 from storage.key_hashes import LogKeyHashes
 from storage.layout import TopicPartition
 from storage.removal import Removals
@@ -82,7 +82,9 @@ class Log:
         self.leader_epochs = loaded.leader_epochs
         self.leader_epoch = max(0, loaded.leader_epochs.latest)
         self.offline_reason: str | None = None
-        self.is_closed, self.roll_count = False, 0
+        self.is_closed = False
+        self.roll_count = 0
+        self._is_held = False
         self._limits = limits
         self._random = random.Random(self.name)
         self._unsynced: list[Callable[[], None]] = []
@@ -94,46 +96,6 @@ class Log:
             self._list.active.make_active()
         self._list.active.roll_jitter_ms = self._roll_limits.draw_jitter_ms(self._random)
         self.producers.high_watermark_moved(self.high_watermark)
-
-    @classmethod
-    def open(
-        cls,
-        directory: Path,
-        topic_partition: TopicPartition,
-        config: TopicConfig,
-        *,
-        topic_id: uuid.UUID | None = None,
-        now_ms: int = 0,
-        disk: Disk = SYSTEM_DISK,
-        removals: Removals | None = None,
-        log_start_offset: int = 0,
-        recovery_point: int = 0,
-        is_clean: bool = False,
-        limits: LogLimits | None = None,
-        segments_left: Callable[[int], None] = lambda change: None,
-        writes_again: bool = False,
-    ) -> Log:
-        """The log of `directory`, made if missing, repaired unless shut down cleanly. May take long."""
-        limits, is_new = limits or LogLimits(), not directory.exists()
-        if is_new:
-            disk.make_directory(directory)
-        known_id = read_topic_id(disk, directory)
-        log_id = known_id or topic_id or uuid.uuid4()
-        if known_id is None:  # first of all: where a full disk refuses it, no file is left open
-            path = write_topic_id(disk, directory, log_id)
-        request = recovery.LoadRequest(
-            disk=disk, directory=directory, config=config, log_start_offset=log_start_offset,
-            recovery_point=recovery_point, is_clean=is_clean or is_new, now_ms=now_ms, limits=limits,
-            segments_left=segments_left, writes_again=writes_again,
-        )  # fmt: skip
-        loaded = recovery.load(request)
-        removals = Removals() if removals is None else removals  # an empty one is false
-        log = cls(topic_partition, log_id, directory, config, loaded, disk, removals, limits)
-        if known_id is None:
-            log._unsynced += [lambda: sync_file(disk, path), log._sync_directory]
-        if is_new:
-            log._unsynced += [log._sync_directory, lambda: disk.sync_directory(log.directory.parent)]
-        return log
 
     def update_config(self, config: TopicConfig) -> None:
         """From the next append on."""
@@ -179,8 +141,8 @@ class Log:
 
     def append(self, records: Buffer, *, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
         """Write one batch at the end of the log. KafkaError (nothing was written) or the offsets it got."""
-        if self.offline_reason is not None:
-            raise self._offline()
+        if self.offline_reason is not None or self._is_held:
+            raise self._refusal()
         marker, section = None, None
         if origin is Origin.CLIENT:
             records, header, section = check_from_client(records, self._rules, now_ms)
@@ -276,11 +238,15 @@ class Log:
             except OSError as error:
                 self.leader_epochs.restore(before)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
-            self._unsynced += [lambda: sync_file(self.disk, path), self._sync_directory]
+            self.sync_later(lambda: sync_file(self.disk, path), self.sync_directory)
         self.leader_epoch = epoch
 
-    def _sync_directory(self) -> None:
+    def sync_directory(self) -> None:
         self.disk.sync_directory(self.directory)
+
+    def sync_later(self, *jobs: Callable[[], None]) -> None:
+        """What the next flush has to make durable besides."""
+        self._unsynced += jobs
 
     def _advance_high_watermark(self, offset: int) -> None:
         if offset > self.high_watermark:
@@ -290,8 +256,10 @@ class Log:
 
     # Failing
 
-    def _offline(self) -> KafkaError:
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.offline_reason}")
+    def _refusal(self) -> KafkaError:
+        if self.offline_reason is not None:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.offline_reason}")
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is being moved: try again")
 
     def take_offline(self, reason: str) -> None:
         """Nothing more of this log is acknowledged; who opens it anew recovers it."""
@@ -313,8 +281,8 @@ class Log:
 
     def roll(self, now_ms: int) -> None:
         """Close the active segment and begin a new one at the log's end; an empty one stays."""
-        if self.offline_reason is not None:
-            raise self._offline()
+        if self.offline_reason is not None or self._is_held:
+            raise self._refusal()
         if self._list.active.base_offset != self.log_end_offset:
             self._roll(now_ms)
 
@@ -328,7 +296,7 @@ class Log:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot roll: {error}") from error
         self.roll_count += 1
         self._room = NO_ROOM_KNOWN
-        self._unsynced += [lambda: sync_file(self.disk, snapshot), self._sync_directory]
+        self.sync_later(lambda: sync_file(self.disk, snapshot), self.sync_directory)
 
     # Flushing
 
@@ -371,7 +339,7 @@ class Log:
     def read(self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool = True) -> Slice:
         """Whole batches from the one with `offset` (or the next) on, none at or above `upper_offset`."""
         if self.offline_reason is not None:
-            raise self._offline()
+            raise self._refusal()
         end = self.log_end_offset
         if offset < self.log_start_offset or offset > end:
             raise KafkaError(
@@ -408,6 +376,8 @@ class Log:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, f"{self.name} is of a topic that is compacted and nothing else"
             )
+        if self._is_held:
+            raise self._refusal()
         if not 0 <= before_offset <= self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -424,15 +394,14 @@ class Log:
 
     def expire(self, now_ms: int) -> Expired:
         """Take expired segments out of the log. The job makes that durable; the files go some time later."""
-        config = self.config
         count = expired_segments(
             facts_of(self.segments, self.log_end_offset),
-            RetentionRules(config.is_deleted, config.retention_ms, config.retention_bytes),
+            RetentionRules.of(self.config),
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
         )
-        if not count or self.offline_reason is not None:
+        if not count or self.offline_reason is not None or self._is_held:
             return Expired(0, 0, lambda: None)
         if count == len(self.segments):
             try:
@@ -442,7 +411,7 @@ class Log:
                 count -= 1
         before = self.size_bytes
         try:
-            work = self._list.drop_front(count, now_ms + config.file_delete_delay_ms)
+            work = self._list.drop_front(count, now_ms + self.config.file_delete_delay_ms)
         except OSError as error:
             self.take_offline(f"expired segments cannot be renamed: {error}")
             return Expired(0, 0, lambda: None)
@@ -462,7 +431,7 @@ class Log:
         offline: a cleaning that changed nothing must not count as one.
         """
         if self.offline_reason is not None:
-            raise self._offline()
+            raise self._refusal()
         before = self.segments
         self.key_hashes.forget(sources[-1].next_offset)  # the map of this cleaning knows them
         try:
@@ -472,29 +441,44 @@ class Log:
                 self.take_offline(f"a swap was left half done: {error}")
             raise
 
-    # The end
+    # Moving, and the end
+
+    def hold(self, is_held: bool = True) -> None:
+        """Take nothing and change nothing for a moment, but answer readers: the files are being moved."""
+        self._is_held = is_held
+        self._room = NO_ROOM_KNOWN
+
+    def settle(self) -> None:
+        """Flush, write the producers' state and whole indexes, so that who opens the files has nothing to
+        find out. May take long.
+        """
+        self.flush()
+        self._list.save_indexes()
+        end = self.log_end_offset
+        sync_file(self.disk, take_snapshot(self.disk, self.directory, self.producers, end))
+        self.disk.sync_directory(self.directory)
+
+    def move_to(self, target: Path) -> None:
+        """Rename the directory; who holds slices of it may go on reading them."""
+        self.disk.rename(self.directory, target)
+        self.directory = target
+        self._list.moved(target)
+
+    def mark_deleted(self) -> Path:
+        """Rename the directory for its removal."""
+        self.move_to(self.directory.with_name(layout.deleted_directory_name(self.topic_partition)))
+        self.offline_reason = self.offline_reason or "the partition was deleted"
+        return self.directory
 
     def close(self) -> None:
-        """Flush, write the producers' state and whole indexes, let go of the files. May take long."""
+        """Settle, and let go of the files. May take long."""
         if not self.is_closed and self.offline_reason is None:
-            self.flush()
-            self._list.save_indexes()
-            end = self.log_end_offset
-            sync_file(self.disk, take_snapshot(self.disk, self.directory, self.producers, end))
-            self.disk.sync_directory(self.directory)
+            self.settle()
         self.abandon()
 
     def abandon(self) -> None:
         """Let go of the files as they are, as a crash would."""
-        self.is_closed, self._unsynced = True, []  # these hold the log: many would be one long collection
+        self.is_closed = True
+        self._unsynced = []  # these hold the log: many would be one long collection
         self._list.close()
         self.key_hashes.forget()
-
-    def mark_deleted(self) -> Path:
-        """Rename the directory for its removal; who holds slices of it may go on reading them."""
-        target = self.directory.with_name(layout.deleted_directory_name(self.topic_partition))
-        self.disk.rename(self.directory, target)
-        self.directory = target
-        self._list.moved(target)
-        self.offline_reason = self.offline_reason or "the partition was deleted"
-        return target

@@ -7,7 +7,6 @@ they are (`directory_set.py`).
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import threading
@@ -18,14 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from protocol.errors import KafkaError
-from storage import layout, recovery
+from storage import layout
 from storage.checkpoint import read_topic_id, settled_topic_id
 from storage.data_directory import DataDirectory, DataDirectoryError
+from storage.deleted import DeletedDirectories
 from storage.directory_set import DirectorySet
 from storage.file import POOL, SYSTEM_DISK, Disk, default_capacity
 from storage.key_hashes import KeyHashes
 from storage.layout import TopicPartition
 from storage.log import Log
+from storage.log_copy import settle_move
+from storage.opening import open_log, unavailable_log
 from storage.removal import Removals
 from storage.types import LogLimits
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSING_THREADS = 16
+MOST_WISHES = 10_000
 
 
 def _is_there(path: Path) -> bool:
@@ -64,20 +67,8 @@ def _topic_ids(
     return {one.topic: found.get(one.topic) or uuid.uuid4() for _, one in partitions}
 
 
-def _unavailable_log(
-    directory: Path, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, reason: str
-) -> Log:
-    """A log that could not be opened: offline, its files untouched."""
-    loaded = recovery.unavailable(SYSTEM_DISK, directory)
-    log = Log(topic_partition, topic_id, directory, config, loaded, SYSTEM_DISK, Removals(), LogLimits())
-    log.take_offline(reason)
-    return log
-
-
 class LogManager:
-    """Owned by: event loop; `open_all`, `reopen`, `checkpoint`, `remove_deleted` and `close` run on any one
-    thread.
-    """
+    """Owned by: event loop; `open_all`, `reopen`, `checkpoint` and `close` run on any one thread."""
 
     def __init__(
         self,
@@ -94,12 +85,12 @@ class LogManager:
         """of the logs that are being opened now; how many the others have is not known before"""
         self._recovering = threading.Lock()
         self.removals = Removals()
-        self._disk = disk
+        self.disk = disk
         self._now_ms = now_ms
-        self._checkpointing = threading.Lock()
-        self._removing = threading.Lock()
-        self._deleted: list[Path] = []
+        self.checkpointing = threading.Lock()
+        self.deleted = DeletedDirectories(disk, self.removals, now_ms)
         self._unopened: set[TopicPartition] = set()
+        self._wished: dict[TopicPartition, DataDirectory] = {}
         self.key_hashes = KeyHashes(config.log_cleaner_key_hashes_bytes)
         self._limits = LogLimits(
             producer_expiration_ms=config.producer_id_expiration_ms,
@@ -120,7 +111,8 @@ class LogManager:
             self.back_out()
             raise
         for directory in self.directories:
-            self._deleted += directory.deleted()
+            for gone in directory.deleted():
+                self.deleted.add(gone)
 
     def _check_other_than_before(self, path: Path) -> None:
         """Its lock would be taken for another broker's."""
@@ -133,7 +125,9 @@ class LogManager:
         served, and the other's records would be gone.
         """
         found = set(directory.partitions())
-        twice = sorted(map(str, found & self._unopened))
+        others = [one.path for one in self.directories if one is not directory]
+        both = found & self._unopened
+        twice = sorted(str(one) for one in both if not settle_move(self.disk, one, directory.path, others))
         if twice:
             raise DataDirectoryError(
                 f"{', '.join(twice)} in {directory.path} is in another data directory as well: "
@@ -203,7 +197,7 @@ class LogManager:
                     logger.error("%s could not be opened", topic_partition, exc_info=error)
                 path = directory.path / layout.partition_directory_name(topic_partition)
                 reason = f"it could not be opened: {error}"
-                self.logs[topic_partition] = _unavailable_log(
+                self.logs[topic_partition] = unavailable_log(
                     path, topic_partition, ids[topic_partition.topic], config, reason
                 )
             self.logs_to_recover -= 1
@@ -263,13 +257,13 @@ class LogManager:
     ) -> Log:
         is_all_suspect = cuts_at_damage and not directory.was_clean
         recovery_point = 0 if is_all_suspect else directory.recovery_points.get(topic_partition, 0)
-        log = Log.open(
+        log = open_log(
             directory.path / layout.partition_directory_name(topic_partition),
             topic_partition,
             config,
             topic_id=topic_id,
             now_ms=self._now_ms(),
-            disk=self._disk,
+            disk=self.disk,
             removals=self.removals,
             log_start_offset=directory.log_starts.get(topic_partition, 0),
             recovery_point=recovery_point,
@@ -278,7 +272,7 @@ class LogManager:
             segments_left=self._segments_left,
         )
         if topic_id is not None and topic_id != log.topic_id:
-            log.topic_id = settled_topic_id(self._disk, log.directory, log.topic_id, topic_id)
+            log.topic_id = settled_topic_id(self.disk, log.directory, log.topic_id, topic_id)
         self.logs[topic_partition] = log
         directory.log_count += 1
         self._unopened.discard(topic_partition)
@@ -295,18 +289,32 @@ class LogManager:
             recovery_point = directory.recovery_points.get(topic_partition, 0)
         if not old.directory.is_dir():
             raise FileNotFoundError(f"{old.directory} is gone")
-        return Log.open(
-            old.directory,
-            topic_partition,
+        return self.open_again(old, old.directory, log_start_offset, recovery_point, writes_again=True)
+
+    def open_again(
+        self,
+        old: Log,
+        path: Path,
+        log_start_offset: int,
+        recovery_point: int,
+        *,
+        is_clean: bool = False,
+        writes_again: bool = False,
+    ) -> Log:
+        """On a thread: what takes the place of `old`, from the files in `path`. OSError, KafkaError."""
+        return open_log(
+            path,
+            old.topic_partition,
             old.config,
             topic_id=old.topic_id,
             now_ms=self._now_ms(),
-            disk=self._disk,
+            disk=self.disk,
             removals=self.removals,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             limits=self._limits,
-            writes_again=True,
+            is_clean=is_clean,
+            writes_again=writes_again,
         )
 
     def take(self, log: Log) -> None:
@@ -322,6 +330,11 @@ class LogManager:
             self.segments_to_recover += change
             self.segments_recovered += change < 0
 
+    def wish(self, topic_partition: TopicPartition, directory: DataDirectory) -> None:
+        """Where a partition is to be made that is not there; of very many this is not remembered."""
+        if len(self._wished) < MOST_WISHES:
+            self._wished[topic_partition] = directory
+
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
         """A new log, in the directory that has fewest and takes it. FileExistsError when there is one."""
         name = layout.partition_directory_name(topic_partition)
@@ -336,7 +349,8 @@ class LogManager:
             if _is_there(path):
                 what = "exists" if path.is_dir() else "is no directory: move it away"
                 raise FileExistsError(f"{path} {what}")
-        for directory in sorted(self.directories, key=lambda one: one.log_count):
+        wished = self._wished.pop(topic_partition, None)
+        for directory in sorted(self.directories, key=lambda one: (one is not wished, one.log_count)):
             try:
                 return self._create_in(directory, topic_partition, topic_id, config)
             except OSError as error:
@@ -355,72 +369,31 @@ class LogManager:
     ) -> Log:
         path = directory.path / layout.partition_directory_name(topic_partition)
         try:
-            with self._checkpointing:
+            with self.checkpointing:
                 directory.forget(topic_partition)
             return self._open(directory, topic_partition, config, topic_id)
         except OSError:
             with contextlib.suppress(OSError):
-                self._disk.remove_tree(path)  # or it would stand in the way for good
+                self.disk.remove_tree(path)  # or it would stand in the way for good
             raise
 
     # Deleting
 
     def delete(self, topic_partition: TopicPartition) -> Path:
-        """Take a log away; its files go with `remove_deleted`. The data directory, for `sync_deleted`. After
+        """Take a log away; its files go with `deleted.remove`. The data directory, for `deleted.sync`. After
         an OSError nothing has changed.
         """
-        log = self.logs[topic_partition]
-        path = log.mark_deleted()
+        directory = self.take_away(self.logs[topic_partition])
         del self.logs[topic_partition]
+        return directory
+
+    def take_away(self, log: Log) -> Path:
+        """As `delete`, of a log whose place another one has."""
+        path = log.mark_deleted()
         self.directory_of(log).log_count -= 1
-        self._deleted.append(path)
+        self.deleted.add(path)
         log.abandon()
         return path.parent
-
-    def sync_deleted(self, directories: Iterable[Path]) -> None:
-        """On a thread: what was deleted there stays deleted, whatever another disk forgets of it. Also what
-        `remove_deleted` is at work on in this moment, or has removed without having come to its own sync.
-        """
-        for directory in directories:
-            self._disk.sync_directory(directory)
-
-    def remove_deleted(self) -> int:
-        """On a thread: unlink what was deleted and whose time has come; how many directories and segments. It
-        takes its time, and whatever comes meanwhile waits for the next turn, so as to keep one thread only.
-        """
-        if not self._removing.acquire(blocking=False):
-            return 0
-        try:
-            return self._remove_deleted()
-        finally:
-            self._removing.release()
-
-    def _remove_deleted(self) -> int:
-        gone, self._deleted = self._deleted, []
-        failures = [error for path in gone if (error := self._remove_directory(path)) is not None]
-        for parent in {path.parent for path in gone}:
-            try:
-                self._disk.sync_directory(parent)
-            except OSError as error:  # the other directories, and files of removed segments, go all the same
-                failures.append(error)
-        removed = self.removals.run(self._now_ms())
-        if failures:
-            raise failures[0]
-        return len(gone) + removed
-
-    def _remove_directory(self, path: Path) -> OSError | None:
-        """Why it could not be removed; the next turn tries again."""
-        for is_last in (False, False, True):
-            try:
-                if path.is_symlink() or path.exists():
-                    self.removals.pace.remove_tree(self._disk, path)
-                return None
-            except OSError as error:
-                # The statistics of a segment may come into the directory, or leave it, while it is emptied.
-                if is_last or error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
-                    self._deleted.append(path)
-                    return error
-        return None
 
     # Keeping
 
@@ -429,7 +402,7 @@ class LogManager:
         the first that fails, after the others.
         """
         failures = []
-        with self._checkpointing:
+        with self.checkpointing:
             logs = list(self.logs.values())
             for directory in self.directories:
                 if path not in (None, directory.path):

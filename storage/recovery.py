@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OWN_FILES = (layout.LEADER_EPOCH_CHECKPOINT, layout.PARTITION_METADATA)
-KNOWN_FILES = frozenset((*OWN_FILES, *(name + layout.TEMPORARY_SUFFIX for name in OWN_FILES)))
+KNOWN_FILES = layout.PARTITION_FILES | {name + layout.TEMPORARY_SUFFIX for name in layout.PARTITION_FILES}
 
 
 class LoadedLog(NamedTuple):

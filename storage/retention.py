@@ -8,7 +8,10 @@ either.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from config.topic import TopicConfig
 
 MOST_AT_ONCE = 32
 """segments: the log's owner renames the files of all, 0.1 ms each, and serves nobody meanwhile"""
@@ -46,6 +49,10 @@ class RetentionRules(NamedTuple):
     is_deleted: bool
     retention_ms: int
     retention_bytes: int
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> RetentionRules:
+        return cls(config.is_deleted, config.retention_ms, config.retention_bytes)
 
 
 def expired_segments(

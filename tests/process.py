@@ -43,9 +43,15 @@ class BrokerProcess:
     """`kompakt serve` on `data`; may be killed and started again on the same ports."""
 
     def __init__(
-        self, data: Path, settings: Mapping[str, str] | None = None, *, prefix: Sequence[str] = ()
+        self,
+        data: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        more_data: Sequence[Path] = (),
+        prefix: Sequence[str] = (),
     ) -> None:
         self.data = data
+        self.more_data = more_data
         self.prefix = prefix
         """a command that starts the broker in its turn, to bound what it may take"""
         self.port = free_port()
@@ -68,6 +74,8 @@ class BrokerProcess:
             str(self.port),
         ]
         command += ["--http-port", str(self.http_port), "--data", str(self.data)]
+        for data in self.more_data:
+            command += ["--data", str(data)]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         return command

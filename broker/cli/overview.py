@@ -23,7 +23,8 @@ def status(http: str, as_json: bool) -> None:
     from broker.cli.tables import console
 
     out = console()
-    for line in (*_about(answer), *(_disk_words(one) for one in answer["directories"]), *_cleaning(answer)):
+    disks = map(_disk_words, answer["directories"])
+    for line in (*_about(answer), *disks, *map(_move_words, answer["moves"]), *_cleaning(answer)):
         out.print(line, soft_wrap=True)
 
 
@@ -83,6 +84,13 @@ def _disk_words(one: dict[str, Any]) -> str:
         f"{size(one['total_bytes'])} free"
     )
     return words if one["forecast"] is None else f"{words}; {one['forecast']['sentence']}"
+
+
+def _move_words(one: dict[str, Any]) -> str:
+    from broker.questions.words import size
+
+    come = f"{size(one['copied_bytes'])} of {size(one['size_bytes'])}"
+    return f"moving {one['topic']}-{one['partition']} to {one['directory']}: {come}"
 
 
 def _cleaner_words(cleaner: dict[str, Any]) -> str:

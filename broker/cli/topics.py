@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -204,6 +205,39 @@ def reopen(topic: str, partition: int | None, http: str, as_json: bool) -> None:
             again = "" if one["retry_ms"] is None else f"; tried again at {time_cell(one['retry_ms'])}"
             out.print(f"{name} stays offline: {one['error']}{again}", soft_wrap=True)
     if any("error" in one for one in partitions):
+        raise Exit(REFUSED)
+
+
+@topics.command()
+@with_topic
+@with_partition
+@click.option(
+    "--to", "directory", required=True, help="One of log.dirs, by its path on the broker's machine."
+)
+@with_http
+@with_json
+def move(topic: str, partition: int | None, directory: str, http: str, as_json: bool) -> None:
+    """Have partitions move to another data directory while they are served; `kompakt status` tells how far
+    they are. Exit status 1 when one cannot.
+    """
+    body: dict[str, object] = {"directory": str(Path(directory).absolute())}
+    if partition is not None:
+        body["partition"] = partition
+    answer = ask(http, topic_path(topic, "move"), body)
+    if as_json:
+        print_json(answer)
+    else:
+        from broker.cli.tables import console
+
+        out = console()
+        for one in answer["partitions"]:
+            name = f"{topic}-{one['partition']}"
+            if "error" in one:
+                out.print(f"{name} does not move: {one['error']}", soft_wrap=True)
+            else:
+                verb = "moves to" if one["is_moving"] else "is in"
+                out.print(f"{name} {verb} {one['directory']}.", soft_wrap=True)
+    if any("error" in one for one in answer["partitions"]):
         raise Exit(REFUSED)
 
 

@@ -2,13 +2,14 @@
 
 from broker.handlers import (
     acls,
-    admin,
     authentication,
     configs,
     consumer_groups,
+    elections,
     fetch,
     group_offsets,
     groups,
+    log_dirs,
     metadata,
     offsets,
     produce,
@@ -23,13 +24,14 @@ from broker.handlers import (
 
 __all__ = [
     "acls",
-    "admin",
     "authentication",
     "configs",
     "consumer_groups",
+    "elections",
     "fetch",
     "group_offsets",
     "groups",
+    "log_dirs",
     "metadata",
     "offsets",
     "produce",

@@ -40,6 +40,7 @@ class Right(NamedTuple):
 
 
 SEE_BROKER = Right(Operation.DESCRIBE)
+ALTER_BROKER = Right(Operation.ALTER)
 SEE_TOPIC = Right(Operation.DESCRIBE, Resource.TOPIC, "topic")
 READ_TOPIC = Right(Operation.READ, Resource.TOPIC, "topic")
 ALTER_TOPIC = Right(Operation.ALTER, Resource.TOPIC, "topic")

@@ -1,5 +1,5 @@
-"""What changes something or costs much: dry runs, compact, reopen, abort. Whatever was asked for and still
-runs ends when the broker stops.
+"""What changes something or costs much: dry runs, compact, erase, reopen, move, abort. Whatever was asked for
+and still runs ends when the broker stops; a move goes on with the next start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from broker.http.access import ALTER_TOPIC, DELETE_TOPIC
+from broker.http.access import ALTER_BROKER, ALTER_TOPIC, DELETE_TOPIC
 from broker.http.asking import Asking, Refused, body_of, one_of
 from broker.questions.compactions import Compactions, Progress, Wish
 from broker.questions.erasing import Erasing, why_not
@@ -50,6 +50,7 @@ class Changes:
         router.add_post("/api/topics/{topic}/compact", answering(self.compact, ALTER_TOPIC))
         router.add_post("/api/topics/{topic}/erase", answering(self.erase, DELETE_TOPIC))
         router.add_post("/api/topics/{topic}/reopen", answering(self.reopen, ALTER_TOPIC))
+        router.add_post("/api/topics/{topic}/move", answering(self.move, ALTER_BROKER))
         router.add_post("/api/topics/{topic}/abort", answering(self.abort, ALTER_TOPIC))
 
     async def stop(self) -> None:
@@ -159,6 +160,25 @@ class Changes:
             return {"partition": index, "error": str(error), "retry_ms": retry_ms}
         served = broker.partition(topic.name, index) or partition
         return {"partition": index, "end_offset": served.log.log_end_offset}
+
+    async def move(self, request: web.Request) -> web.StreamResponse:
+        """Have partitions move to another data directory; how far they are stands in /api/broker."""
+        topic = self._asking.topic(request)
+        body = await body_of(request, {"partition": int, "directory": str})
+        if "directory" not in body:
+            raise Refused(400, "name the directory, one of log.dirs")
+        indexes = self._asking.indexes(topic, body.get("partition"))
+        return await self._asking.respond_of(
+            topic, [await self._move(topic, index, body["directory"]) for index in indexes]
+        )
+
+    async def _move(self, topic: Topic, index: int, directory: str) -> dict[str, Any]:
+        moves, key = self._broker.moves, TopicPartition(topic.name, index)
+        try:
+            await moves.begin(key, directory)
+        except KafkaError as error:
+            return {"partition": index, "error": error.message}
+        return {"partition": index, "directory": directory, "is_moving": moves.target_of(key) is not None}
 
     async def abort(self, request: web.Request) -> web.StreamResponse:
         """End open transactions: those of a topic or of one partition, or the one that began at

@@ -92,6 +92,8 @@ class Facts:
     """what is wrong with the topic's policy (W15)"""
     empty_values: int = 0
     """records of closed segments with a key and a value that is empty, not null (W10)"""
+    moves_to: str | None = None
+    """the data directory that it is on its way to"""
 
 
 def bytes_until_eligible(assessment: Assessment) -> int | None:
@@ -163,6 +165,8 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
             return "It is being cleaned right now."
         case Reason.DRY_RUN:
             return "A dry run looks at it right now; it is not cleaned meanwhile."
+        case Reason.PAUSED if facts.moves_to is not None:
+            return f"It is not cleaned while it moves to {facts.moves_to}."
         case Reason.PAUSED:
             return f"Its cleaning is paused, {facts.pauses} time{'s' * (facts.pauses != 1)}."
         case Reason.UNCLEANABLE:

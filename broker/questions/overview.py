@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import resource
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,22 @@ def broker_head(broker: Broker) -> dict[str, Any]:
         "groups": len(broker.groups.groups),
         "transactional_ids": len(broker.transactions.states),
         "connections": broker.metrics_state.connections_open,
+        "moves": list(_moves(broker)),
     }
+
+
+def _moves(broker: Broker) -> Iterator[dict[str, Any]]:
+    """Partitions on their way to another directory."""
+    for move in broker.moves.all():
+        partition = broker.partitions.get(move.topic_partition)
+        if partition is not None:
+            yield {
+                "topic": move.topic_partition.topic,
+                "partition": move.topic_partition.partition,
+                "directory": str(move.directory.path),
+                "copied_bytes": move.copy.copied_bytes if move.copy else 0,
+                "size_bytes": partition.log.size_bytes,
+            }
 
 
 def cleanings_of(broker: Broker) -> list[tuple[TopicPartition, Sequence[Run]]]:

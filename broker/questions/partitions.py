@@ -85,6 +85,7 @@ def facts_of(broker: Broker, topic: Topic, at: Moment, gain: int | None = None) 
         tombstones_waiting=_waiting(broker, log),
         warning=at.warning,
         empty_values=broker.cleaner.empty_values(log) if log.config.is_compacted and problem is None else 0,
+        moves_to=broker.moves.target_of(log.topic_partition),
     )
 
 

@@ -1,5 +1,5 @@
-"""DescribeLogDirs, ElectLeaders, Alter- and ListPartitionReassignments, DescribeQuorum: the cluster as its
-administrator sees it.
+"""Alter- and DescribeLogDirs (of replicas, KIP-113), ElectLeaders, Alter- and ListPartitionReassignments,
+DescribeQuorum: the cluster as its administrator sees it.
 
 DescribeLogDirs v2: flexible. v3: an error for the whole answer. v4: bytes of the volume (KIP-827).
 ElectLeaders v1: kind of election. v2: flexible. DescribeQuorum v1: when a voter fetched last (KIP-836).
@@ -24,6 +24,41 @@ from protocol.schema import (
     uint16,
     uuid,
 )
+
+
+@request(key=34, versions="1-2", flexible="2+")
+class AlterReplicaLogDirsRequest:
+    """Move partitions to other data directories of this broker, named by their absolute paths."""
+
+    @struct
+    class AlterReplicaLogDir:
+        @struct
+        class AlterReplicaLogDirTopic:
+            name: str = string()
+            partitions: list[int] = array(int32)
+
+        path: str = string()
+        topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
+
+    dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
+
+
+@response(key=34, versions="1-2", flexible="2+")
+class AlterReplicaLogDirsResponse:
+    """Which moves have begun."""
+
+    @struct
+    class AlterReplicaLogDirTopicResult:
+        @struct
+        class AlterReplicaLogDirPartitionResult:
+            partition_index: int = int32()
+            error_code: int = int16()
+
+        topic_name: str = string()
+        partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
+
+    throttle_time_ms: int = int32()
+    results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
 
 
 @request(key=35, versions="1-4", flexible="2+")

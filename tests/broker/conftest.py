@@ -164,7 +164,8 @@ async def make_world(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Wo
     for world in made:
         await world.stop()
         assert world.broker.metrics_state.unread_bytes == 0
-        assert verify_data_directory(world.directory) == []
+        for path in world.settings["log.dirs"].split(","):
+            assert verify_data_directory(Path(path)) == []
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ async def test_a_log_dir_that_cannot_be_read_is_told(world: World, monkeypatch: 
     def broken(path: str) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("broker.handlers.admin.shutil.disk_usage", broken)
+    monkeypatch.setattr("broker.handlers.log_dirs.shutil.disk_usage", broken)
     client = await world.connect()
     answer = await client.ask(DescribeLogDirsRequest(topics=None), 4)
     assert answer.results[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR

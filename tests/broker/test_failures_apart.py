@@ -20,6 +20,7 @@ from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequ
 from protocol.messages.groups import FindCoordinatorRequest
 from storage.layout import TopicPartition
 from storage.log import Log
+from storage.opening import open_log
 from storage.segment import Segment
 from storage.types import Expired, FlushJob
 from tests.broker.client import Client, until
@@ -154,15 +155,12 @@ async def test_retention_looks_into_cold_files_on_a_thread(
 
 
 def fail_to_open(monkeypatch: pytest.MonkeyPatch, is_failing: Callable[[Path], bool]) -> None:
-    real = Log.open.__func__  # type: ignore[attr-defined]
-
-    def open_or_fail(cls: type[Log], directory: Path, *arguments: Any, **fields: Any) -> Log:
+    def open_or_fail(directory: Path, *arguments: Any, **fields: Any) -> Log:
         if is_failing(directory):
             raise OSError(5, "Input/output error")
-        opened: Log = real(cls, directory, *arguments, **fields)
-        return opened
+        return open_log(directory, *arguments, **fields)
 
-    monkeypatch.setattr(Log, "open", classmethod(open_or_fail))
+    monkeypatch.setattr("storage.manager.open_log", open_or_fail)
 
 
 async def commit(client: Client, offset: int) -> int:

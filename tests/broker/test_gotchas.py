@@ -40,7 +40,7 @@ JAVA_4_MINIMUM = {
     "ConsumerGroupHeartbeat": 0, "ConsumerGroupDescribe": 0,
     "DescribeQuorum": 0, "SaslHandshake": 0, "SaslAuthenticate": 0, "AlterUserScramCredentials": 0,
     "DescribeClientQuotas": 0, "DescribeUserScramCredentials": 0, "AddPartitionsToTxn": 0,
-    "AlterPartitionReassignments": 0,
+    "AlterPartitionReassignments": 0, "AlterReplicaLogDirs": 1,
     "AddOffsetsToTxn": 0, "EndTxn": 0, "TxnOffsetCommit": 0, "DescribeTransactions": 0,
 }  # fmt: skip
 """the lowest version of each API that the Java client of Kafka 4 knows (KIP-896)"""

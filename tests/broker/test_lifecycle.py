@@ -26,6 +26,7 @@ from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequ
 from protocol.messages.groups import FindCoordinatorRequest, HeartbeatRequest, SyncGroupRequest
 from protocol.messages.metadata import ApiVersionsRequest
 from protocol.messages.transactions import InitProducerIdRequest
+from storage.deleted import DeletedDirectories
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
@@ -235,11 +236,11 @@ async def test_a_disk_that_takes_no_removal_does_not_fill_the_log(
     """Looked for every second, tried again each minute, and said without a traceback: it is no bug."""
     tries: list[int] = []
 
-    def fail(manager: LogManager) -> int:
+    def fail(deleted: DeletedDirectories) -> int:
         tries.append(world.clock.now_ms())
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(LogManager, "remove_deleted", fail)
+    monkeypatch.setattr(DeletedDirectories, "remove", fail)
 
     def has_tried_twice() -> bool:
         world.clock.advance(500)

@@ -83,7 +83,7 @@ async def test_a_file_with_the_name_of_a_deleted_directory_is_left_alone(
     stray.write_text("notes")
     await stopped.start()
     assert f"{stray} is unknown and left alone" in caplog.text
-    assert stopped.broker.logs.remove_deleted() == 0
+    assert stopped.broker.logs.deleted.remove() == 0
     assert stray.read_text() == "notes"
     assert await stopped.values(await stopped.connect()) == [b"v"]
 
@@ -94,7 +94,7 @@ async def test_a_deleted_partition_that_was_a_link_goes(stopped: World, tmp_path
     await stopped.start()
     assert await stopped.values(await stopped.connect()) == [b"v"]
     stopped.broker.logs.delete(TopicPartition("t", 0))
-    await stopped.broker.run_blocking(stopped.broker.logs.remove_deleted)
+    await stopped.broker.run_blocking(stopped.broker.logs.deleted.remove)
     assert not far.exists()
     assert not [path for path in stopped.directory.iterdir() if path.name.startswith("t-0")]
 
@@ -104,5 +104,5 @@ async def test_a_deleted_partition_beside_it_goes(stopped: World) -> None:
     left.mkdir()
     (left / "file").touch()
     await stopped.start()
-    await stopped.broker.run_blocking(stopped.broker.logs.remove_deleted)
+    await stopped.broker.run_blocking(stopped.broker.logs.deleted.remove)
     assert not left.exists()

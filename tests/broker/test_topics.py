@@ -28,10 +28,12 @@ from protocol.messages.topics import (
     CreateTopicsResponse,
     DeleteTopicsRequest,
 )
+from storage.deleted import DeletedDirectories
 from storage.file import Disk
 from storage.layout import TopicPartition, is_deleted_directory
 from storage.log import Log
 from storage.manager import LogManager
+from storage.opening import open_log
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request
 
@@ -253,14 +255,14 @@ async def test_a_deletion_is_answered_before_a_large_topic_has_given_its_room_ba
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, begun = threading.Event(), threading.Event()
-    remove = LogManager.remove_deleted
+    remove = DeletedDirectories.remove
 
-    def wait_and_remove(manager: LogManager) -> int:
+    def wait_and_remove(deleted: DeletedDirectories) -> int:
         begun.set()
         held.wait(60)
-        return remove(manager)
+        return remove(deleted)
 
-    monkeypatch.setattr(LogManager, "remove_deleted", wait_and_remove)
+    monkeypatch.setattr(DeletedDirectories, "remove", wait_and_remove)
     world.topic("t")
     client = await world.connect()
     answer = await client.ask(delete("t"), 5)
@@ -524,15 +526,13 @@ async def test_a_partition_that_cannot_be_opened_is_offline_and_kept(
     world.topic("t", 2)
     client = await world.connect()
     await world.produce(client, world.batch((b"k", b"v")))
-    real = Log.open.__func__  # type: ignore[attr-defined]
 
-    def open_or_fail(cls: type[Log], directory: Path, *arguments: Any, **fields: Any) -> Log:
+    def open_or_fail(directory: Path, *arguments: Any, **fields: Any) -> Log:
         if directory.name == "t-0":
             raise OSError(5, "Input/output error")
-        opened: Log = real(cls, directory, *arguments, **fields)
-        return opened
+        return open_log(directory, *arguments, **fields)
 
-    monkeypatch.setattr(Log, "open", classmethod(open_or_fail))
+    monkeypatch.setattr("storage.manager.open_log", open_or_fail)
     await world.restart()
     client = await world.connect()
     lost = await world.produce(client, world.batch((b"k", b"w")))

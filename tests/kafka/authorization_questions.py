@@ -9,6 +9,7 @@ from uuid import UUID
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import (
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDirsRequest,
     DescribeLogDirsRequest,
     DescribeQuorumRequest,
     ElectLeadersRequest,
@@ -354,6 +355,21 @@ def placements() -> dict[str, Question]:
                 ]
             ),
             0,
+        ),
+        "AlterReplicaLogDirs": (
+            AlterReplicaLogDirsRequest(
+                dirs=[
+                    AlterReplicaLogDirsRequest.AlterReplicaLogDir(
+                        path="/nowhere",
+                        topics=[
+                            AlterReplicaLogDirsRequest.AlterReplicaLogDir.AlterReplicaLogDirTopic(
+                                name=OWN, partitions=[0]
+                            )
+                        ],
+                    )
+                ]
+            ),
+            2,
         ),
         "ListPartitionReassignments": (
             ListPartitionReassignmentsRequest(topics=None, timeout_ms=30_000), 0,

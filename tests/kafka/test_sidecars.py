@@ -19,7 +19,7 @@ from protocol.records import decode_all, encode_batch
 from storage import layout, statistics
 from storage.key_search import find_key
 from storage.layout import TopicPartition
-from storage.log import Log
+from storage.opening import open_log
 from storage.verify import verify_log
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.raw import Raw
@@ -104,7 +104,7 @@ def test_kafka_leaves_statistics_alone(start_kafka: Start, kafka_tools: Tools, t
     assert "isvalid: false" not in kafka_tools.run("kafka-dump-log", "--deep-iteration", "--files", logs)
 
     assert verify_log(target) == []
-    own = Log.open(target, TopicPartition(TOPIC, 0), TopicConfig(), is_clean=True)
+    own = open_log(target, TopicPartition(TOPIC, 0), TopicConfig(), is_clean=True)
     assert len(own.segments) < 3
     assert [path.name for path in target.glob("*.stats")] == [f"{0:020d}.stats"]
     for number in range(KEYS):

@@ -14,6 +14,7 @@ from storage.file import SYSTEM_DISK, Disk
 from storage.key_hashes import KeyHashes
 from storage.layout import TopicPartition
 from storage.log import Log
+from storage.opening import open_log
 from storage.types import Appended, LogLimits, Origin
 
 NOW_MS = 1_700_000_000_000
@@ -55,7 +56,7 @@ class LogBuilder:
     def open(self, *, is_clean: bool = False, disk: Disk | None = None) -> Log:
         """Open (again), by default as after a crash."""
         self.disk = disk or self.disk
-        self.log = Log.open(
+        self.log = open_log(
             self.directory,
             TOPIC_PARTITION,
             self.config,

@@ -104,14 +104,15 @@ class PowerCutDisk(Disk):
     """Remembers what was synced; `power_cut` takes the files back to exactly that.
 
     Data of a file survives up to the size it had at its last sync; creations, renames and removals survive if
-    their directory was synced after them.
+    their directory was synced after them, whatever it is called by then.
     """
 
     def __init__(self, attic: Path) -> None:
         self._attic = attic
         attic.mkdir()
         self._durable_size: dict[int, int] = {}  # inode -> bytes
-        self._undo: dict[Path, list[Callable[[], None]]] = {}
+        self._undo: list[tuple[Path, int, Callable[[Path], None]]] = []
+        """oldest first: a directory, its inode, and how a change in it is taken back"""
         self._kept = 0
 
     def _keep(self, path: Path) -> Path | None:
@@ -123,14 +124,18 @@ class PowerCutDisk(Disk):
         os.link(path, kept)
         return kept
 
-    def _note(self, path: Path, undo: Callable[[], None]) -> None:
-        self._undo.setdefault(path.parent, []).append(undo)
+    def _note(self, directory: Path, undo: Callable[[Path], None]) -> None:
+        self._undo.append((directory, directory.stat().st_ino, undo))
+
+    def _settle(self, inode: int) -> None:
+        """What was done in the directory is not taken back any more."""
+        self._undo[:] = [done for done in self._undo if done[1] != inode]
 
     def open(self, path: Path, flags: int) -> int:
         is_new = bool(flags & os.O_CREAT) and not path.exists()
         descriptor = super().open(path, flags)
         if is_new:
-            self._note(path, lambda: path.unlink(missing_ok=True))
+            self._note(path.parent, lambda directory: (directory / path.name).unlink(missing_ok=True))
             self._durable_size[os.fstat(descriptor).st_ino] = 0
         return descriptor
 
@@ -142,34 +147,39 @@ class PowerCutDisk(Disk):
         self._durable_size[status.st_ino] = status.st_size
 
     def sync_directory(self, path: Path) -> None:
-        self._undo.pop(path, None)
+        self._settle(path.stat().st_ino)
 
     def rename(self, source: Path, target: Path) -> None:
         kept = None if target.is_dir() else self._keep(target)
         super().rename(source, target)
 
-        def undo() -> None:
-            target.rename(source)
+        def undo(directory: Path) -> None:
+            (directory / target.name).rename(directory / source.name)
             if kept is not None:
-                kept.rename(target)
+                kept.rename(directory / target.name)
 
-        self._note(target, undo)
+        self._note(target.parent, undo)
 
     def unlink(self, path: Path) -> None:
         kept = self._keep(path)
         super().unlink(path)
         if kept is not None:
-            self._note(path, lambda: _rename(kept, path))
+            self._note(path.parent, lambda directory: _rename(kept, directory / path.name))
 
     def make_directory(self, path: Path) -> None:
         super().make_directory(path)
-        self._note(path, lambda: shutil.rmtree(path, ignore_errors=True))
+        self._note(path.parent, lambda directory: shutil.rmtree(directory / path.name, ignore_errors=True))
+
+    def remove_tree(self, path: Path) -> None:
+        self._settle(path.stat().st_ino)
+        super().remove_tree(path)
 
     def power_cut(self, root: Path) -> None:
         """Take everything below `root` back to what was synced."""
-        for directory in sorted(self._undo, reverse=True):
-            for undo in reversed(self._undo[directory]):
-                undo()
+        for path, inode, undo in reversed(self._undo):
+            directory = _find(root, path, inode)
+            if directory is not None:  # else it was taken back itself
+                undo(directory)
         self._undo.clear()
         for path in root.rglob("*"):
             if path.is_file():
@@ -180,3 +190,11 @@ class PowerCutDisk(Disk):
 
 def _rename(source: Path, target: Path) -> None:
     source.rename(target)
+
+
+def _find(root: Path, path: Path, inode: int) -> Path | None:
+    """A directory below `root` that was `path` once."""
+    if path.is_dir() and path.stat().st_ino == inode:
+        return path
+    found = (Path(name) for name, _, _ in os.walk(root))
+    return next((one for one in found if one.stat().st_ino == inode), None)

@@ -173,10 +173,10 @@ def test_one_directory_that_cannot_be_removed_does_not_keep_the_others(start: St
 
     disk.remove_tree = remove  # type: ignore[method-assign]
     with pytest.raises(OSError):
-        manager.remove_deleted()
+        manager.deleted.remove()
     data = manager.directories[0].path
     assert len([path for path in data.iterdir() if path.is_dir()]) == 1
-    manager.remove_deleted()
+    manager.deleted.remove()
     assert not [path for path in data.iterdir() if path.is_dir()]
 
 
@@ -206,14 +206,14 @@ def test_a_start_on_a_full_disk_serves_what_is_there(make_log: MakeLog, is_clean
 
 
 def test_a_deletion_is_synced_while_another_turn_removes_it(start: Start) -> None:
-    """`remove_deleted` has taken the directory off the list but has synced nothing yet."""
+    """`remove` has taken the directory off the list but has synced nothing yet."""
 
     class Watched(FaultyDisk):
         synced: ClassVar[list[Path]] = []
 
         def remove_tree(self, path: Path) -> None:
             self.synced.clear()
-            manager.sync_deleted([deleted_in])
+            manager.deleted.sync([deleted_in])
             assert self.synced == [path.parent]
             super().remove_tree(path)
 
@@ -224,7 +224,7 @@ def test_a_deletion_is_synced_while_another_turn_removes_it(start: Start) -> Non
     manager = start(Watched())
     create(manager, 1)
     deleted_in = manager.delete(next(iter(manager.logs)))
-    assert manager.remove_deleted() == 1
+    assert manager.deleted.remove() == 1
 
 
 def test_a_data_directory_that_was_removed_under_a_broker_is_no_traceback_at_the_end(

@@ -39,6 +39,7 @@ from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
+from storage.opening import open_log
 from storage.verify import verify_data_directory
 from tests.storage.builders import NOW_MS, batch, topic_config
 from tests.storage.faults import Crash, FaultyDisk
@@ -248,7 +249,7 @@ def test_t122_a_deleted_partition_is_renamed_and_then_removed(managers: Managers
     assert held.read(), "who held a slice may finish"
     again = managers.create(manager, ORDERS[0], 0)
     assert again.log_end_offset == 0
-    assert manager.remove_deleted() == 1
+    assert manager.deleted.remove() == 1
     assert not path.exists()
 
 
@@ -263,14 +264,14 @@ def test_one_thread_removes_and_what_comes_meanwhile_waits_for_the_next_turn(man
         def remove_tree(self, path: Path) -> None:
             if not found:
                 manager.delete(ORDERS[1])
-                found.append(manager.remove_deleted())
+                found.append(manager.deleted.remove())
             super().remove_tree(path)
 
-    manager._disk = Disturbed()
+    manager.deleted._disk = Disturbed()
     manager.delete(ORDERS[0])
-    assert manager.remove_deleted() == 1
+    assert manager.deleted.remove() == 1
     assert found == [0]
-    assert manager.remove_deleted() == 1
+    assert manager.deleted.remove() == 1
 
 
 def test_t122_what_retention_took_from_a_deleted_partition_goes_with_it(managers: Managers) -> None:
@@ -292,7 +293,7 @@ def test_t122_a_removal_that_a_stop_interrupted_goes_on(managers: Managers) -> N
     manager.close()
     manager = managers.start()
     assert manager.logs == {}
-    assert manager.remove_deleted() == 1
+    assert manager.deleted.remove() == 1
     assert not [path for path in (managers.root / "data").iterdir() if path.is_dir()]
 
 
@@ -362,16 +363,14 @@ def test_a_log_that_cannot_be_opened_stops_nobody_else(
     for tp in ORDERS:
         managers.create(manager, tp)
     manager.close()
-    original = Log.open.__func__  # type: ignore[attr-defined]
 
-    def failing(cls: type[Log], directory: Path, tp: TopicPartition, *rest: Any, **more: Any) -> Log:
+    def failing(directory: Path, tp: TopicPartition, *rest: Any, **more: Any) -> Log:
         if tp == ORDERS[1]:
             raise OSError(5, "Input/output error")
-        log: Log = original(cls, directory, tp, *rest, **more)
-        return log
+        return open_log(directory, tp, *rest, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Log, "open", classmethod(failing))
+        patched.setattr("storage.manager.open_log", failing)
         manager = managers.start()
     assert set(manager.logs) == set(ORDERS)
     failed = manager.logs[ORDERS[1]]
@@ -481,7 +480,7 @@ def test_checkpoints_may_be_written_while_logs_come_and_go(managers: Managers) -
     stopping.set()
     thread.join()
     assert problems == []
-    manager.remove_deleted()
+    manager.deleted.remove()
 
 
 def test_the_defaults_of_a_topic_serve() -> None:
@@ -499,7 +498,7 @@ def test_files_of_expired_segments_leave_the_disk(managers: Managers) -> None:
     expired.run()
     assert list(log.directory.glob("*.deleted"))
     managers.now_ms += log.config.file_delete_delay_ms
-    assert manager.remove_deleted() == expired.removed_segments
+    assert manager.deleted.remove() == expired.removed_segments
     assert not list(log.directory.glob("*.deleted"))
 
 
@@ -517,8 +516,8 @@ def test_a_file_that_comes_or_goes_while_a_directory_is_removed(managers: Manage
             super().remove_tree(path)
 
     manager.delete(ORDERS[0])
-    manager._disk = Busy()
-    assert manager.remove_deleted() == 1
+    manager.deleted._disk = Busy()
+    assert manager.deleted.remove() == 1
     assert not list(managers.root.rglob("*-delete"))
 
 

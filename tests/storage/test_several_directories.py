@@ -146,9 +146,9 @@ def test_what_is_deleted_on_a_good_disk_goes(
     assert list(good.directory.glob("*.deleted"))
     pair.now_ms += CONFIG.file_delete_delay_ms
     with pytest.raises(OSError):
-        pair.manager.remove_deleted()
+        pair.manager.deleted.remove()
     assert not list(good.directory.glob("*.deleted"))
-    pair.manager.sync_deleted([pair.manager.delete(good.topic_partition)])
+    pair.manager.deleted.sync([pair.manager.delete(good.topic_partition)])
 
 
 def test_a_new_log_goes_where_there_is_room(pair: Pair) -> None:

@@ -11,6 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import (
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDirsRequest,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeQuorumRequest,
@@ -34,7 +35,7 @@ DESCRIBED: tuple[type[Any], ...] = (
 )  # fmt: skip
 ALTERED: tuple[type[Any], ...] = (
     CreateAclsRequest, DeleteAclsRequest, AlterUserScramCredentialsRequest, ElectLeadersRequest,
-    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest,
 )  # fmt: skip
 for request in DESCRIBED:
     guards(request)(DESCRIBING)

@@ -44,7 +44,7 @@ def files_with(directory: Path, text: str) -> list[str]:
 async def pass_time(asker: Asker, time_ms: int) -> None:
     """Let files of replaced segments go that are due then."""
     asker.world.clock.advance(time_ms)
-    await asker.world.broker.run_blocking(asker.world.broker.logs.remove_deleted)
+    await asker.world.broker.run_blocking(asker.world.broker.logs.deleted.remove)
 
 
 def begin(world: World, value: bytes | None) -> Partition:
