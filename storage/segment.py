@@ -359,9 +359,11 @@ class Segment(StoredBatches):
     def unlink(self, remove: Callable[[Disk, Path], None] = _remove_at_once) -> None:
         """Remove the files, under whatever name they have now; the large one by `remove`."""
         self.let_go()
-        remove(self.file.disk, self.file.path)
+        # First: once the large one has no name, and while its room is given back, `leave` may give theirs to
+        # another segment.
         for path in (self.offset_index.path, self.time_index.path, self.txn_index.path):
             self.file.disk.unlink(path)
+        remove(self.file.disk, self.file.path)
 
     def let_go(self) -> None:
         """Give back the descriptor and what is in memory; who still reads may end."""

@@ -16,7 +16,7 @@ import pytest
 
 from cleaner.results import Range
 from storage import statistics
-from storage.file import SYSTEM_DISK
+from storage.file import SYSTEM_DISK, Disk
 from storage.verify import verify_log
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import RETENTION_MS, World
@@ -327,3 +327,28 @@ def test_what_several_cleanings_replaced_waits_out_each_its_delay(make_world: Ma
             assert segment.read_at(0, segment.size_bytes) == content
     assert len(removals) == 0
     assert world.files(".deleted") == []
+
+
+def test_what_leaves_while_a_large_file_gives_its_room_back_keeps_its_indexes(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that is on its way out has no name any more, so that the next one that leaves gets it."""
+    world = make_world(file_delete_delay_ms=60_000)
+    removals = world.log._list._removals
+    world.put_each("aab")
+    world.roll()
+    checkpoint, start_ms = world.clean(0).end_offset, world.now_ms
+    world.now_ms += 50_000
+    world.put_each("ccd")
+    world.roll()
+    second, remove = world.closed()[0], removals.pace.remove
+
+    def remove_slowly(disk: Disk, path: Path) -> None:
+        remove(disk, path)
+        world.clean(checkpoint)
+
+    monkeypatch.setattr(removals.pace, "remove", remove_slowly)
+    removals.run(start_ms + 60_000)
+    assert second.has_left
+    for index in (second.offset_index, second.time_index):
+        assert index.path.exists()
