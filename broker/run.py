@@ -67,9 +67,11 @@ async def _serve(config: BrokerConfig, started: float) -> int:
         loop.add_signal_handler(signal.SIGHUP, stop)  # a terminal that closes may send several
     try:
         broker = Broker(config)
+        broker.cleaner_pool.hold()
         await broker.start()
         _say(_ready_line(broker, time.monotonic() - started))
         await broker.kernels.run(load_cleaner_kernels)
+        broker.cleaner_pool.go_on()
         settle()
         await stopping.wait()
     except asyncio.CancelledError:

@@ -79,6 +79,7 @@ class CleanerManager:
         self._totals: dict[TopicPartition, PartitionTotals] = {}
         self._tombstones = TombstoneCounts()
         self._last_retention_ms = -RETENTION_INTERVAL_MS
+        self.is_held = False  # the threads look after retention only
         self.on_cleaned: Callable[[CleanResult], None] = lambda result: None
         """told of every cleaning that was finished, on the thread that did it, before the checkpoint moves:
         nobody looks for what it left for later behind that

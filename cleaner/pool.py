@@ -77,7 +77,7 @@ class Worker:
             self._wake.clear()
             if cleaner is None:
                 cleaner = self._make_cleaner()
-            had_work = cleaner is not None and self._clean(cleaner)
+            had_work = cleaner is not None and not self._manager.is_held and self._clean(cleaner)
             self._manager.expire()
             if not had_work:
                 self._sleep()
@@ -128,6 +128,16 @@ class CleanerPool:
         self._workers: list[Worker] = []
         self._lock = threading.Lock()  # a stop of the broker waits for new settings, or prevents them
         self.is_running = False
+
+    def hold(self) -> None:
+        """Clean nothing until `go_on`; retention is looked after. A cleaning that has to compile its kernels
+        first can be aborted only when the compiler is done.
+        """
+        self._manager.is_held = True
+
+    def go_on(self) -> None:
+        self._manager.is_held = False
+        self.wake()
 
     def start(self) -> None:
         """Begin cleaning; `BufferTooSmall` when the configured memory does not hold a single key (T30)."""

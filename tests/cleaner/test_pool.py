@@ -65,6 +65,22 @@ def test_t26_a_long_sleep_can_be_cut_short(make: Make) -> None:
     wait_for(lambda: house.checkpoints(), "a cleaning")
 
 
+def test_held_threads_clean_nothing_and_look_after_retention(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the kernels are there: a stop would wait for the compiler that a cleaning waits for."""
+    house, pool = make(log_cleaner_backoff_ms=10)
+    turns: list[int] = []
+    monkeypatch.setattr(house.manager, "expire", lambda *_: turns.append(0))
+    house.put("t", ("a", "1"), ("a", "2"))
+    pool.hold()
+    pool.start()
+    wait_for(lambda: len(turns) > 2, "retention")
+    assert not house.checkpoints()
+    pool.go_on()
+    wait_for(lambda: house.checkpoints(), "a cleaning")
+
+
 @pytest.mark.parametrize(("backoff_ms", "seconds"), [(0, 0.01), (9, 0.01), (15_000, 15)])
 def test_a_pause_of_nothing_keeps_no_thread_busy(make: Make, backoff_ms: int, seconds: float) -> None:
     house, _ = make(log_cleaner_backoff_ms=backoff_ms)
