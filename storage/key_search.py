@@ -23,6 +23,7 @@ from storage import statistics
 from storage.batch_table import COMPLETE, POSITION, Bytes, as_chunk, read_table
 from storage.index import BrokenIndex
 from storage.integrity import Damage
+from storage.search import is_aborted
 from storage.sidecar import DamagedStatistics, open_sidecar
 from storage.statistics_kernels import batches_with_key, holds_key
 from storage.trust import lost
@@ -30,6 +31,7 @@ from storage.trust import lost
 if TYPE_CHECKING:
     from storage.log import Log
     from storage.segment import Segment
+    from storage.segments import SegmentTuple
 
 FIRST_STRIDE_BYTES = 256 << 10
 LARGEST_STRIDE_BYTES = 4 << 20
@@ -67,14 +69,15 @@ def find_key(
 def _search(log: Log, key: bytes, most: int, hidden: bool) -> KeySearch:
     found = KeySearch()
     wanted, value = as_chunk(key or bytes(1))[: len(key)], statistics.hash_of(key)
-    for segment in reversed(log.segments):
+    segments = log.segments
+    for segment in reversed(segments):
         found.segments += 1
         try:
             if not segment.is_active and not _may_hold(segment, value):
                 found.ruled_out += 1
                 continue
             for header, record in _versions(segment, wanted, found):
-                if not (hidden or _is_visible(log, header, record.offset)):
+                if not (hidden or _is_visible(log, segments, header, record.offset)):
                     continue
                 if len(found.versions) == most:
                     found.is_cut = most > 1
@@ -170,13 +173,10 @@ def _holds(data: bytes, position: int, header: BatchHeader, key: Bytes) -> bool:
     return holds_key(records, 0, records.size, header.record_count, key) != 0
 
 
-def _is_visible(log: Log, header: BatchHeader, offset: int) -> bool:
+def _is_visible(log: Log, segments: SegmentTuple, header: BatchHeader, offset: int) -> bool:
     if not log.log_start_offset <= offset < log.last_stable_offset:
         return False
-    return not header.is_transactional or not any(
-        one.producer_id == header.producer_id and one.first_offset <= offset <= one.last_offset
-        for one in log.aborted_transactions(offset, offset + 1)
-    )
+    return not (header.is_transactional and is_aborted(log, segments, header))
 
 
 def _corrupt(segment: Segment, position: int) -> KafkaError:

@@ -22,7 +22,8 @@ from protocol.control import control_type
 from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch, offsets_and_timestamps
 from storage import batch_table, statistics
-from storage.segments import floor_segment
+from storage.search import is_aborted
+from storage.segments import SegmentTuple, floor_segment
 from storage.trust import lost
 
 if TYPE_CHECKING:
@@ -75,10 +76,10 @@ def records_page(log: Log, wanted: Wanted) -> dict[str, Any]:
     start = max(wanted.offset, log.log_start_offset)
     rows: list[dict[str, Any]] = []
     problems: list[str] = []
-    at, scanned = start, 0
+    at, scanned, segments = start, 0, log.segments
     for header, batch in log.scan(start, upper):
         scanned += header.size_bytes
-        for kind, record in _records(log, header, batch, wanted, problems):
+        for kind, record in _records(log, segments, header, batch, wanted, problems):
             if not start <= record.offset < upper:
                 continue
             rows.append(_row(kind, record))
@@ -95,9 +96,9 @@ def latest_page(log: Log, wanted: Wanted) -> dict[str, Any]:
     upper = min(_upper(log, wanted.hidden), wanted.offset)
     rows: deque[tuple[Kind, Record]] = deque(maxlen=wanted.most)
     problems: list[str] = []
-    start, count = _start_of_last(log, wanted, upper), 0
+    start, count, segments = _start_of_last(log, wanted, upper), 0, log.segments
     for header, batch in log.scan(start, upper):
-        for kind, one in _records(log, header, batch, wanted, problems):
+        for kind, one in _records(log, segments, header, batch, wanted, problems):
             if start <= one.offset < upper:
                 rows.append((kind, one))
                 count += 1
@@ -165,9 +166,14 @@ def _row(kind: Kind, record: Record) -> dict[str, Any]:
 
 
 def _records(
-    log: Log, header: BatchHeader, batch: memoryview, wanted: Wanted, problems: list[str]
+    log: Log,
+    segments: SegmentTuple,
+    header: BatchHeader,
+    batch: memoryview,
+    wanted: Wanted,
+    problems: list[str],
 ) -> Iterator[tuple[Kind, Record]]:
-    """Those of a batch that are wanted, each with what it is."""
+    """Those of a batch of `segments` that are wanted, each with what it is."""
     if header.is_control and not wanted.hidden:
         return
     try:
@@ -180,29 +186,21 @@ def _records(
         records = [one for one in records if text in (one.key or b"") or text in (one.value or b"")]
     if not records:
         return
-    kind = _kind(log, header)
+    kind = _kind(log, segments, header)
     if kind is Kind.DATA or wanted.hidden:
         for record in records:
             yield kind, record
 
 
-def _kind(log: Log, header: BatchHeader) -> Kind:
+def _kind(log: Log, segments: SegmentTuple, header: BatchHeader) -> Kind:
     if header.is_control:
         return Kind.MARKER
     if not header.is_transactional:
         return Kind.DATA
-    if is_aborted(log, header):
+    if is_aborted(log, segments, header):
         return Kind.ABORTED
     first = log.producers.open_transactions().get(header.producer_id)
     return Kind.DATA if first is None or header.base_offset < first else Kind.UNDECIDED
-
-
-def is_aborted(log: Log, header: BatchHeader) -> bool:
-    """Whether the transaction of a batch was aborted."""
-    return any(
-        one.producer_id == header.producer_id and one.first_offset <= header.base_offset <= one.last_offset
-        for one in log.aborted_transactions(header.base_offset, header.last_offset + 1)
-    )
 
 
 # Counting

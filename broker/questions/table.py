@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from broker.questions.records import is_aborted, losses
+from broker.questions.records import losses
 from broker.questions.shown import record_row
 from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch
+from storage.search import is_aborted
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -85,8 +86,9 @@ def _read(log: Log, upper: int, keys: _Keys, problems: list[str]) -> None:
     if log.offline_reason is not None:
         problems.append(f"partition {partition} is offline: {log.offline_reason}")
         return
+    segments = log.segments
     for header, batch in log.scan(start, upper):
-        if header.is_control or (header.is_transactional and is_aborted(log, header)):
+        if header.is_control or (header.is_transactional and is_aborted(log, segments, header)):
             continue
         try:
             records = decode_batch(batch)

@@ -125,10 +125,10 @@ def write(log: LogBuilder, rng: random.Random, batches: int, keys: int) -> None:
     log.log.flush()
 
 
-def clean(log: LogBuilder) -> None:
+def clean(log: LogBuilder, after_ms: int = 10_000) -> None:
     end = log.log.segments[-1].base_offset
     Cleaner(map_bytes=1 << 20, load_factor=0.9, run_on_owner=lambda function: function()).clean(
-        log.log, Range(0, end), NOW_MS + 10_000
+        log.log, Range(0, end), NOW_MS + after_ms
     )
 
 

@@ -22,7 +22,9 @@ from broker.questions.shown import SHOWN_BYTES, at_most
 from broker.questions.table import Page, TooEarly, table_page, upper_for
 from protocol.batch import parse_header
 from protocol.records import Record
+from storage.key_search import find_key
 from storage.log import Log
+from storage.segment import Segment
 from tests.broker.test_questions_keys import clean, write
 from tests.storage.builders import NOW_MS, LogBuilder
 
@@ -355,3 +357,44 @@ def test_time_stands_in_pages(log: LogBuilder) -> None:
     log.append(b"v", timestamp=NOW_MS + 7)
     log.log.flush()
     assert records_page(log.log, Wanted(0, 1))["records"][0]["timestamp"] == NOW_MS + 7
+
+
+@pytest.mark.parametrize("ask", ["table", "records", "latest", "key"])
+def test_what_was_aborted_is_not_shown_of_a_segment_that_goes_while_it_is_read(
+    log: LogBuilder, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    """Its transaction index leaves the log with it, at the latest with a second cleaning; the reader has the
+    records.
+    """
+    log.append(b"aborted", key=b"a", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.end_transaction(7, is_commit=False)
+    log.append(b"good", key=b"b")
+    log.log.roll(log.now_ms)
+    log.append(b"good", key=b"c", producer_id=7, producer_epoch=0, base_sequence=1, is_transactional=True)
+    log.end_transaction(7, is_commit=True)
+    log.log.flush()
+    upper, read_at = log.log.last_stable_offset, Segment.read_at
+
+    def read_slowly(segment: Segment, position: int, size: int) -> bytes:
+        data = read_at(segment, position, size)
+        if segment.base_offset:
+            return data
+        monkeypatch.setattr(Segment, "read_at", read_at)
+        for number in (1, 2, 3):
+            clean(log, number * 10_000)
+        assert not log.log.aborted_transactions(0, upper)
+        return data
+
+    if ask == "latest":
+        records_between(log.log, 0, upper)  # else it is read here first
+    if ask == "key":
+        find_key(log.log, b"b")
+    monkeypatch.setattr(Segment, "read_at", read_slowly)
+    values = {
+        "table": lambda: table_page([(log.log, upper)], Page(b"", None, 5, False))["rows"],
+        "records": lambda: records_page(log.log, Wanted(0, 9))["records"],
+        "latest": lambda: latest_page(log.log, Wanted(upper, 9))["records"],
+        "key": lambda: [{"value": str(one.value)} for one in find_key(log.log, b"a").versions],
+    }[ask]()
+    assert Segment.read_at is read_at
+    assert [row["value"] for row in values] == ([] if ask == "key" else ["good", "good"])
