@@ -145,6 +145,10 @@ def _wanted(request: FetchRequest, uses_topic_ids: bool) -> Iterable[tuple[str |
             yield name, wanted
 
 
+def _asked(request: FetchRequest, uses_topic_ids: bool) -> list[FetchedPartition]:
+    return [FetchedPartition(topic, wanted) for topic, wanted in _wanted(request, uses_topic_ids)]
+
+
 class FetchSessions:
     """The sessions of all clients, bounded in number and in partitions. Owned by: event loop."""
 
@@ -166,10 +170,7 @@ class FetchSessions:
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id:
                 self._drop(session_id)
-            partitions = [
-                FetchedPartition(topic, wanted) for topic, wanted in _wanted(request, uses_topic_ids)
-            ]
-            session = None
+            partitions, session = _asked(request, uses_topic_ids), None
             if request.session_epoch == INITIAL_EPOCH and version >= 7 and partitions:
                 session = self._make(partitions, uses_topic_ids, now_ms)
             return FetchContext(partitions, session, False)
@@ -185,8 +186,8 @@ class FetchSessions:
         if request.topics or request.forgotten_topics_data:
             self._change(session, request, now_ms)
         if not session.partitions:
-            self._drop(session_id)
-            return FetchContext([], None, False)
+            self._drop(session_id)  # what is asked for is answered without one, as in Kafka
+            return FetchContext(_asked(request, uses_topic_ids), None, False)
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         return FetchContext(list(session.partitions.values()), session, True)
 

@@ -86,6 +86,16 @@ async def test_what_an_increment_asks_for_and_forgets_is_forgotten(world: World)
     assert told(await session.fetch(("a", 0, 0))) == [("a", 0, 1)]
 
 
+async def test_an_increment_that_forgets_the_last_partition_answers_what_it_asks_for(world: World) -> None:
+    world.topic()
+    client = await world.connect()
+    session = Session(client)
+    await session.fetch(("t", 0, 0))
+    await world.produce(client, world.batch(ONE))
+    assert told(await session.fetch(("t", 0, 0), forget=("t", [0]))) == [("t", 0, 1)]
+    assert world.broker.fetch_sessions.partition_count == len(world.broker.fetch_sessions) == 0
+
+
 async def test_a_waiting_increment_wakes(world: World) -> None:
     world.topic()
     client, producer = await world.connect(), await world.connect()
