@@ -8,6 +8,7 @@ a topic it would have all the partitions before that number as well.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,21 +50,20 @@ def topics_of_kafka(directories: Sequence[Path], is_known: Callable[[str], bool]
             name: topic._replace(settings=_taken(name, topic.settings))
             for name, topic in topics.items()
             if not is_known(name)
-            and name in places
-            and read_topic_id(SYSTEM_DISK, places[name]) == topic.topic_id
+            and any(read_topic_id(SYSTEM_DISK, place) == topic.topic_id for place in places.get(name, ()))
         }
     except (OSError, KafkaError) as error:
         logger.error("the settings that Apache Kafka gave to its topics are not read: %s", error)
         return {}
 
 
-def _places(directories: Sequence[Path]) -> dict[str, Path]:
-    """A partition's directory of each topic."""
-    places = {}
+def _places(directories: Sequence[Path]) -> dict[str, list[Path]]:
+    """The directories of each topic; those of an earlier one of its name may be among them."""
+    places = defaultdict(list)
     for path in (path for directory in directories for path in directory.iterdir()):
         topic_partition = layout.parse_partition_directory(path.name)
         if topic_partition is not None and path.is_dir():
-            places[topic_partition.topic] = path
+            places[topic_partition.topic].append(path)
     return places
 
 
@@ -89,6 +89,9 @@ def why_not_adopted(
     topic_id = read_topic_id(SYSTEM_DISK, directory)
     if topic_id is None:
         return None
+    own = topics.found.get(topic_partition.topic)
+    if own is not None and topic_partition.partition >= own.partition_count and topic_id != own.topic_id:
+        return f"Apache Kafka's topic has {own.partition_count} partitions, and another id"
     known = topics.by_id(topic_id)
     kafkas = (name for name, found in topics.found.items() if found.topic_id == topic_id)
     other = known.name if known is not None else next(kafkas, None)

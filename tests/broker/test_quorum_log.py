@@ -34,6 +34,8 @@ from protocol.messages.quorum import (
 )
 from protocol.records import encode_batch
 from protocol.varint import write_unsigned
+from storage.checkpoint import write_topic_id
+from storage.file import SYSTEM_DISK
 from storage.layout import RECOVERY_POINT_CHECKPOINT
 from tests.broker.conftest import World
 
@@ -234,6 +236,28 @@ async def test_a_copy_of_one_of_its_directories_is_no_topic(
         assert world.broker.topics.id_of("kafkas") == topic_id
         await world.stop()
     shutil.rmtree(world.directory / "copy-0")
+    await world.start()
+
+
+async def test_what_an_earlier_topic_of_its_name_left_is_no_partition(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A topic was made again with fewer partitions, and Kafka was killed before the old ones were gone."""
+    topic_id = await brought(world)
+    left = [world.directory / f"kafkas-{number}" for number in range(2, 20)]
+    for directory in left:
+        shutil.copytree(world.directory / "kafkas-0", directory)
+        write_topic_id(SYSTEM_DISK, directory, B)
+    of_kafka = [topic("kafkas", topic_id), *(partition(topic_id, number) for number in range(2))]
+    log(world.directory, *of_kafka, setting("kafkas", "segment.ms", "1"))
+    for _ in range(2):
+        await world.start()
+        assert {key.partition for key in world.broker.partitions if key.topic == "kafkas"} == {0, 1}
+        assert overrides(world)["segment.ms"] == "1"
+        await world.stop()
+    assert "kafkas-7 is left alone: Apache Kafka's topic has 2 partitions, and another id" in caplog.text
+    for directory in left:
+        shutil.rmtree(directory)
     await world.start()
 
 
