@@ -199,7 +199,7 @@ class Cleaner:
                 began = time.perf_counter()
                 cleaned = rewrite_group(rewriter, snapshot, group, is_dry=is_dry)
                 if not is_dry:
-                    self._swap(log, snapshot.config, group, cleaned, now_ms)
+                    self._swap(log, snapshot.config, group, cleaned, result)
                 result.segments_read += len(group)
                 result.segments_written += len(cleaned)
                 result.rewrite_seconds += time.perf_counter() - began
@@ -288,14 +288,16 @@ class Cleaner:
         config: TopicConfig,
         group: Sequence[Segment],
         cleaned: Sequence[CleanedSegment],
-        now_ms: int,
+        result: CleanResult,
     ) -> None:
         """Have the owner put the new segments in the old ones' place; then the part of it that waits."""
 
         def swap() -> SwapJob:
             check_policy(log)
             check_strategy(log, config)
-            return log.replace_segments(group, cleaned, now_ms)
+            # Before the segments: who has read them looks here whether they tell of an earlier time still.
+            log.compacted_to = max(log.compacted_to, result.end_offset)
+            return log.replace_segments(group, cleaned, result.started_ms)
 
         try:
             job = self._run_on_owner(swap)

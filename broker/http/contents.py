@@ -88,9 +88,11 @@ class Contents:
         return await self._asking.respond({"topic": topic.name, **found})
 
     def _clean_to(self, log: Log) -> int:
-        """Up to where the log was ever compacted, whatever its policy is now."""
+        """Up to where the log was ever compacted, whatever its policy is now; by a cleaning that is swapping
+        segments, or was aborted between two of its swaps, too.
+        """
         found = self._broker.cleaner.checkpoints.offset_of(log.directory.parent, log.topic_partition)
-        return log.log_start_offset if found is None else found
+        return max(log.compacted_to, log.log_start_offset if found is None else found)
 
 
 def _first_at(log: Log, time_ms: int) -> int:

@@ -19,6 +19,7 @@ from broker.groups.commits import CommitRequest, Position
 from broker.http.server import Api
 from broker.questions.overview import RECENT_RUNS
 from broker.topic import OFFSETS_TOPIC
+from cleaner.checkpoints import CleanerCheckpoints
 from storage.layout import TopicPartition
 from storage.types import Origin
 from tests.broker.client import until
@@ -422,6 +423,22 @@ async def test_the_table_over_http(asker: Asker) -> None:
     assert "up to offset 4" in (await get(asker, "topics/t/table?partition=0&offset=2", 409))["error"]
     world.broker.topics.set_overrides("t", {"cleanup.policy": "compact"})
     assert await rows("?partition=0&offset=4") == [("a", "3"), ("b", "2")]
+
+
+async def test_the_table_as_of_what_a_cleaning_has_swapped_away(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint moves after the swap, or not at all where the cleaning is aborted: for that time keys
+    were missing from the table as of an offset that the cleaning had passed.
+    """
+    world = asker.world
+    world.topic("t", 1, cleanup_policy="compact")
+    await put(world, ("a", "1"), ("b", "2"), ("a", "3"), roll=True)
+    assert len((await get(asker, "topics/t/table?partition=0&offset=2"))["rows"]) == 2
+    monkeypatch.setattr(CleanerCheckpoints, "put", lambda *arguments: None)
+    await asker.post("t/compact", {"partition": 0})
+    assert "up to offset 3" in (await get(asker, "topics/t/table?partition=0&offset=2", 409))["error"]
+    assert len((await get(asker, "topics/t/table?partition=0&offset=3"))["rows"]) == 2
 
 
 # The console's files
