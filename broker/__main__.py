@@ -1,4 +1,4 @@
-"""`python -m broker`: the command `kompakt serve`."""
+"""`python -m broker`: the command `kompakt serve`, whose name may be left out."""
 
 from __future__ import annotations
 
@@ -7,5 +7,6 @@ import sys
 from broker.cli import main
 
 if __name__ == "__main__":
-    sys.argv[1:1] = ["serve"]
+    if sys.argv[1:2] != ["serve"]:
+        sys.argv.insert(1, "serve")
     main()

@@ -138,6 +138,11 @@ class CleanerManager:
         if all(log.topic_partition != topic_partition for log in self._logs()):
             self.forget(topic_partition)
 
+    def wait_until_cleaned(self, topic_partition: TopicPartition) -> None:
+        """Return when no cleaning of it goes on. Waits: for a thread that may."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.is_being_cleaned(topic_partition))
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """The partition was deleted, and no cleaning of it runs."""
         with self._changed:
@@ -261,11 +266,13 @@ class CleanerManager:
         `config` may stand in for the topic's own, and the active segment count as closed at `rolled_at`.
         `account` is told of all bytes read and written.
 
-        For a thread that may wait; uses a map of its own. A partition that was set aside is tried.
-        CleaningRefused, or the error that ended the cleaning.
+        For a thread that may wait, also for a cleaning that goes on, if it is not dry; uses a map of its own.
+        A partition that was set aside is tried. CleaningRefused, or the error that ended the cleaning.
         """
         assert is_dry or (config is None and rolled_at is None), "only a dry run may go by what is not"
         with self._changed:  # as in `grab`
+            if not is_dry:
+                self.wait_until_cleaned(topic_partition)
             log = next((one for one in self._logs() if one.topic_partition == topic_partition), None)
             if log is None or not (config or log.config).is_compacted:
                 raise CleaningRefused(f"{topic_partition} is no compacted partition of this broker")

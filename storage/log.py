@@ -70,11 +70,13 @@ class Log:
         removals: Removals,
         limits: LogLimits,
     ) -> None:
-        self.topic_partition, self.topic_id = topic_partition, topic_id
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
         self.directory, self.disk = directory, disk
         self.name = str(topic_partition)
         self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = self.high_watermark = loaded.next_offset
+        self.log_end_offset = loaded.next_offset
+        self.high_watermark = loaded.next_offset
         self.compacted_to = 0
         """what the cleanings knew that swapped segments since the start; their checkpoint moves later"""
         self.recovery_point = loaded.recovery_point

@@ -302,7 +302,7 @@ class LogManager:
         writes_again: bool = False,
     ) -> Log:
         """On a thread: what takes the place of `old`, from the files in `path`. OSError, KafkaError."""
-        return open_log(
+        log = open_log(
             path,
             old.topic_partition,
             old.config,
@@ -316,6 +316,8 @@ class LogManager:
             is_clean=is_clean,
             writes_again=writes_again,
         )
+        log.compacted_to = old.compacted_to
+        return log
 
     def take(self, log: Log) -> None:
         """Put a log that was opened anew in the place of the one that was offline."""

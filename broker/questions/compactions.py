@@ -159,6 +159,8 @@ class Compactions:
         partition = self._broker.partitions.get(topic_partition)
         if partition is None:
             raise CleaningRefused(f"{topic_partition} is not served")
+        if not wish.is_dry:
+            manager.wait_until_cleaned(topic_partition)
         log, rounds = partition.log, Rounds()
         log_bytes = log.size_bytes
         goal = manager.assess(log, wish.config, rolled_at)

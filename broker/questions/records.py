@@ -207,8 +207,8 @@ def _kind(log: Log, segments: SegmentTuple, header: BatchHeader) -> Kind:
 
 
 def records_between(log: Log, start: int, end: int) -> int | None:
-    """How many records there are in [start, end), markers not counted; None where too much would have to be
-    read for it.
+    """How many records there are in [start, end), what was aborted among them, markers not; None where too
+    much would have to be read for it.
     """
     start = max(start, log.log_start_offset)
     if start >= end:

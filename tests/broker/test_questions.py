@@ -6,6 +6,7 @@ with real records, and asked for over HTTP. Answers are compared with what the l
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 from collections.abc import Awaitable, Callable
@@ -14,12 +15,14 @@ from typing import Any
 import aiohttp
 import pytest
 
+from cleaner.manager import CleanerManager
 from protocol.control import Marker, encode_marker
 from protocol.records import encode_batch
 from storage.file import Disk
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.types import Origin
+from tests.broker.client import until
 from tests.broker.conftest import World
 
 MakeWorld = Callable[..., Awaitable[World]]
@@ -364,6 +367,11 @@ async def test_a_file_that_cannot_be_read_is_told(
     assert "as a test says" in str(json.loads(text))
 
 
+def waits(cleaner: CleanerManager) -> bool:
+    """Whether somebody waits for the end of a cleaning."""
+    return bool(cleaner._changed._waiters)  # type: ignore[attr-defined]
+
+
 async def test_paused_offline_and_being_cleaned(asker: Asker) -> None:
     compacted(asker.world)
     world, key = asker.world, TopicPartition("t", 0)
@@ -375,9 +383,12 @@ async def test_paused_offline_and_being_cleaned(asker: Asker) -> None:
     work = world.broker.cleaner.grab()
     assert work is not None
     await asker.why("in_progress", "right now")
-    assert "being cleaned" in (await asker.compact())["error"]
+    assert "being cleaned" in (await asker.compact(dry_run=True))["error"]
+    waiting = asyncio.create_task(asker.compact())
+    await until(lambda: waits(world.broker.cleaner))
     cleaner = world.broker.cleaner.make_cleaner(lambda size: None)
     await world.broker.run_blocking(world.broker.cleaner.clean, cleaner, work)
+    assert (await waiting)["is_complete"]
     await asker.why("nothing_dirty", "reached offset 2")
     log_of(world).take_offline("its disk failed")
     answer = await asker.why("offline", "its disk failed")
