@@ -24,11 +24,12 @@ def refuse_pattern(path: str) -> None:
 
 def local_directory(path: str | Path) -> Path:
     """What `path` names, which may begin with `file:`, seen from anywhere; ConnectorError for an address of
-    another file system, whose files only Spark could see.
+    another file system or machine, whose files only Spark could see.
     """
     text = str(path)
     local = re.sub("^file:(//(?=/))?", "", text)
-    if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", local):
+    names_host = re.match("file://[^/]", text)
+    if names_host or re.match("[A-Za-z][A-Za-z0-9+.-]+:/", local):
         raise ConnectorError(
             f"{text} is an address, and a table lies in a directory of this machine or one that is mounted "
             f"there: give its path"
