@@ -89,6 +89,12 @@ def ask(
     import urllib.request
 
     where = where.removeprefix("http://").rstrip("/")
+    if "@" in where:
+        raise fail(
+            f"--http takes HOST:PORT; a name and a password are taken from {USER_VARIABLE} and "
+            f"{PASSWORD_VARIABLE}",
+            BAD_USAGE,
+        )
     if "/" in where or re.search(r":[^:\]]+$", where) is None:
         raise fail(f"--http takes HOST:PORT, not {where}", BAD_USAGE)
     headers = {"Accept": LINES if on_progress is not None else "application/json", **_credentials()}

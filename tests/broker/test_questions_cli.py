@@ -180,6 +180,14 @@ def test_the_place_of_the_broker_may_be_written_as_a_url(served: BrokerProcess) 
         assert result.stderr.startswith("kompakt: --http takes HOST:PORT, not ")
 
 
+def test_a_password_on_the_command_line_is_not_said_again() -> None:
+    for where in ("http://alice:secret@127.0.0.1:1", "alice:secret@127.0.0.1:1/api"):
+        result = runner.invoke(app, ["topics", "explain", "t", "--http", where])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "KOMPAKT_HTTP_PASSWORD" in result.stderr
+        assert "secret" not in result.stderr
+
+
 @pytest.mark.parametrize("terminal", ["xterm-256color", "dumb"])  # as Emacs' shell calls itself
 @pytest.mark.parametrize("columns", ["1", "20", "80", "0", "x"])
 def test_a_narrow_terminal_cuts_no_number_in_two(
