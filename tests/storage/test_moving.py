@@ -247,20 +247,6 @@ def test_a_start_knows_of_copies_in_the_making(house: House, caplog: pytest.LogC
     assert house.manager.directories[1].futures() == []
 
 
-def _calls(root: Path) -> range:
-    """Those of a move, counted in one that nothing disturbs."""
-    root.mkdir()
-    disk = FragileDisk(root / "attic")
-    house = House(root, disk)
-    house.write()
-    house.log.flush()
-    house.manager.checkpoint()
-    before = len(disk.calls)
-    house.move()
-    house.manager.close()
-    return range(before, len(disk.calls))
-
-
 def _moving(root: Path) -> tuple[FragileDisk, House, list[Record]]:
     root.mkdir()
     disk = FragileDisk(root / "attic")
@@ -269,6 +255,15 @@ def _moving(root: Path) -> tuple[FragileDisk, House, list[Record]]:
     house.log.flush()
     house.manager.checkpoint()
     return disk, house, records_of(house.log)
+
+
+def _calls(root: Path) -> range:
+    """Those of a move, counted in one that nothing disturbs."""
+    disk, house, _ = _moving(root)
+    before = len(disk.calls)
+    house.move()
+    house.manager.close()
+    return range(before, len(disk.calls))
 
 
 @pytest.mark.parametrize("loses_unsynced", [False, True], ids=["crash", "power cut"])
