@@ -57,6 +57,7 @@ def dump(path: Path, *, with_records: bool = False, with_values: bool = False) -
         layout.PARTITION_METADATA: _partition_metadata,
         layout.META_PROPERTIES: lambda data: _pairs(data, "=", ("version", "cluster.id", "node.id")),
         layout.CLEAN_SHUTDOWN: _clean_shutdown,
+        layout.MOVED_HERE: _moved_here,
         **dict.fromkeys(layout.WITNESS_OF.values(), _witness),
         **dict.fromkeys(CHECKPOINTS, lambda data: _checkpoint(data, "offset", OFFSET_FIELDS)),
     }
@@ -354,6 +355,15 @@ def _partition_metadata(data: bytes) -> Iterator[Row]:
         topic_id_in(data)
     except ValueError as error:
         yield _problem(str(error))
+
+
+def _moved_here(data: bytes) -> Iterator[Row]:
+    try:
+        base_offset, size_bytes = map(int, data.split())
+    except ValueError:
+        yield _problem("it is not two numbers")
+    else:
+        yield {"kind": "moved", "base_offset": base_offset, "bytes": size_bytes}
 
 
 def _clean_shutdown(data: bytes) -> Iterator[Row]:

@@ -46,6 +46,7 @@ def files(tmp_path: Path) -> Iterator[Path]:
         OffsetCheckpoint(log.directory / name).write({TopicPartition("orders", 2): 8})
     properties = {"version": "1", "cluster.id": encode_uuid(uuid.uuid4()), "node.id": "1"}
     write_properties(SYSTEM_DISK, log.directory / layout.META_PROPERTIES, properties)
+    (log.directory / layout.MOVED_HERE).write_text("1000 52311\n")
     (log.directory / layout.CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":-1}')
     yield log.directory
 
@@ -123,6 +124,7 @@ def test_indexes_checkpoints_and_the_rest(files: Path) -> None:
     }
     assert [row["name"] for row in rows_of(files / layout.PARTITION_METADATA)] == ["version", "topic_id"]
     assert rows_of(files / layout.CLEAN_SHUTDOWN)[0]["value"] == 0
+    assert rows_of(files / layout.MOVED_HERE) == [{"kind": "moved", "base_offset": 1000, "bytes": 52311}]
 
 
 @pytest.mark.parametrize("name", layout.WITNESS_OF.values())
