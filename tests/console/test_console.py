@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tomllib
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,12 @@ EVIL = "<img src=x onerror=document.title='evil'><script>document.title='evil'</
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """prices: compacted, 3 partitions, ten values each of 30 keys, one deleted; groups dashboard and old."""
     browser_path()
-    process = BrokerProcess(
-        tmp_path_factory.mktemp("console") / "data", {"log.cleaner.backoff.ms": "100000000"}
-    ).start()
+    directory = tmp_path_factory.mktemp("console")
+    settings = {
+        "log.cleaner.backoff.ms": "100000000",
+        "replica.alter.log.dirs.io.max.bytes.per.second": "1",  # so that a move lasts
+    }
+    process = BrokerProcess(directory / "data", settings, more_data=[directory / "more"]).start()
     try:
         process.wait_until_ready()
         fill(process)
@@ -113,6 +117,23 @@ def test_the_distribution_has_every_file_of_the_console() -> None:
 
 
 # What is shown
+
+
+async def test_a_partition_on_its_way_to_another_disk(page: Page, broker: BrokerProcess) -> None:
+    directories = [broker.data, *broker.more_data]
+    there = next(path for path in directories if not (path / "told-0").exists())
+
+    def ask(directory: Path) -> None:
+        body = json.dumps({"directory": str(directory), "partition": 0}).encode()
+        url = f"http://127.0.0.1:{broker.http_port}/api/topics/told/move"
+        headers = {"Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
+            assert "error" not in json.load(answer)["partitions"][0]
+
+    await asyncio.to_thread(ask, there)
+    await show(page, broker, "broker")
+    await page.sees(f"told-0 moves to {there}: ")
+    await asyncio.to_thread(ask, next(path for path in directories if path != there))
 
 
 async def test_topics_and_the_way_to_one(page: Page, broker: BrokerProcess) -> None:

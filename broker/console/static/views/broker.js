@@ -34,6 +34,14 @@ export async function brokerView() {
     ),
     h("h2", {}, "Disks"),
     disks(answer),
+    answer.moves.map((one) =>
+      h(
+        "p",
+        {},
+        topicLink(one.topic, one.partition),
+        ` moves to ${one.directory}: ${size(one.copied_bytes)} of ${size(one.size_bytes)}`,
+      ),
+    ),
     growing(answer),
     h("h2", {}, "Cleaner"),
     cleaner.problem && problems([`Nothing is cleaned: ${cleaner.problem}`]),
