@@ -41,7 +41,16 @@ class GivenUp(Exception):
 class Move:
     """One of them. Owned by: event loop; `copy` is a thread's."""
 
-    __slots__ = ("copy", "directory", "is_at_work", "is_given_up", "path", "task", "topic_partition")
+    __slots__ = (
+        "copy",
+        "directory",
+        "is_at_work",
+        "is_ending",
+        "is_given_up",
+        "path",
+        "task",
+        "topic_partition",
+    )
 
     def __init__(self, topic_partition: TopicPartition, directory: DataDirectory, path: Path) -> None:
         self.topic_partition = topic_partition
@@ -50,6 +59,8 @@ class Move:
         self.copy: LogCopy | None = None
         self.is_at_work = False
         self.is_given_up = False
+        self.is_ending = False
+        """for a moment the log takes no records"""
         self.task: asyncio.Task[None]
 
 
@@ -72,6 +83,12 @@ class Moves:
         """The directory that a partition is on its way to; any thread."""
         move = self._moves.get(topic_partition)
         return str(move.directory.path) if move is not None else None
+
+    async def settled(self, topic_partition: TopicPartition) -> None:
+        """Return when records are taken: at once, but for the moment in which a move ends."""
+        move = self._moves.get(topic_partition)
+        if move is not None and move.is_ending:
+            await asyncio.wait({move.task})
 
     # asked for
 
@@ -239,6 +256,7 @@ class Moves:
         """The copy, made whole, takes the place of the log."""
         broker, old, key = self._broker, partition.log, move.topic_partition
         old.hold()
+        move.is_ending = True
         try:
             await partition.all_flushed()
             self._check_served(partition)
@@ -247,8 +265,9 @@ class Moves:
             old.hold(False)
             raise
         log.update_config(old.config)
-        broker.forget(key)
-        broker.serve(log)
+        if broker.partitions.get(key) is partition:  # else the topic was deleted, and this log goes with it
+            broker.forget(key)
+            broker.serve(log)
         source = old.directory.parent
         try:
             await broker.run_blocking(broker.cleaner.checkpoints.move, source, log.directory.parent, key)

@@ -344,6 +344,7 @@ class TransactionCoordinator:
         if unmarked:
             return False
         completed = state.completed(self._now_ms())
+        await self._broker.moves.settled(self._topic.place_of(transactional_id))
         try:
             self._append(
                 transactional_id, completed
@@ -362,6 +363,7 @@ class TransactionCoordinator:
         is_commit = state.status is Status.PREPARE_COMMIT
         flushes: list[tuple[TopicPartition, asyncio.Future[None] | None]] = []
         for number, place in enumerate(sorted(unmarked), 1):
+            await self._broker.moves.settled(place)
             partition = self._broker.partitions.get(place)
             if partition is None:  # deleted, and its part of the transaction with it
                 unmarked.discard(place)

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from broker.moves import LAST_BYTES
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.state import Status
 from cleaner.states import Phase
 from protocol.errors import ErrorCode
 from protocol.messages.admin import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
@@ -26,6 +28,7 @@ from storage.log_copy import LogCopy
 from storage.moving import LogMover
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request
+from tests.broker.transactions.producer import Transactional
 
 KEY = TopicPartition("t", 0)
 LIMIT = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -171,31 +174,92 @@ async def test_a_fetch_that_waits_gets_what_comes_after_the_move(disks: Disks) -
     assert await world.values(reader, offset=1) == [b"after"]
 
 
-async def test_nothing_is_taken_while_the_copy_takes_the_place(
-    disks: Disks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class LastStep:
+    """The last step of moves, which waits until it may be done."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.has_begun = asyncio.Event()
+        self._may_end = asyncio.Event()
+        loop, finish = asyncio.get_running_loop(), LogMover.finish
+
+        def wait_and_finish(mover: LogMover, old: Any, copy: LogCopy) -> Any:
+            loop.call_soon_threadsafe(self.has_begun.set)
+            asyncio.run_coroutine_threadsafe(self._may_end.wait(), loop).result(60)
+            return finish(mover, old, copy)
+
+        monkeypatch.setattr(LogMover, "finish", wait_and_finish)
+
+    def let_go(self) -> None:
+        self._may_end.set()
+
+
+@pytest.fixture
+async def last_step(monkeypatch: pytest.MonkeyPatch) -> LastStep:
+    return LastStep(monkeypatch)
+
+
+async def test_nothing_is_taken_while_the_copy_takes_the_place(disks: Disks, last_step: LastStep) -> None:
     world = disks.world
-    finish, may_end = LogMover.finish, asyncio.Event()
-    loop = asyncio.get_running_loop()
-    begun = asyncio.Event()
-
-    def wait_and_finish(mover: LogMover, old: Any, copy: LogCopy) -> Any:
-        loop.call_soon_threadsafe(begun.set)
-        asyncio.run_coroutine_threadsafe(may_end.wait(), loop).result(60)
-        return finish(mover, old, copy)
-
-    monkeypatch.setattr(LogMover, "finish", wait_and_finish)
     await world.produce(disks.client, world.batch((b"k", b"before")))
     assert await disks.ask_for(disks.other()) is ErrorCode.NONE
-    await begun.wait()
+    await last_step.has_begun.wait()
     for acks in (1, -1):
         refused = await world.produce(disks.client, world.batch((b"k", b"x")), acks=acks)
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert await world.values(disks.client) == [b"before"]
-    may_end.set()
+    last_step.let_go()
     await until(lambda: not disks.broker.moves.all())
     assert (await world.produce(disks.client, world.batch((b"k", b"after")))).error_code == 0
     assert await world.values(disks.client) == [b"before", b"after"]
+
+
+async def test_a_topic_that_is_deleted_in_the_last_step_is_gone(disks: Disks, last_step: LastStep) -> None:
+    assert await disks.ask_for(disks.other()) is ErrorCode.NONE
+    await last_step.has_begun.wait()
+    deleted = asyncio.create_task(disks.broker.topics.delete("t"))
+    await until(lambda: KEY not in disks.broker.partitions)
+    last_step.let_go()
+    await deleted
+    assert KEY not in disks.broker.partitions
+    assert KEY not in disks.broker.logs.logs
+    await until(lambda: not [path for one in disks.paths for path in one.glob("t-0*")])
+
+
+@pytest.mark.parametrize("key", [KEY, TopicPartition("__transaction_state", 0)], ids=str)
+async def test_a_transaction_ends_with_the_move_and_not_later(
+    make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: TopicPartition
+) -> None:
+    """What cannot be written is tried again after 10 s, which the clock of this world never comes to."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    world = await make_world(log_dirs=",".join(map(str, paths)), transaction_state_log_num_partitions="1")
+    world.topic("t")
+    disks = Disks(world, paths, await world.connect())
+    producer = await Transactional.begin(world)
+    await producer.add(KEY)
+    await producer.put(b"v")
+    last_step = LastStep(monkeypatch)
+    marked = asyncio.Event()
+    mark = TransactionCoordinator._mark
+
+    async def note_and_mark(coordinator: TransactionCoordinator, *arguments: Any) -> None:
+        marked.set()
+        if key != KEY:  # its log is held when what was decided is on disk already
+            assert await disks.ask_for(disks.other(key), key) is ErrorCode.NONE
+            await last_step.has_begun.wait()
+        await mark(coordinator, *arguments)
+
+    monkeypatch.setattr(TransactionCoordinator, "_mark", note_and_mark)
+    if key == KEY:
+        assert await disks.ask_for(disks.other(key), key) is ErrorCode.NONE
+        await last_step.has_begun.wait()
+    ended = asyncio.create_task(producer.end(is_commit=True))
+    await marked.wait()
+    last_step.let_go()
+    assert await ended is ErrorCode.NONE
+    log = world.broker.partitions[KEY].log
+    assert log.last_stable_offset == log.log_end_offset == 2
+    assert world.broker.transactions.states["tx"].status is Status.COMPLETE_COMMIT
+    assert await world.values(disks.client) == [b"v"]
 
 
 async def test_a_stop_interrupts_and_the_next_start_goes_on(disks: Disks) -> None:
