@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
+SYNCED_BYTES = 8 << 20
+"""at once: the flushes of others wait behind them"""
 
 
 class Extent(NamedTuple):
@@ -91,7 +93,11 @@ class LogCopy:
         try:
             target = disk.open(self.directory / name, os.O_WRONLY | os.O_CREAT)
             try:
+                unsynced = 0
                 while position < size_bytes:
+                    if unsynced >= SYNCED_BYTES:
+                        disk.fdatasync(target)
+                        unsynced = 0
                     data = disk.pread(source, min(CHUNK_BYTES, size_bytes - position), position)
                     if not data:
                         raise OSError(f"{self._source / name} ends at {position}, not at {size_bytes}")
@@ -99,6 +105,7 @@ class LogCopy:
                     position += written
                     self._sizes[base_offset] = position
                     self.copied_bytes += written
+                    unsynced += written
                     took(written)
                 disk.fdatasync(target)
             finally:
