@@ -108,7 +108,7 @@ def build(segment: Segment) -> tuple[SegmentStatistics, bytes]:
 
 def _counted(segment: Segment) -> _Count:
     count = _Count(segment, _level_for(_records_at_most(segment), BUILD_BITS_PER_KEY))
-    for table in segment.tables(0, segment.size_bytes):
+    for table in segment.tables(0, count.size_bytes):
         count.add(table)
     return count
 
@@ -130,6 +130,8 @@ class _Count:
 
     def __init__(self, segment: Segment, level: int) -> None:
         self._segment = segment
+        self.size_bytes = segment.size_bytes
+        """so much of it is counted: the active one grows meanwhile"""
         self._level = level
         self._blocks = numpy.zeros(BLOCK_BYTES << level, numpy.uint8)
         self._sketch = numpy.zeros(SKETCH_REGISTERS, numpy.uint8)
@@ -199,7 +201,7 @@ class _Count:
     def is_as_written(self) -> bool:
         """Whether nothing says that what no batch checksum covers was otherwise when it was written."""
         written = self._segment.prefixes
-        return written is None or numpy.array_equal(written, self._prefixes.packed(self._segment.size_bytes))
+        return written is None or numpy.array_equal(written, self._prefixes.packed(self.size_bytes))
 
     def finish(self) -> tuple[SegmentStatistics, bytes]:
         keys = min(estimate(self._sketch), int(self._tally[KEYED]))
@@ -209,7 +211,7 @@ class _Count:
         (_, first_checksum), (last_position, last_checksum) = self._ends or [(0, 0), (0, 0)]
         aborted = self._segment.txn_index.content()
         statistics = SegmentStatistics(
-            self._segment.base_offset, self._next_offset, self._segment.size_bytes, last_position,
+            self._segment.base_offset, self._next_offset, self.size_bytes, last_position,
             first_checksum, last_checksum, self._batches, self._records, int(self._tally[KEYED]),
             int(self._tally[TOMBSTONES]), int(self._tally[EMPTY_VALUES]), int(self._tally[MARKERS]),
             int(self._tally[MIN_TIMESTAMP]), int(self._tally[LATEST_TIMESTAMP]), keys, _few(self._horizons),
@@ -220,7 +222,7 @@ class _Count:
     def _pack_prefixes(self, blocks: int) -> bytes:
         packed = numpy.zeros((blocks, BLOCK_BYTES), numpy.uint8)
         checksums = numpy.zeros(blocks * CHECKSUMS_A_BLOCK, ">u4")
-        found = self._prefixes.packed(self._segment.size_bytes)
+        found = self._prefixes.packed(self.size_bytes)
         checksums[: len(found)] = found
         packed[:, :CHECKED_BYTES] = checksums.view(numpy.uint8).reshape(blocks, CHECKED_BYTES)
         sealed = packed.reshape(-1)

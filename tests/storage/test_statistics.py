@@ -11,6 +11,7 @@ import math
 import random
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -188,6 +189,23 @@ def test_the_file_is_made_once_and_then_read(log: LogBuilder) -> None:
     told, blocks = sidecar.decode(file_of(segment).read_bytes())
     assert (told, blocks) == statistics.build(segment)
     assert log.files(".tmp") == []
+
+
+def test_the_active_segment_grows_while_it_is_counted(
+    log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append(b"v")
+    for name in ("estimate", "_few"):
+
+        def grow_and_answer(argument: Any, answer: Any = getattr(statistics, name)) -> Any:
+            for _ in range(20):
+                log.append(b"v" * 20_000)
+            return answer(argument)
+
+        monkeypatch.setattr(statistics, name, grow_and_answer)
+    counted = statistics.ensure(log.log.active_segment)
+    assert (counted.records, counted.next_offset) == (1, 1)
+    assert counted.size_bytes < 200
 
 
 def test_the_active_segment_has_no_file(log: LogBuilder) -> None:
