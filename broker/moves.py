@@ -239,8 +239,15 @@ class Moves:
             self._throttle.take(size_bytes, look_up)
 
         while True:
-            await self._broker.run_blocking(copy.catch_up, Extents.of(log), took)
-            self._check(move)
+            extents = Extents.of(log)
+            try:
+                await self._broker.run_blocking(copy.catch_up, extents, took)
+            except FileNotFoundError:
+                if log.segments[0].base_offset == extents.segments[0].base_offset:
+                    raise
+                continue  # retention was quicker
+            finally:
+                self._check(move)
             self._check_served(partition)
             if log.size_bytes - copy.copied_bytes <= LAST_BYTES:
                 return
