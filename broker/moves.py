@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,14 +49,19 @@ class Move:
         "is_ending",
         "is_given_up",
         "path",
+        "size_bytes",
         "task",
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, directory: DataDirectory, path: Path) -> None:
+    def __init__(
+        self, topic_partition: TopicPartition, directory: DataDirectory, path: Path, size_bytes: int
+    ) -> None:
         self.topic_partition = topic_partition
         self.directory = directory
         self.path = path
+        self.size_bytes = size_bytes
+        """of the log, when it was asked for"""
         self.copy: LogCopy | None = None
         self.is_at_work = False
         self.is_given_up = False
@@ -70,6 +76,8 @@ class Moves:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._moves: dict[TopicPartition, Move] = {}
+        self._coming_bytes: Counter[DataDirectory] = Counter()
+        """what there was, when they were asked for, of those that are on their way into each"""
         self._turn = asyncio.Lock()
         self._mover = LogMover(broker.logs)
         self._throttle = Throttle(broker.config.replica_alter_log_dirs_io_max_bytes_per_second)
@@ -121,7 +129,8 @@ class Moves:
             self._mover.prepare(directory.path / name)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._add(Move(topic_partition, directory, directory.path / name))
+        self._add(Move(topic_partition, directory, directory.path / name, log.size_bytes))
+        await asyncio.sleep(0)  # of thousands, each its turn
 
     def _directory(self, path: str) -> DataDirectory:
         for directory in self._broker.logs.directories:
@@ -132,9 +141,7 @@ class Moves:
 
     def _check_room(self, log: Log, directory: DataDirectory) -> None:
         """Where what moves there already has no room beside it, others would have none either."""
-        partitions = self._broker.partitions
-        coming = (move.topic_partition for move in self._moves.values() if move.directory is directory)
-        needed = log.size_bytes + sum(partitions[one].log.size_bytes for one in coming if one in partitions)
+        needed = log.size_bytes + self._coming_bytes[directory]
         free = shutil.disk_usage(directory.path).free
         if free < needed:
             raise KafkaError(
@@ -149,11 +156,12 @@ class Moves:
                 if partition is None or topic_partition in self._moves:
                     logger.warning("%s is left alone: nothing of %s moves there", path, topic_partition)
                 else:
-                    self._add(Move(topic_partition, directory, path))
+                    self._add(Move(topic_partition, directory, path, partition.log.size_bytes))
 
     def _add(self, move: Move) -> None:
         key = move.topic_partition
         self._moves[key] = move
+        self._coming_bytes[move.directory] += move.size_bytes
         logger.info("%s is to move to %s", key, move.directory.path)
         move.task = asyncio.get_running_loop().create_task(self._run(move), name=f"move {key}")
 
@@ -166,7 +174,7 @@ class Moves:
                 move.task.cancel()
             await asyncio.wait({move.task})
             if self._moves.get(topic_partition) is move:  # it had not even begun
-                del self._moves[topic_partition]
+                self._remove(move)
                 await self._discard(move)
 
     async def stop(self) -> None:
@@ -197,7 +205,11 @@ class Moves:
         else:
             logger.info("%s has moved to %s in %d ms", key, path, self._broker.clock.now_ms() - began_ms)
         finally:
-            del self._moves[key]
+            self._remove(move)
+
+    def _remove(self, move: Move) -> None:
+        del self._moves[move.topic_partition]
+        self._coming_bytes[move.directory] -= move.size_bytes
 
     async def _discard(self, move: Move) -> None:
         try:
