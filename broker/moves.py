@@ -126,7 +126,7 @@ class Moves:
             return
         try:
             self._check_room(log, directory)
-            self._mover.prepare(directory.path / name)
+            self._mover.prepare(log, directory.path / name)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._add(Move(topic_partition, directory, directory.path / name, log.size_bytes))
@@ -153,7 +153,11 @@ class Moves:
         for directory in self._broker.logs.directories:
             for topic_partition, path in directory.futures():
                 partition = self._broker.partitions.get(topic_partition)
-                if partition is None or topic_partition in self._moves:
+                if (
+                    partition is None
+                    or topic_partition in self._moves
+                    or not self._mover.is_of(partition.log, path)
+                ):
                     logger.warning("%s is left alone: nothing of %s moves there", path, topic_partition)
                 else:
                     self._add(Move(topic_partition, directory, path, partition.log.size_bytes))

@@ -7,8 +7,10 @@ a mark, by which the next start knows which one is to go.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+from storage.checkpoint import read_topic_id, write_topic_id
 from storage.log import Log
 from storage.log_copy import LogCopy, mark_moved, unmark_moved
 from storage.manager import LogManager
@@ -21,14 +23,29 @@ class LogMover:
         self._logs = logs
         self._disk = logs.disk
 
-    def prepare(self, path: Path) -> None:
+    def prepare(self, log: Log, path: Path) -> None:
         """From now on a start knows of the move."""
         self._disk.make_directory(path)
+        try:
+            self._name(log, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._disk.remove_tree(path)
+            raise
+
+    def _name(self, log: Log, path: Path) -> None:
+        """Say whose the copy is: an Apache Kafka that finds one without takes it for a stray one."""
+        write_topic_id(self._disk, path, log.topic_id)
+
+    def is_of(self, log: Log, path: Path) -> bool:
+        """Whether a copy is of this topic, and not of an earlier one of its name."""
+        return read_topic_id(self._disk, path) in (None, log.topic_id)
 
     def begin(self, log: Log, path: Path) -> LogCopy:
         """A copy of a log to be made in `path`, which is empty, or was left unfinished by an earlier one."""
         for left in path.iterdir():
             self._disk.unlink(left)
+        self._name(log, path)
         return LogCopy(self._disk, log.directory, path)
 
     def discard(self, path: Path) -> None:

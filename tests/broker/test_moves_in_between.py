@@ -7,6 +7,7 @@ Method: the exchange is held up on its thread, or the copying by a limit of one 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 
 from broker.moves import LAST_BYTES
 from protocol.errors import ErrorCode
+from storage.checkpoint import write_topic_id
+from storage.file import SYSTEM_DISK
 from storage.layout import TopicPartition
 from storage.log_copy import LogCopy
 from storage.moving import LogMover
@@ -87,3 +90,15 @@ async def test_segments_that_expire_before_they_are_copied_do_not_end_the_move(d
     assert {int(path.stem) for path in log.directory.glob("*.log")} == {
         one.base_offset for one in log.segments
     }
+
+
+async def test_what_is_left_of_a_move_of_an_earlier_topic_of_the_name_moves_nothing(disks: Disks) -> None:
+    """The directory that it went to was not named when that topic was deleted."""
+    await disks.fill(2 * LAST_BYTES)
+    source, target = disks.place(), await disks.begin_and_stand_still()
+    await disks.world.stop()
+    (left,) = target.glob("*-future")
+    write_topic_id(SYSTEM_DISK, left, uuid.uuid4())
+    await disks.world.start()
+    assert disks.broker.moves.all() == ()
+    assert disks.place() == source

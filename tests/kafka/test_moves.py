@@ -197,3 +197,30 @@ def taken_over(story: Story, other: Callable[[], Either]) -> None:
 def test_a_move_of_kafkas_goes_on_here(kafka: Story) -> None:
     first, *more = kafka.directories
     taken_over(kafka, lambda: BrokerProcess(first, {"node.id": "1"}, more_data=more))
+
+
+@pytest.mark.slow
+def test_a_move_of_ours_goes_on_with_kafka(kafka: Story) -> None:
+    """Its directories are Kafka's own, which keeps its topics in a log of its quorum."""
+    theirs = kafka.broker
+    theirs.start()
+    kafka.fill()
+    theirs.stop()
+    first, *more = kafka.directories
+    ours = kafka.broker = BrokerProcess(first, {"node.id": "1", THROTTLE: "1"}, more_data=more)
+    try:
+        ours.start()
+        wanted = Asked.AlterReplicaLogDirTopic(name=TOPIC, partitions=[0])
+        asked = Asked(path=str(kafka.target), topics=[wanted])
+        kafka.ask(AlterReplicaLogDirsRequest(dirs=[asked]), 2)
+        wait_for(lambda: list(kafka.target.glob("*-future/*.log")), "a part of the copy")
+        assert kafka.is_moving()
+        ours.stop()
+        kafka.broker = theirs
+        theirs.start()
+        wait_for(kafka.has_moved, f"{TOPIC} in {kafka.target}", 60)
+        assert kafka.values() == [b"%d" % number for number in range(RECORDS)]
+        theirs.stop()
+    finally:
+        kafka.broker = theirs
+        ours.close()

@@ -22,7 +22,7 @@ from protocol.control import Marker, marker_batch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record
 from storage import layout
-from storage.checkpoint import OffsetCheckpoint
+from storage.checkpoint import OffsetCheckpoint, read_topic_id
 from storage.data_directory import DataDirectoryError
 from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
@@ -87,7 +87,7 @@ class House:
     def copy(self) -> LogCopy:
         """In two rounds, between which the log grows."""
         target = self.paths[1] / FUTURE
-        self.mover.prepare(target)
+        self.mover.prepare(self.log, target)
         copy = self.mover.begin(self.log, target)
         copy.catch_up(Extents.of(self.log))
         self.append(b"between")
@@ -227,7 +227,8 @@ def test_an_unfinished_copy_is_begun_anew(house: House) -> None:
     copy = house.copy()
     (copy.directory / "00000000000000009999.log").write_bytes(b"of an earlier broker")
     again = house.mover.begin(house.log, copy.directory)
-    assert list(copy.directory.iterdir()) == []
+    assert [path.name for path in copy.directory.iterdir()] == [layout.PARTITION_METADATA]
+    assert read_topic_id(SYSTEM_DISK, copy.directory) == house.log.topic_id
     again.catch_up(Extents.of(house.log))
     records = records_of(house.log)
     house.exchange(again)
