@@ -24,6 +24,7 @@ from broker.api import API_VERSIONS, FETCH, PRODUCE, Api, api_name, apis
 from broker.context import RequestContext
 from broker.failures import response_to, unsupported_api_versions
 from broker.handlers.produce import produce_alike
+from broker.moves import HeldUp
 from broker.produce_template import Asked, ProduceTemplate
 from broker.receiving import LARGE_BYTES, LargeFrame, Room, has_hung_up
 from broker.security.principal import ANONYMOUS
@@ -125,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
             if large.is_whole:
                 self._large = None
                 self._request(Room(large.data), 0, len(large.data))
+                if self._is_turn_due:
+                    self._head = len(large.data).to_bytes(4, "big") + large.data
         else:
             if head := self._head:
                 self._room.view[: len(head)] = head
@@ -175,6 +178,8 @@ class Connection(asyncio.BufferedProtocol):
             self._request(room, position + 4, frame_end)
             if answers.is_over or self._has_ended:
                 return None
+            if self._is_turn_due:
+                break  # it is held up
             position = frame_end
             if position < end and perf_counter_ns() > turn_ends_ns:
                 self._end_turn()
@@ -208,6 +213,14 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = False
         self.transport.pause_reading()
         asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _hold_up(self, held: HeldUp) -> None:
+        """The request is taken up once more when its partition takes records; what is behind it waits too."""
+        self._counters.requests[PRODUCE] -= 1
+        self._is_turn_due = True
+        self._is_reading = False
+        self.transport.pause_reading()
+        held.over.add_done_callback(lambda _: self._begin_turn())
 
     def _begin_turn(self) -> None:
         self._is_turn_due = False
@@ -253,6 +266,8 @@ class Connection(asyncio.BufferedProtocol):
                 correlation_id = _integer(room.view, start + 4)[0]
                 try:
                     alike = produce_alike(broker, template, correlation_id, asked, now_ms)
+                except HeldUp as held:
+                    return self._hold_up(held)
                 except Exception as error:
                     return self._answer_alike(correlation_id, asked, error, started)
                 if isinstance(alike, bytes) and not self._answers.slots:
@@ -281,6 +296,8 @@ class Connection(asyncio.BufferedProtocol):
         self._counters.requests[key] += 1
         try:
             answer = api.handler(self._broker, context, request)
+        except HeldUp as held:
+            return self._hold_up(held)
         except Exception as error:
             answer = self.failed(api, context, request, error)
         return self._answer(api, context, request, answer, started)

@@ -1,7 +1,7 @@
 """Partitions on their way into another of `log.dirs` (AlterReplicaLogDirs, KIP-113).
 
 The files are copied on a thread while the partition is served as before, one partition at a time, until
-little is left; for the moment that the rest takes, no record is taken, and clients try again. What a stop
+little is left; for the moment that the rest takes, no record is taken, and producers wait. What a stop
 interrupts goes on with the next start. Mirrors `ReplicaAlterLogDirsThread`, but that a move that fails, for
 want of room say, is over: the partition stays where it is, and the log says why.
 """
@@ -12,6 +12,7 @@ import asyncio
 import logging
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,14 @@ class GivenUp(Exception):
     """Nobody wants the move any more, or the broker stops."""
 
 
+class HeldUp(Exception):
+    """A partition takes no records for the moment in which a move ends; `over` is its end."""
+
+    def __init__(self, over: asyncio.Future[None]) -> None:
+        super().__init__("a partition is being moved")
+        self.over = over
+
+
 class Move:
     """One of them. Owned by: event loop; `copy` is a thread's."""
 
@@ -46,7 +55,6 @@ class Move:
         "copy",
         "directory",
         "is_at_work",
-        "is_ending",
         "is_given_up",
         "path",
         "size_bytes",
@@ -65,8 +73,6 @@ class Move:
         self.copy: LogCopy | None = None
         self.is_at_work = False
         self.is_given_up = False
-        self.is_ending = False
-        """for a moment the log takes no records"""
         self.task: asyncio.Task[None]
 
 
@@ -76,6 +82,8 @@ class Moves:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._moves: dict[TopicPartition, Move] = {}
+        self.ending: dict[TopicPartition, asyncio.Future[None]] = {}
+        """what takes no records for a moment, and the end of it"""
         self._coming_bytes: Counter[DataDirectory] = Counter()
         """what there was, when they were asked for, of those that are on their way into each"""
         self._turn = asyncio.Lock()
@@ -94,9 +102,16 @@ class Moves:
 
     async def settled(self, topic_partition: TopicPartition) -> None:
         """Return when records are taken: at once, but for the moment in which a move ends."""
-        move = self._moves.get(topic_partition)
-        if move is not None and move.is_ending:
-            await asyncio.wait({move.task})
+        over = self.ending.get(topic_partition)
+        if over is not None:
+            await asyncio.wait({over})
+
+    def check(self, topic: str, indexes: Iterable[int]) -> None:
+        """HeldUp when one of the partitions takes no records in this moment."""
+        for index in indexes:
+            over = self.ending.get((topic, index))  # type: ignore[call-overload]  # a plain tuple does
+            if over is not None:
+                raise HeldUp(over)
 
     # asked for
 
@@ -278,19 +293,16 @@ class Moves:
     async def _exchange(self, move: Move, partition: Partition, copy: LogCopy) -> None:
         """The copy, made whole, takes the place of the log."""
         broker, old, key = self._broker, partition.log, move.topic_partition
+        over = self.ending[key] = asyncio.get_running_loop().create_future()
         old.hold()
-        move.is_ending = True
         try:
-            await partition.all_flushed()
-            self._check_served(partition)
-            log = await broker.run_blocking(self._mover.finish, old, copy)
+            log = await self._finish(partition, copy)
         except BaseException:
             old.hold(False)
             raise
-        log.update_config(old.config)
-        if broker.partitions.get(key) is partition:  # else the topic was deleted, and this log goes with it
-            broker.forget(key)
-            broker.serve(log)
+        finally:
+            del self.ending[key]
+            over.set_result(None)
         source = old.directory.parent
         try:
             await broker.run_blocking(broker.cleaner.checkpoints.move, source, log.directory.parent, key)
@@ -298,3 +310,15 @@ class Moves:
             await broker.run_blocking(self._mover.end, old, log)
         except OSError as error:
             logger.warning("what %s has left in %s is removed by the next start: %s", key, source, error)
+
+    async def _finish(self, partition: Partition, copy: LogCopy) -> Log:
+        """While the log is held: the one that is served in its place."""
+        broker, old, key = self._broker, partition.log, partition.topic_partition
+        await partition.all_flushed()
+        self._check_served(partition)
+        log = await broker.run_blocking(self._mover.finish, old, copy)
+        log.update_config(old.config)
+        if broker.partitions.get(key) is partition:  # else the topic was deleted, and this log goes with it
+            broker.forget(key)
+            broker.serve(log)
+        return log

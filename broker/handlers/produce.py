@@ -65,11 +65,15 @@ ATTRIBUTES_POSITION = 22  # the low byte
 def produce(
     broker: Broker, context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Later | None:
+    """HeldUp, before anything is written, where one of the partitions takes no records for a moment."""
     acks = request.acks
     waits: Waits = []
     topics: list[tuple[str, list[int], Placed]] = []
     refused: str | None = None
     now_ms = broker.clock.now_ms()
+    if broker.moves.ending:
+        for topic in request.topic_data:
+            broker.moves.check(topic.name, (data.index for data in topic.partition_data))
     for topic in request.topic_data:
         asked = [(data.index, data.records, None) for data in topic.partition_data]
         placed, reason = _append_each(
@@ -94,9 +98,11 @@ def produce_alike(
     now_ms: int,
 ) -> bytes | ProduceResponse | Later:
     """What `produce` answers to a request that `template` knows: a response where it has to tell of an error,
-    else the encoded one.
+    else the encoded one. HeldUp, as there.
     """
     topic = template.topic  # which is another one when a flush ends, if the client went on to that
+    if broker.moves.ending:
+        broker.moves.check(topic, (index for index, *_ in asked))
     waits: Waits = []
     placed, refused = _append_each(broker, topic, asked, template.version, template.acks, None, waits, now_ms)
     answer = template.answer(correlation_id, asked, placed) if refused is None else None

@@ -22,12 +22,13 @@ from cleaner.states import Phase
 from protocol.errors import ErrorCode
 from protocol.messages.admin import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from protocol.messages.configs import IncrementalAlterConfigsRequest
+from protocol.messages.produce import ProduceResponse
 from storage import layout
 from storage.layout import TopicPartition
 from storage.log_copy import LogCopy
 from storage.moving import LogMover
 from tests.broker.client import Client, until
-from tests.broker.conftest import World, fetch_request
+from tests.broker.conftest import World, fetch_request, produce_request
 from tests.broker.transactions.producer import Transactional
 
 KEY = TopicPartition("t", 0)
@@ -119,8 +120,8 @@ async def test_a_partition_moves_while_it_is_read_and_written(disks: Disks, vers
     number = 0
     while disks.broker.moves.all():
         answer = await world.produce(disks.client, world.batch((b"n", b"%d" % number)))
-        assert answer.error_code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        number += not answer.error_code
+        assert answer.error_code == 0
+        number += 1
         assert await world.values(disks.client, offset=0)
     assert disks.place() == target
     assert disks.futures() == []
@@ -198,19 +199,44 @@ async def last_step(monkeypatch: pytest.MonkeyPatch) -> LastStep:
     return LastStep(monkeypatch)
 
 
-async def test_nothing_is_taken_while_the_copy_takes_the_place(disks: Disks, last_step: LastStep) -> None:
-    world = disks.world
-    await world.produce(disks.client, world.batch((b"k", b"before")))
+async def test_producers_wait_while_the_copy_takes_the_place(disks: Disks, last_step: LastStep) -> None:
+    """In order, whatever they asked for: one that is like the last one, one that is large, one without an
+    answer. Readers do not.
+    """
+    world, producer, reader = disks.world, await disks.world.connect(), await disks.world.connect()
+    for number in range(3):
+        assert (await world.produce(producer, world.batch((b"k", b"%d" % number)), acks=1)).error_code == 0
     assert await disks.ask_for(disks.other()) is ErrorCode.NONE
     await last_step.has_begun.wait()
-    for acks in (1, -1):
-        refused = await world.produce(disks.client, world.batch((b"k", b"x")), acks=acks)
-        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert await world.values(disks.client) == [b"before"]
+    large = b"large" * 100_000
+    for value, acks in ((b"3", 1), (b"4", -1), (large, 1), (b"6", 0), (b"7", 1)):
+        producer.send(produce_request([("t", 0, world.batch((b"k", value)))], acks), 9)
+    asked = asyncio.create_task(producer.receive(ProduceResponse, 9))
+    assert await world.values(reader) == [b"0", b"1", b"2"]
+    other = await world.connect()
+    world.topic("other")
+    assert (await world.produce(other, world.batch((b"k", b"x")), "other")).error_code == 0
+    assert not asked.done()
+    last_step.let_go()
+    answers = [(await asked)[1], *[(await producer.receive(ProduceResponse, 9))[1] for _ in range(3)]]
+    placed = [answer.responses[0].partition_responses[0] for answer in answers]
+    assert [(one.error_code, one.base_offset) for one in placed] == [(0, 3), (0, 4), (0, 5), (0, 7)]
+    expected = [b"0", b"1", b"2", b"3", b"4", large, b"6", b"7"]
+    assert await world.values(reader) == expected
+    assert world.broker.metrics_state.requests[0] == 3 + 5 + 1
+    await until(lambda: not disks.broker.moves.all())
+
+
+async def test_who_hangs_up_while_held_up_is_forgotten(disks: Disks, last_step: LastStep) -> None:
+    world, producer = disks.world, await disks.world.connect()
+    assert await disks.ask_for(disks.other()) is ErrorCode.NONE
+    await last_step.has_begun.wait()
+    producer.send(produce_request([("t", 0, world.batch((b"k", b"v")))], -1), 9)
+    assert await world.values(disks.client) == []
+    await producer.close()
     last_step.let_go()
     await until(lambda: not disks.broker.moves.all())
-    assert (await world.produce(disks.client, world.batch((b"k", b"after")))).error_code == 0
-    assert await world.values(disks.client) == [b"before", b"after"]
+    await until(lambda: world.broker.metrics_state.connections_open == 1)
 
 
 async def test_a_topic_that_is_deleted_in_the_last_step_is_gone(disks: Disks, last_step: LastStep) -> None:
@@ -223,6 +249,8 @@ async def test_a_topic_that_is_deleted_in_the_last_step_is_gone(disks: Disks, la
     assert KEY not in disks.broker.partitions
     assert KEY not in disks.broker.logs.logs
     await until(lambda: not [path for one in disks.paths for path in one.glob("t-0*")])
+    disks.world.topic("t")
+    assert await disks.world.values(disks.client) == []
 
 
 @pytest.mark.parametrize("key", [KEY, TopicPartition("__transaction_state", 0)], ids=str)
