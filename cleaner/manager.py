@@ -139,9 +139,11 @@ class CleanerManager:
             self.forget(topic_partition)
 
     def wait_until_cleaned(self, topic_partition: TopicPartition) -> None:
-        """Return when no cleaning of it goes on. Waits: for a thread that may."""
+        """Return when no cleaning of it goes on, a dry run aside. Waits: for a thread that may."""
         with self._changed:
-            self._changed.wait_for(lambda: not self.is_being_cleaned(topic_partition))
+            self._changed.wait_for(
+                lambda: not self.is_being_cleaned(topic_partition) or topic_partition in self._dry_runs
+            )
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """The partition was deleted, and no cleaning of it runs."""

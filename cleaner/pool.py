@@ -142,6 +142,7 @@ class CleanerPool:
     def start(self) -> None:
         """Begin cleaning; `BufferTooSmall` when the configured memory does not hold a single key (T30)."""
         self._manager.check_memory()
+        self._manager.checkpoints.known()  # what is damaged is put right, though nothing is cleaned for now
         with self._lock:
             self._start_workers()
 

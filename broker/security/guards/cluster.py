@@ -12,6 +12,7 @@ from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, Describ
 from protocol.messages.admin import (
     AlterPartitionReassignmentsRequest,
     AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeQuorumRequest,
@@ -28,6 +29,7 @@ from protocol.messages.users import (
 
 DESCRIBING = of_cluster(Operation.DESCRIBE)
 ALTERING = of_cluster(Operation.ALTER)
+Altered = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 NOT_ASKED = -(1 << 31)
 
 DESCRIBED: tuple[type[Any], ...] = (
@@ -35,7 +37,7 @@ DESCRIBED: tuple[type[Any], ...] = (
 )  # fmt: skip
 ALTERED: tuple[type[Any], ...] = (
     CreateAclsRequest, DeleteAclsRequest, AlterUserScramCredentialsRequest, ElectLeadersRequest,
-    AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest,
+    AlterPartitionReassignmentsRequest,
 )  # fmt: skip
 for request in DESCRIBED:
     guards(request)(DESCRIBING)
@@ -50,6 +52,27 @@ def cluster_operations(call: Call) -> int:
     if not call.may_cluster(Operation.DESCRIBE):
         return 0
     return call.authorizer.operations(call.asker, Resource.CLUSTER, CLUSTER_NAME)
+
+
+@guards(AlterReplicaLogDirsRequest)
+def alter_replica_log_dirs(call: Call) -> Answer:
+    """The answer is by topic, where the request is by directory."""
+    if call.may_cluster(Operation.ALTER):
+        return call.go_on()
+    topics = [topic for directory in call.request.dirs for topic in directory.topics]
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return AlterReplicaLogDirsResponse(
+        results=[
+            Altered(
+                topic_name=topic.name,
+                partitions=[
+                    Altered.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in topics
+        ]
+    )
 
 
 @guards(DescribeLogDirsRequest)
