@@ -83,10 +83,9 @@ class LogMover:
         return log
 
     def end(self, old: Log, log: Log) -> None:
-        """`old`, whose place `log` has, was taken away: its files go."""
+        """`old`, whose place `log` has, was taken away; its files go with the next turn: who reads may end."""
         directory = self._logs.directory_of(old)
         self._disk.sync_directory(directory.path)
         with self._logs.checkpointing:
             directory.forget(old.topic_partition)
         unmark_moved(self._disk, log.directory)
-        self._logs.deleted.remove()

@@ -91,7 +91,7 @@ def test_a_partition_is_moved_and_watched(told: Told) -> None:
         {"partition": 0, "directory": str(target), "is_moving": False}
     ]
     assert f"t-0 is in {target}." in told.run("topics", "move", "t", "--to", str(target)).stdout
-    assert not list(source.glob("t-0*"))
+    wait_for(lambda: not list(source.glob("t-0*")), "its files are gone")
 
 
 def test_what_cannot_be_is_said(told: Told) -> None:
