@@ -83,7 +83,7 @@ class LogMover:
         return log
 
     def end(self, old: Log, log: Log) -> None:
-        """`old`, whose place `log` has, was taken away; its files go with the next turn: who reads may end."""
+        """`old`, whose place `log` has, was taken away; its files go by the next turn: readers may end."""
         directory = self._logs.directory_of(old)
         self._disk.sync_directory(directory.path)
         with self._logs.checkpointing:
