@@ -17,7 +17,9 @@ from storage.manager import LogManager
 
 
 class LogMover:
-    """Runs on any one thread at a time, while the logs' owner waits; each raises OSError."""
+    """Each raises OSError. `prepare` and `is_of` are for the event loop, the others for one thread while it
+    waits.
+    """
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
