@@ -70,6 +70,8 @@ class LogMover:
             log = logs.open_again(
                 old, copy.directory, old.log_start_offset, old.recovery_point, is_clean=True
             )
+            log.producers.restore(old.producers)  # files keep the last batch of each, retries may be of five
+            log.producers.high_watermark_moved(log.high_watermark)
             try:
                 log.move_to(target.path / old.directory.name)
                 try:

@@ -158,6 +158,23 @@ def test_what_is_known_of_a_log_comes_along(house: House) -> None:
     assert house.log.log_start_offset == 3
 
 
+def test_retries_of_any_of_the_last_five_batches_are_known(house: House) -> None:
+    """A snapshot has the last of each producer; what a producer has on its way may be five."""
+    sent: list[dict[str, int]] = [
+        {"producer_id": 5, "producer_epoch": 0, "base_sequence": number} for number in range(5)
+    ]
+    for fields in sent[:3]:
+        house.append(b"idempotent", **fields)
+    copy = house.copy()
+    for fields in sent[3:]:
+        house.append(b"idempotent", **fields)
+    house.exchange(copy)
+    end = house.log.log_end_offset
+    answers = [house.log.append(batch(b"idempotent", key=b"k", **fields), now_ms=NOW_MS) for fields in sent]
+    assert [one.base_offset for one in answers] == [0, 1, 2, 5, 6]
+    assert house.log.log_end_offset == end
+
+
 def test_a_held_log_takes_nothing_and_answers_readers(house: House) -> None:
     house.write()
     house.log.flush()
