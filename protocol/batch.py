@@ -51,13 +51,13 @@ none of what the checksum covers"""
 _new_header = tuple.__new__  # what `_make` does, without its Python
 
 
-_PRODUCER = Struct(">qh")
+_PRODUCER = Struct(">qhi")
 
 
-def unpack_producer(data: Buffer) -> tuple[int, int]:
-    """The producer's id and epoch, where there are surely 61 bytes."""
-    producer_id, epoch = _PRODUCER.unpack_from(data, PRODUCER_POSITION)
-    return producer_id, epoch
+def unpack_producer(data: Buffer) -> tuple[int, int, int]:
+    """The producer's id and epoch and the first sequence, where there are surely 61 bytes."""
+    producer_id, epoch, base_sequence = _PRODUCER.unpack_from(data, PRODUCER_POSITION)
+    return producer_id, epoch, base_sequence
 
 
 class BatchHeader(NamedTuple):

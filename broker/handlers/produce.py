@@ -1,14 +1,14 @@
-"""Produce (key 0), v3-v11, advertised from v0.
+"""Produce (key 0), v3-v12, advertised from v0.
 
 Appends each partition's batch in the order of the request, straight from the receive buffer. acks=1 is
 answered from the page cache, acks=all when a flush has covered the batch (group commit), acks=0 not at all:
 there an error closes the connection, as Kafka does, so that the client looks again. A refused partition
 leaves the others alone (T145). v0-v2 are advertised and refused: librdkafka before 2.11.1 would else turn
 compression off (G2). Records of a transaction are taken where it takes part (KIP-890; v11 knows
-TRANSACTION_ABORTABLE). v7 allows zstd (T151b); v8 says which records were refused and why (T144); v10's
-leader hints are absent (one node); v12 and v13 belong to transactions v2 and topic ids and are not served
-(G15). `min.insync.replicas` never refuses: Kafka asks for no more replicas than there are. `timeout_ms`
-bounds Kafka's wait for replicas; here it has nothing to bound.
+TRANSACTION_ABORTABLE); with v12 it takes part by them (transactions v2, G15). v7 allows zstd (T151b); v8 says
+which records were refused and why (T144); v10's leader hints are absent (one node); v13 knows topics by ids
+and is not served. `min.insync.replicas` never refuses: Kafka asks for no more replicas than there are.
+`timeout_ms` bounds Kafka's wait for replicas; here it has nothing to bound.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from broker import produce_template
 from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.counters import TopicCounters
+from broker.handlers.transactional import ATTRIBUTES_POSITION, Transaction, is_transactional
 from broker.partition import Partition
 from broker.produce_template import ProduceTemplate
-from broker.state_topic import Producer
-from protocol.batch import CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_POSITION, TRANSACTIONAL, unpack_producer
+from protocol.batch import CODEC_MASK
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -50,15 +50,6 @@ Waits = list[tuple[Placed, int, int, asyncio.Future[None]]]
 ACKS_ALL = -1
 NO_OFFSET = -1
 ZSTD_VERSION = 7
-ABORTABLE_VERSION = 11
-# What a producer is told where it cannot be seen now whether its transaction takes part: to send again.
-_TRANSACTION_ERRORS = {
-    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
-}
-ATTRIBUTES_POSITION = 22  # the low byte
 
 
 @handles(ProduceRequest)
@@ -74,10 +65,14 @@ def produce(
     if broker.moves.ending:
         for topic in request.topic_data:
             broker.moves.check(topic.name, (data.index for data in topic.partition_data))
+    transaction = None
+    if request.transactional_id is not None:
+        transaction = Transaction(broker, request.transactional_id, context.api_version)
+        transaction.join(request)
     for topic in request.topic_data:
         asked = [(data.index, data.records, None) for data in topic.partition_data]
         placed, reason = _append_each(
-            broker, topic.name, asked, context.api_version, acks, request.transactional_id, waits, now_ms
+            broker, topic.name, asked, context.api_version, acks, transaction, waits, now_ms
         )
         topics.append((topic.name, [index for index, *_ in asked], placed))
         refused = refused or reason
@@ -129,12 +124,12 @@ def _append_each(
     asked: Asked,
     version: int,
     acks: int,
-    transactional_id: str | None,
+    transaction: Transaction | None,
     waits: Waits,
     now_ms: int,
 ) -> tuple[Placed, str | None]:
     """Append the records of each partition of a topic, and count them; the first refusal's reason, if any.
-    With acks=all those that are not flushed yet are put to `waits`.
+    With acks=all those that are not flushed yet are put to `waits`, and what their transaction waits for.
     """
     placed: Placed = []
     refused: str | None = None
@@ -144,7 +139,7 @@ def _append_each(
         try:
             checked = partition
             if checked is None or checked.is_internal or seen is None:
-                checked = _checked(broker, partition, version, acks, transactional_id, records)
+                checked = _checked(partition, version, acks, transaction, records)
             assert records is not None
             appended = checked.append(records, now_ms, seen=seen)
         except KafkaError as error:
@@ -162,15 +157,16 @@ def _append_each(
             flushed = checked.when_flushed(appended.last_offset + 1)
             if flushed is not None:
                 waits.append((placed, len(placed) - 1, index, flushed))
+        if acks and transaction is not None and transaction.joined is not None:
+            waits.append((placed, len(placed) - 1, index, transaction.joined))
     return placed, refused
 
 
 def _checked(
-    broker: Broker,
     partition: Partition | None,
     version: int,
     acks: int,
-    transactional_id: str | None,
+    transaction: Transaction | None,
     records: memoryview | None,
 ) -> Partition:
     """The partition, when these records may be appended to it as far as can be seen without reading them."""
@@ -188,32 +184,16 @@ def _checked(
     if len(records) <= ATTRIBUTES_POSITION:
         return partition
     attributes = records[ATTRIBUTES_POSITION]
-    if attributes & TRANSACTIONAL and records[MAGIC_POSITION] == MAGIC and len(records) >= HEADER_BYTES:
-        _check_transaction(broker, partition, version, transactional_id, records)
+    if is_transactional(records):
+        if transaction is None:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "transactional records without a transactional id",
+            )
+        transaction.check(partition, records)
     if version < ZSTD_VERSION and attributes & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7")
     return partition
-
-
-def _check_transaction(
-    broker: Broker, partition: Partition, version: int, transactional_id: str | None, records: memoryview
-) -> None:
-    """Whether somebody will end the transaction that the records are a part of: readers of committed records
-    would wait at it for ever.
-    """
-    if transactional_id is None:
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "transactional records without a transactional id",
-        )
-    producer = Producer(*unpack_producer(records))
-    try:
-        broker.transactions.check_part(transactional_id, producer, partition.topic_partition)
-    except KafkaError as error:
-        code = _TRANSACTION_ERRORS.get(error.code, error.code)
-        if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION:
-            code = ErrorCode.INVALID_TXN_STATE
-        raise KafkaError(code, error.message) from error
 
 
 def _after_flush(topics: Topics, waits: Waits) -> ProduceResponse:

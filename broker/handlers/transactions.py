@@ -1,11 +1,12 @@
 """InitProducerId (key 22) v0-v5, AddPartitionsToTxn (24) v0-v3, AddOffsetsToTxn (25) v0-v4, EndTxn (26)
-v0-v4, TxnOffsetCommit (28) v0-v4: producers, with transactions and without.
+v0-v5, TxnOffsetCommit (28) v0-v5: producers, with transactions and without.
 
 Without a transactional id every InitProducerId gets a fresh id with epoch 0, which is never given again, not
 even after a crash (`producer_ids.py`). A producer that sends its old id and epoch (v3, KIP-360) gets a fresh
 id as well, as Kafka does for producers without transactions. With one the coordinator decides
-(`broker/transactions/`). Transactions v2 (KIP-890) are not served: no feature says so, and the versions that
-would (EndTxn 5, TxnOffsetCommit 5) are not there (G15). AddPartitionsToTxn v4 is between brokers (G16).
+(`broker/transactions/`). Transactions v2 (KIP-890, G15) are EndTxn 5, which gives the producer its next
+epoch, and TxnOffsetCommit 5, by which the transaction takes part in the group's offsets. AddPartitionsToTxn
+v4 is between brokers (G16).
 
 Version notes: PRODUCER_FENCED is known from AddPartitionsToTxn, AddOffsetsToTxn and EndTxn v2 and
 InitProducerId v4 on, INVALID_PRODUCER_EPOCH before; TRANSACTION_ABORTABLE from TxnOffsetCommit v4 on,
@@ -45,6 +46,8 @@ NONE = -1
 """the id, or the epoch, of a producer that has none yet"""
 ABORTABLE_VERSION = 4
 """of TxnOffsetCommit"""
+V2_VERSION = 5
+"""of EndTxn and TxnOffsetCommit"""
 INIT_FENCED_VERSION = 4
 FENCED_VERSION = 2
 
@@ -179,13 +182,15 @@ async def end_txn(broker: Broker, context: RequestContext, request: EndTxnReques
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     transactions = broker.transactions
     producer = Producer(request.producer_id, request.producer_epoch)
+    is_v2 = context.api_version >= V2_VERSION
+    end = transactions.end_v2 if is_v2 else transactions.end
     try:
-        await transactions.shielded(
-            transactions.end(request.transactional_id, producer, is_commit=request.committed)
+        after = await transactions.shielded(
+            end(request.transactional_id, producer, is_commit=request.committed)
         )
     except KafkaError as error:
         return EndTxnResponse(error_code=_known(error.code, context.api_version >= FENCED_VERSION))
-    return EndTxnResponse()
+    return EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.epoch)
 
 
 # TxnOffsetCommit
@@ -205,20 +210,36 @@ def commit_offsets_in_transaction(
         positions=positions_of(request.topics),
         producer=producer,
     )
+    joined = None
     try:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         place = broker.groups.place_of(request.group_id)
-        broker.transactions.check_part(request.transactional_id, producer, place)
+        if context.api_version >= V2_VERSION:
+            joined = broker.transactions.join(request.transactional_id, producer, [place])
+        else:
+            broker.transactions.check_part(request.transactional_id, producer, place)
         outcome = broker.groups.commit(commit, api_version=context.api_version)
     except KafkaError as error:
         outcome = broker.groups.refused_commit(commit, _of_commit(error.code, context.api_version))
-    if outcome.flushed is None:
+    waits = [wait for wait in (joined, outcome.flushed) if wait is not None]
+    if not waits:
         return _commit_response(request, outcome)
-    return Later([outcome.flushed], lambda: _commit_response(request, outcome))
+
+    def finish() -> TxnOffsetCommitResponse:
+        if joined is not None and joined.exception() is not None:
+            refused = broker.groups.refused_commit(commit, ErrorCode.NOT_COORDINATOR)
+            return _commit_response(request, refused)
+        return _commit_response(request, outcome)
+
+    return Later(waits, finish)
 
 
 def _of_commit(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION:
         return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < V2_VERSION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code is ErrorCode.STALE_MEMBER_EPOCH:
         return ErrorCode.ILLEGAL_GENERATION
     return _known(code, knows_fenced=False)

@@ -2,8 +2,8 @@
 
 The answer is the registry of handlers. A version we do not know is answered in v0 with UNSUPPORTED_VERSION
 and the ranges (G1, in `connection.py`, before a body is read). From v3 the client names its software, badly
-named ones get INVALID_REQUEST (KIP-511). No features are reported: without `transaction.version` clients
-keep to classic transactions (G15).
+named ones get INVALID_REQUEST (KIP-511). The feature `transaction.version` says that transactions v2 are
+served (KIP-890, G15); that it may be 0 is told from v4 on, for older clients refuse such a range.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from broker.api import handles
 from broker.context import RequestContext
 from broker.failures import served_versions
+from broker.transactions.state import V2
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 SOFTWARE_VERSION = 3
+ZERO_VERSION = 4
+FEATURES_EPOCH = 0
+"""they never change"""
+SupportedFeature, FinalizedFeature = (
+    ApiVersionsResponse.SupportedFeatureKey,
+    ApiVersionsResponse.FinalizedFeatureKey,
+)
+TRANSACTIONS = "transaction.version"
 _SOFTWARE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 
 
@@ -31,4 +40,10 @@ def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRe
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=served_versions())
+    supported = [SupportedFeature(name=TRANSACTIONS, min_version=0, max_version=V2)]
+    return ApiVersionsResponse(
+        api_keys=served_versions(),
+        supported_features=supported if context.api_version >= ZERO_VERSION else [],
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=[FinalizedFeature(name=TRANSACTIONS, max_version_level=V2, min_version_level=V2)],
+    )

@@ -12,6 +12,5 @@ a commit is answered when its markers are on disk, where Apache Kafka's is when 
 reads what was committed, and the next transaction need not wait.
 
 It mirrors Kafka's TransactionCoordinator, TransactionMetadata and TransactionStateManager (KIP-98, KIP-360,
-KIP-447, KIP-664, the verification of KIP-890; not its transactions v2). Everything is owned by the event
-loop.
+KIP-447, KIP-664, KIP-890). Everything is owned by the event loop.
 """

@@ -4,8 +4,10 @@ What is asked of a transactional id is done one thing at a time, in the order in
 end, whether or not the client still waits: librdkafka sends two requests at once, of which Kafka reads the
 second when the first is answered. What was decided when the broker stopped is carried out at the next start,
 before the groups are read (their offsets may be a part of it); a transaction whose timeout is over is
-aborted, and its producer fenced. An Apache Kafka's `__transaction_state` is as good as our own. Mirrors
-Kafka's TransactionCoordinator.
+aborted, and its producer fenced. With transactions v2 (KIP-890) records bring their partition into the
+transaction themselves: what is known of that and the records are written beside each other, and answered
+when both are durable. An Apache Kafka's `__transaction_state` is as good as our own. Mirrors Kafka's
+TransactionCoordinator.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from broker.latest_values import LatestValues, read_latest_values
 from broker.state_topic import Producer, StateTopic, Written, fits
 from broker.topic import TRANSACTIONS_TOPIC
 from broker.transactions.records import read_key, read_state, state_key, state_value
-from broker.transactions.state import AT_REST, ENDING, Status, TransactionState
-from protocol.batch import NO_PRODUCER_EPOCH
+from broker.transactions.state import AT_REST, ENDING, V2, Status, TransactionState
+from protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame, UnsupportedVersion
 from storage.layout import TopicPartition
 
@@ -65,6 +67,7 @@ class TransactionCoordinator:
         )
         self._ids: dict[int, str] = {}  # by producer id
         self._active: set[str] = set()  # of which anything goes on
+        self._joining: dict[str, asyncio.Future[None]] = {}  # what was joined last, until it is durable
         self._unmarked: dict[str, set[TopicPartition]] = {}  # of what ends, where the marker is not on disk
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -83,14 +86,19 @@ class TransactionCoordinator:
     def abort_lost(self) -> None:
         """At the start, after `load`: a transaction that is open in a log though its coordinator knows that
         it has ended, or that it takes no part there. A power cut took its end from a log that is not flushed
-        each time, with whatever else was behind it.
+        each time, with whatever else was behind it; or took that it was joined, when nobody was answered yet.
         """
+        ids = {self.states[one].next_producer_id: one for one in self._active} | self._ids
         for topic_partition, partition in self._broker.partitions.items():
-            for producer_id in partition.log.producers.open_transactions():
-                if producer_id not in self._ids or self.taking_part(topic_partition, producer_id) is not None:
+            known = partition.log.producers
+            for producer_id in known.open_transactions():
+                producer = Producer(producer_id, known.producers[producer_id].epoch)
+                state = self.states.get(ids.get(producer_id, ""))
+                if state is None or state.has(producer, topic_partition):
                     continue
+                epoch = state.epoch_of_abort(producer)
                 try:
-                    partition.end_open_transaction(producer_id, self._now_ms(), is_commit=False)
+                    partition.end_transaction_of(producer_id, epoch, self._now_ms(), is_commit=False)
                 except KafkaError as error:
                     logger.error("a transaction of %s stays open: %s", topic_partition, error)
                 else:
@@ -103,6 +111,10 @@ class TransactionCoordinator:
         """Accept nothing more, end what goes on."""
         self._topic.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def place_of(self, transactional_id: str) -> TopicPartition:
+        """Where what is known of an id is written down."""
+        return self._topic.place_of(transactional_id)
 
     @property
     def has_topic(self) -> bool:
@@ -171,7 +183,7 @@ class TransactionCoordinator:
                 )
             state.check_expected(expected)  # or a stranger would abort what its producer is doing
             if state.status is Status.ONGOING:
-                state = await self._move(transactional_id, state.fenced(self._now_ms()))
+                state = await self._fence(transactional_id, state)
             if state.status in ENDING:
                 if not await self._complete(transactional_id):
                     raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is ending")
@@ -192,14 +204,61 @@ class TransactionCoordinator:
             if begun is not None:
                 await self._move(transactional_id, begun)
 
-    async def end(self, transactional_id: str, producer: Producer, *, is_commit: bool) -> None:
-        """Commit or abort: decided when this returns, and carried out if its markers can be written."""
+    def join(
+        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+    ) -> asyncio.Future[None] | None:
+        """With v2, as `add_partitions`, at once: records may follow. What is returned is the end of the flush
+        that makes it durable, unless that is over: nothing of the transaction may be answered before, for a
+        commit reaches only what is known to take part.
+        """
+        if transactional_id in self._turns:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "something else is done with the id")
+        state = self._state_of(transactional_id, producer)
+        begun = state.with_partitions(partitions, self._now_ms(), V2)
+        joining = self._joining.get(transactional_id)
+        if joining is not None and joining.done() and joining.exception() is None:
+            joining = None
+        if begun is None and (joining is None or not joining.done()):
+            return joining
+        flushed = self._stored(transactional_id, begun or state).flushed  # or once more, if a flush failed
+        self._set(transactional_id, begun or state)
+        self._joining.pop(transactional_id, None)
+        if flushed is not None:
+            self._joining[transactional_id] = flushed
+            flushed.add_done_callback(lambda over: self._joined(transactional_id, over))
+        return flushed
+
+    def _joined(self, transactional_id: str, flushed: asyncio.Future[None]) -> None:
+        """One that failed is kept: it is not known then what is on disk."""
+        if flushed.exception() is None and self._joining.get(transactional_id) is flushed:
+            del self._joining[transactional_id]
+
+    async def end(self, transactional_id: str, producer: Producer, *, is_commit: bool) -> Producer:
+        """Commit or abort: decided when this returns, and carried out if its markers can be written. Who the
+        producer is from now on.
+        """
         async with self._turn(transactional_id):
             state = self._state_of(transactional_id, producer)
-            ended = state.ended(is_commit=is_commit, now_ms=self._now_ms())
-            if ended is not None:
-                await self._move(transactional_id, ended)
-                await self._complete(transactional_id)
+            await self._end(transactional_id, state.ended(is_commit=is_commit, now_ms=self._now_ms()))
+            return producer
+
+    async def end_v2(self, transactional_id: str, producer: Producer, *, is_commit: bool) -> Producer:
+        """As `end`, of v2."""
+        async with self._turn(transactional_id):
+            state = self._known(transactional_id)
+            next_id = await self._next_producer_id(state)
+            ended = state.ended_v2(producer, next_id, is_commit=is_commit, now_ms=self._now_ms())
+            await self._end(transactional_id, ended)
+            return self.states[transactional_id].successor
+
+    async def _end(self, transactional_id: str, ended: TransactionState | None) -> None:
+        if ended is not None:
+            await self._move(transactional_id, ended)
+            await self._complete(transactional_id)
+
+    async def _next_producer_id(self, state: TransactionState) -> int:
+        """With v2, where an end leaves no epoch of the producer id."""
+        return await self._broker.producer_ids.next() if state.is_exhausted else NO_PRODUCER_ID
 
     def check_part(self, transactional_id: str, producer: Producer, topic_partition: TopicPartition) -> None:
         """Raise unless the producer's transaction takes part in a partition: records that were written there
@@ -208,10 +267,14 @@ class TransactionCoordinator:
         self._state_of(transactional_id, producer).check_part(topic_partition)
 
     def _state_of(self, transactional_id: str, producer: Producer) -> TransactionState:
+        state = self._known(transactional_id)
+        state.check_producer(producer)
+        return state
+
+    def _known(self, transactional_id: str) -> TransactionState:
         state = self.find(transactional_id)
         if state is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"nobody has the id {transactional_id!r}")
-        state.check_producer(producer)
         return state
 
     # what is known
@@ -245,9 +308,14 @@ class TransactionCoordinator:
     async def _abort(self, transactional_id: str) -> None:
         state = self.states[transactional_id]
         if state.status is Status.ONGOING:
-            state = await self._move(transactional_id, state.fenced(self._now_ms()))
+            state = await self._fence(transactional_id, state)
         if state.status in ENDING:
             await self._complete(transactional_id)
+
+    async def _fence(self, transactional_id: str, state: TransactionState) -> TransactionState:
+        """What goes on is to be aborted."""
+        next_id = await self._next_producer_id(state) if state.client_version == V2 else NO_PRODUCER_ID
+        return await self._move(transactional_id, state.fenced(self._now_ms(), next_id))
 
     async def end_due(self) -> None:
         """Abort transactions whose timeout is over, carry out what is decided, where that failed before."""
@@ -318,6 +386,7 @@ class TransactionCoordinator:
         self._ids[state.producer_id] = transactional_id
         if state.status in AT_REST:
             self._active.discard(transactional_id)
+            self._joining.pop(transactional_id, None)
         else:
             self._active.add(transactional_id)
 
@@ -326,15 +395,25 @@ class TransactionCoordinator:
 
     async def _move(self, transactional_id: str, state: TransactionState) -> TransactionState:
         """The id is in this state when that is durable."""
-        try:
-            written = self._append(transactional_id, state)
-            if written.flushed is not None:
-                await written.flushed
-        except KafkaError as error:
-            logger.warning("transactional id %r: not stored: %s", transactional_id, error)
-            raise KafkaError(_STORE_ERRORS.get(error.code, error.code), error.message) from error
+        flushed = self._stored(transactional_id, state).flushed
+        if flushed is not None:
+            try:
+                await flushed
+            except KafkaError as error:
+                raise self._not_stored(transactional_id, error) from error
         self._set(transactional_id, state)
         return state
+
+    def _stored(self, transactional_id: str, state: TransactionState) -> Written:
+        try:
+            return self._append(transactional_id, state)
+        except KafkaError as error:
+            raise self._not_stored(transactional_id, error) from error
+
+    def _not_stored(self, transactional_id: str, error: KafkaError) -> KafkaError:
+        """What a client is told."""
+        logger.warning("transactional id %r: not stored: %s", transactional_id, error)
+        return KafkaError(_STORE_ERRORS.get(error.code, error.code), error.message)
 
     async def _complete(self, transactional_id: str) -> bool:
         """Carry out what is decided; whether nothing is left of it. What is left is tried again."""
@@ -344,7 +423,7 @@ class TransactionCoordinator:
         if unmarked:
             return False
         completed = state.completed(self._now_ms())
-        await self._broker.moves.settled(self._topic.place_of(transactional_id))
+        await self._broker.moves.settled(self.place_of(transactional_id))
         try:
             self._append(
                 transactional_id, completed

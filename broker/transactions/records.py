@@ -1,7 +1,8 @@
 """States of transactional ids <-> bytes of `__transaction_state`.
 
-Kafka's schemas, the int16 before them says which. Written is TransactionLogValue v0, so that every Apache
-Kafka and its formatter read the topic; v0 and v1 are read.
+Kafka's schemas, the int16 before them says which. Of clients that know transactions v2 TransactionLogValue v1
+is written, as by Kafka; of others v0, so that every Apache Kafka and its formatter read the topic. Both are
+read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from storage.layout import TopicPartition
 
 _VERSION = struct.Struct(">h")
 _KEY_VERSION = 0
-_VALUE_VERSION = 0
 
 
 def state_key(transactional_id: str) -> bytes:
@@ -30,6 +30,8 @@ def state_value(state: TransactionState) -> bytes:
         by_topic.setdefault(topic, []).append(index)
     value = TransactionLogValue(
         producer_id=state.producer_id,
+        previous_producer_id=state.previous_producer_id,
+        next_producer_id=state.next_producer_id,
         producer_epoch=state.epoch,
         transaction_timeout_ms=state.timeout_ms,
         transaction_status=state.status,
@@ -41,8 +43,10 @@ def state_value(state: TransactionState) -> bytes:
         ],
         transaction_last_update_timestamp_ms=state.updated_ms,
         transaction_start_timestamp_ms=state.started_ms,
+        client_transaction_version=state.client_version,
     )
-    return _VERSION.pack(_VALUE_VERSION) + b"".join(encode(value, _VALUE_VERSION))
+    version = 1 if state.client_version else 0
+    return _VERSION.pack(version) + b"".join(encode(value, version))
 
 
 def read_key(key: bytes) -> str:
@@ -72,4 +76,7 @@ def read_state(value: bytes) -> TransactionState:
         ),
         decoded.transaction_start_timestamp_ms,
         decoded.transaction_last_update_timestamp_ms,
+        previous_producer_id=decoded.previous_producer_id,
+        next_producer_id=decoded.next_producer_id,
+        client_version=decoded.client_transaction_version,
     )

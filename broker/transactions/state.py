@@ -1,5 +1,8 @@
 """One transactional id: what may follow on what, who is fenced. Pure: no clock, no input or output.
 
+With transactions v2 (KIP-890) each end gives the producer its next epoch, so that what it has sent before,
+and comes late, is no part of what follows.
+
     Empty, CompleteCommit, CompleteAbort ──partitions──> Ongoing ──end──> PrepareCommit, PrepareAbort
       ^ └─producer (next epoch)─┘                          │ └partitions┘          │
       │                                                    └─fence (next epoch)────┤
@@ -23,6 +26,8 @@ from storage.layout import TopicPartition
 MAX_EPOCH = 2**15 - 1
 EXHAUSTED_EPOCH = MAX_EPOCH - 1
 """the last that a producer is given: the one behind it is left for who fences it"""
+V2 = 2
+"""what clients are told of as the version of the feature `transaction.version`"""
 
 
 class Status(IntEnum):
@@ -62,10 +67,26 @@ class TransactionState:
     # Of the same producer, before its last InitProducerId: by which one that is sent again is known.
     last_epoch: int = NO_PRODUCER_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
+    # With v2: what follows on the producer id when the transaction has ended, if its epochs are used up.
+    next_producer_id: int = NO_PRODUCER_ID
+    client_version: int = 0
+    """of transactions, as its producer knows them: V2 or less"""
 
     @property
     def producer(self) -> Producer:
         return Producer(self.producer_id, self.epoch)
+
+    @property
+    def successor(self) -> Producer:
+        """The producer when what is ending has ended."""
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return self.producer
+        return Producer(self.next_producer_id, 0)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether with v2 the end of the transaction needs another producer id."""
+        return self.epoch >= EXHAUSTED_EPOCH
 
     @property
     def due_ms(self) -> int | None:
@@ -74,6 +95,8 @@ class TransactionState:
 
     def check_producer(self, producer: Producer) -> None:
         """Raise unless this is who has the id now."""
+        if producer == self.successor != self.producer:
+            self._check_not_ending()
         if producer.producer_id != self.producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the id belongs to another producer")
         if producer.epoch != self.epoch:
@@ -125,8 +148,10 @@ class TransactionState:
         if expected.producer_id != self.previous_producer_id or expected.epoch < EXHAUSTED_EPOCH:
             raise KafkaError(ErrorCode.PRODUCER_FENCED, "the id belongs to another producer")
 
-    def with_partitions(self, partitions: Iterable[TopicPartition], now_ms: int) -> TransactionState | None:
-        """AddPartitionsToTxn; None when they all take part already."""
+    def with_partitions(
+        self, partitions: Iterable[TopicPartition], now_ms: int, client_version: int = 0
+    ) -> TransactionState | None:
+        """AddPartitionsToTxn, or with v2 the records themselves; None when they all take part already."""
         self._check_not_ending()
         wanted = frozenset(partitions)
         if self.status is Status.ONGOING and wanted <= self.partitions:
@@ -137,6 +162,8 @@ class TransactionState:
             partitions=self.partitions | wanted,
             started_ms=self.started_ms if self.status is Status.ONGOING else now_ms,
             updated_ms=now_ms,
+            previous_producer_id=self.producer_id,  # who had the id before has lost it for good
+            client_version=client_version,
         )
 
     def check_part(self, topic_partition: TopicPartition) -> None:
@@ -156,24 +183,71 @@ class TransactionState:
         complete = Status.COMPLETE_COMMIT if is_commit else Status.COMPLETE_ABORT
         prepare = Status.PREPARE_COMMIT if is_commit else Status.PREPARE_ABORT
         if self.status is Status.ONGOING:
-            return replace(self, status=prepare, updated_ms=now_ms)
+            return replace(self, status=prepare, updated_ms=now_ms, client_version=0)
         if self.status is complete:
             return None
         if self.status is prepare:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction is ending")
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {self.status.label}")
 
-    def fenced(self, now_ms: int) -> TransactionState:
+    def ended_v2(
+        self, producer: Producer, next_producer_id: int, *, is_commit: bool, now_ms: int
+    ) -> TransactionState | None:
+        """EndTxn of v2, by `producer`; None when that has been done: the request was sent again. What has not
+        begun can be aborted, for a producer need not know whether anything of it has arrived.
+        """
+        is_again = self._is_sent_again(producer)
+        complete = Status.COMPLETE_COMMIT if is_commit else Status.COMPLETE_ABORT
+        if self.status is Status.ONGOING:
+            prepare = Status.PREPARE_COMMIT if is_commit else Status.PREPARE_ABORT
+            return self._left(prepare, now_ms, next_producer_id)
+        if self.status in ENDING:
+            if is_commit is (self.status is Status.PREPARE_COMMIT):
+                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction is ending")
+        elif is_again and self.status is complete:
+            return None
+        elif not is_again and not is_commit:
+            return replace(self._left(Status.PREPARE_ABORT, now_ms, next_producer_id), started_ms=now_ms)
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {self.status.label}")
+
+    def _is_sent_again(self, producer: Producer) -> bool:
+        """Whether it has ended the transaction already, and was not answered: it has the epoch that was
+        before. Raise unless it may ask.
+        """
+        is_rotated = self.epoch == 0 and producer == (self.previous_producer_id, EXHAUSTED_EPOCH)
+        if producer.producer_id != self.producer_id and not is_rotated:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the id belongs to another producer")
+        is_bumped = producer == (self.producer_id, self.epoch - 1)
+        if self.status in ENDING:
+            is_known = is_bumped
+        elif self.status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT):
+            is_known = is_bumped or is_rotated or producer == self.producer
+        else:
+            is_known = producer == self.producer
+        if not is_known:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED, f"the epoch is {self.epoch}, not {producer.epoch}")
+        return is_bumped or is_rotated
+
+    def fenced(self, now_ms: int, next_producer_id: int = NO_PRODUCER_ID) -> TransactionState:
         """Ongoing, aborted against its producer: what that sends from now on is of an old epoch. It may still
-        go on by InitProducerId with the epoch that it had (KIP-360), as long as no other one has begun.
+        go on by InitProducerId with the epoch that it had (KIP-360), or with v2 by ending it, as long as no
+        other one has begun.
         """
         assert self.status is Status.ONGOING
+        return replace(
+            self._left(Status.PREPARE_ABORT, now_ms, next_producer_id), client_version=self.client_version
+        )
+
+    def _left(self, status: Status, now_ms: int, next_producer_id: int) -> TransactionState:
+        """The next epoch has the id; what is of the one before is decided."""
         return replace(
             self,
             epoch=min(self.epoch + 1, MAX_EPOCH),
             last_epoch=self.epoch,
-            status=Status.PREPARE_ABORT,
+            status=status,
             updated_ms=now_ms,
+            next_producer_id=next_producer_id,
+            client_version=V2,
         )
 
     def completed(self, now_ms: int) -> TransactionState:
@@ -181,7 +255,29 @@ class TransactionState:
         is_commit = self.status is Status.PREPARE_COMMIT
         return replace(
             self,
+            producer_id=self.successor.producer_id,
+            epoch=self.successor.epoch,
+            previous_producer_id=self.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
             status=Status.COMPLETE_COMMIT if is_commit else Status.COMPLETE_ABORT,
             partitions=frozenset(),
             updated_ms=now_ms,
         )
+
+    def has(self, producer: Producer, topic_partition: TopicPartition) -> bool:
+        """Whether what is open in a log at this epoch of the producer is a part of the transaction. With v2
+        what has another epoch is not: what follows on one that is ending, or what an end was lost of.
+        """
+        if topic_partition not in self.partitions or producer.producer_id != self.producer_id:
+            return False
+        if self.client_version < V2:
+            return True
+        return producer.epoch < self.epoch if self.status in ENDING else producer.epoch == self.epoch
+
+    def epoch_of_abort(self, producer: Producer) -> int:
+        """Of the marker that aborts what is open in a log at this epoch of the producer, though it is no part
+        of the transaction. With v2 its producer may not have been answered yet, and send the records again:
+        they are refused then, where the log would else take them for what it has already.
+        """
+        is_v2 = self.client_version >= V2 or self.status is Status.EMPTY
+        return min(producer.epoch + (is_v2 and producer == self.successor), MAX_EPOCH)

@@ -81,9 +81,12 @@ class TransactionLogValue:
         partition_ids: list[int] = array(int32)
 
     producer_id: int = int64()
+    previous_producer_id: int = int64("1+", tag=0, default=-1)
+    next_producer_id: int = int64("1+", tag=1, default=-1)
     producer_epoch: int = int16()
     transaction_timeout_ms: int = int32()
     transaction_status: int = int8()
     transaction_partitions: list[PartitionsSchema] | None = array(PartitionsSchema, nullable="0+")
     transaction_last_update_timestamp_ms: int = int64()
     transaction_start_timestamp_ms: int = int64()
+    client_transaction_version: int = int16("1+", tag=2)

@@ -2,8 +2,8 @@
 
 v3: record format 2 and the transactional id. v5: log start offset. v7: zstd. v8: which records were
 refused, and why (KIP-467). v9: flexible. v10: leader hints (KIP-951). v0-2 are shown to clients and refused
-when used (G2): without them older librdkafka turns compression off. v12 and v13 belong to transactions v2
-and topic ids, which are not offered (G15).
+when used (G2): without them older librdkafka turns compression off. v12: transactions v2 (KIP-890, G15). v13
+knows topics by their ids, and is not served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protocol.schema import (
 )
 
 
-@request(key=0, versions="3-11", flexible="9+", advertised="0-11")
+@request(key=0, versions="3-12", flexible="9+", advertised="0-12")
 class ProduceRequest:
     """Append record batches to partitions; `acks` says when that is answered, 0 not at all."""
 
@@ -43,7 +43,7 @@ class ProduceRequest:
     topic_data: list[TopicProduceData] = array(TopicProduceData)
 
 
-@response(key=0, versions="3-11", flexible="9+")
+@response(key=0, versions="3-12", flexible="9+")
 class ProduceResponse:
     """Where the batches were put, or why they were refused."""
 

@@ -5,8 +5,8 @@ DescribeTransactions, ListTransactions: by which an administrator sees them and 
 InitProducerId v2: flexible. v3: a producer may bring the id and epoch it has (KIP-360). v4: PRODUCER_FENCED.
 v5: transaction errors (KIP-890). The four others of producers: v2 PRODUCER_FENCED (TxnOffsetCommit: leader
 epochs), v3 flexible (TxnOffsetCommit: the member and its generation as well, KIP-447), v4
-TRANSACTION_ABORTABLE (AddPartitionsToTxn: between brokers only); v5 is transactions v2, which is not served
-(G15). ListTransactions v1: filter by duration.
+TRANSACTION_ABORTABLE (AddPartitionsToTxn: between brokers only). EndTxn and TxnOffsetCommit v5: transactions
+v2 (KIP-890, G15). ListTransactions v1: filter by duration.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AddOffsetsToTxnResponse:
     error_code: int = int16()
 
 
-@request(key=26, versions="0-4", flexible="3+")
+@request(key=26, versions="0-5", flexible="3+")
 class EndTxnRequest:
     """Commit or abort."""
 
@@ -97,15 +97,17 @@ class EndTxnRequest:
     committed: bool = boolean()
 
 
-@response(key=26, versions="0-4", flexible="3+")
+@response(key=26, versions="0-5", flexible="3+")
 class EndTxnResponse:
-    """What came of it."""
+    """What came of it, and who the producer is from now on."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
+    producer_id: int = int64("5+", default=-1)
+    producer_epoch: int = int16("5+", default=-1)
 
 
-@request(key=28, versions="0-4", flexible="3+")
+@request(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest:
     """Store how far a group has consumed, as a part of a transaction."""
 
@@ -131,7 +133,7 @@ class TxnOffsetCommitRequest:
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
 
 
-@response(key=28, versions="0-4", flexible="3+")
+@response(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitResponse:
     """What came of it, a row a partition."""
 

@@ -108,14 +108,16 @@ async def test_api_versions_is_the_registry_of_handlers(world: World, version: i
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
     answer = await client.ask(request, version)
     ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
-    assert ranges[0] == (0, 11)
+    assert ranges[0] == (0, 12)
     assert ranges[1] == (4, 17)
     assert ranges[2] == (1, 10)
     assert ranges[18] == (0, 4)
     assert ranges[22] == (0, 5)
-    assert [ranges[key] for key in (24, 25, 26, 28)] == [(0, 3), (0, 4), (0, 4), (0, 4)]
+    assert [ranges[key] for key in (24, 25, 26, 28)] == [(0, 3), (0, 4), (0, 5), (0, 5)]
     assert not ranges.keys() & {71, 72}
-    assert not answer.finalized_features
+    features = [(one.name, one.max_version_level) for one in answer.finalized_features]
+    assert features == ([("transaction.version", 2)] if version >= 3 else [])
+    assert len(answer.supported_features) == (version >= 4), "0 is no version to older clients"
 
 
 async def test_a_badly_named_client_is_told_so(world: World) -> None:

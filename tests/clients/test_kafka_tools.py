@@ -16,10 +16,12 @@ import confluent_kafka
 import pytest
 
 from broker.state_topic import partition_for
+from protocol.messages.transactions import DescribeTransactionsRequest
 from storage.layout import TopicPartition
 from tests.clients.adaptors import Confluent, Sent
 from tests.clients.conftest import COMPACTED, MINUTE_MS, alter, wait_until_compacted
 from tests.kafka.fixtures import kafka_tools  # noqa: F401
+from tests.kafka.raw import Raw
 from tests.kafka.tools import Tools
 from tests.process import BrokerProcess
 
@@ -173,9 +175,25 @@ def test_log_dirs_tells_sizes(tools: Tools, at: tuple[str, str], broker: BrokerP
 
 def test_broker_api_versions_and_cluster_id(tools: Tools, at: tuple[str, str]) -> None:
     printed = tools.run("kafka-broker-api-versions", *at)
-    assert re.search(r"Produce\(0\): 0 to 11", printed)
+    assert re.search(r"Produce\(0\): 0 to 12", printed)
     assert re.search(r"Fetch\(1\): 4 to 17", printed)
     assert re.search(r"Cluster ID: \S{22}", tools.run("kafka-cluster", "cluster-id", *at))
+
+
+def test_a_java_producer_uses_transactions_v2(
+    tools: Tools, at: tuple[str, str], broker: BrokerProcess, topic: str
+) -> None:
+    """Each of its transactions has an epoch of its own."""
+    assert "FinalizedVersionLevel: 2" in tools.run("kafka-features", *at, "describe")
+    tools.run("kafka-topics", *at, "--create", "--topic", topic, "--partitions", 1)
+    record = ("--num-records", 2_000, "--throughput", -1, "--record-size", 100)
+    transactions = ("--transactional-id", "perf", "--transaction-duration-ms", 1)
+    tools.run("kafka-producer-perf-test", "--topic", topic, *record, *transactions, *at)
+    raw = Raw(broker.port)
+    (state,) = raw.ask(DescribeTransactionsRequest(transactional_ids=["perf"]), 0).transaction_states
+    raw.close()
+    assert state.transaction_state == "CompleteCommit"
+    assert state.producer_epoch > 1
 
 
 def dump(tools: Tools, directory: Path) -> list[str]:

@@ -118,14 +118,16 @@ class Raw:
         found = self.ask(request, VERSIONS["delete_records"]).topics[0].partitions[0]
         return found.error_code, found.low_watermark
 
-    def list_offset(self, topic: str, timestamp: int, partition: int = 0) -> tuple[int, int, int, int]:
+    def list_offset(
+        self, topic: str, timestamp: int, partition: int = 0, isolation: int = 0
+    ) -> tuple[int, int, int, int]:
         """(error, timestamp, offset, leader epoch)."""
         asked = ListOffsetsRequest.ListOffsetsTopic
         one = asked(
             name=topic,
             partitions=[asked.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)],
         )
-        request = ListOffsetsRequest(replica_id=-1, topics=[one])
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[one])
         found = self.ask(request, VERSIONS["list_offsets"]).topics[0].partitions[0]
         return found.error_code, found.timestamp, found.offset, found.leader_epoch
 

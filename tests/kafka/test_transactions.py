@@ -117,7 +117,11 @@ class Player:
             acks=-1, timeout_ms=30_000, transactional_id=transactional_id,
             topic_data=[data(name=topic, partition_data=[part])],
         )  # fmt: skip
-        answer = self.raw.ask(request, version).responses[0].partition_responses[0]
+
+        def codes(one: Any) -> list[int]:
+            return [one.responses[0].partition_responses[0].error_code]
+
+        answer = self.ask(request, version, codes).responses[0].partition_responses[0]
         if not answer.error_code:
             self.sequences[name, topic, index] = sequence + 1
         return answer.error_code, answer.base_offset
@@ -183,7 +187,7 @@ class Player:
             (
                 row.error_code, row.transactional_id, row.transaction_state, row.transaction_timeout_ms,
                 row.transaction_start_time_ms > 0, self.name_of(row.producer_id) if not row.error_code else
-                "", row.producer_epoch, sorted((one.topic, one.partitions) for one in row.topics),
+                "", row.producer_epoch, sorted((one.topic, sorted(one.partitions)) for one in row.topics),
             )
             for row in sorted(answers[-1], key=lambda one: one.transactional_id)
         ]  # fmt: skip

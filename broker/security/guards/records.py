@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from broker.api import Answer
-from broker.handlers.produce import ATTRIBUTES_POSITION
+from broker.handlers.transactional import is_transactional
 from broker.security.acls import Operation, Resource
 from broker.security.guards.call import Call, by_row, guards, name_of
-from protocol.batch import TRANSACTIONAL
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.produce import ProduceRequest
@@ -34,8 +33,7 @@ def produce(call: Call) -> Answer:
 
 
 def _is_transactional(data: Any) -> bool:
-    records = data.records or b""
-    return len(records) > ATTRIBUTES_POSITION and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL)
+    return data.records is not None and is_transactional(data.records)
 
 
 def _may_write(call: Call, row: Any) -> bool:

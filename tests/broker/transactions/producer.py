@@ -79,13 +79,18 @@ class Transactional:
             for one in result.results_by_partition
         ]
 
+    @property
+    def batch_fields(self) -> dict[str, Any]:
+        return {
+            "producer_id": self.producer.producer_id,
+            "producer_epoch": self.producer.epoch,
+            "is_transactional": True,
+        }
+
     async def write(self, value: bytes, place: TopicPartition = T, *, version: int = 9) -> ErrorCode:
+        """From version 12 on the records bring their partition along."""
         batch = self.world.batch(
-            (b"k", value),
-            producer_id=self.producer.producer_id,
-            producer_epoch=self.producer.epoch,
-            base_sequence=self.sequences.get(place, 0),
-            is_transactional=True,
+            (b"k", value), base_sequence=self.sequences.get(place, 0), **self.batch_fields
         )
         request = produce_request([(*place, batch)], transactional_id=self.transactional_id)
         answer = (await self.client.ask(request, version)).responses[0].partition_responses[0]
@@ -117,6 +122,16 @@ class Transactional:
         asked = TxnOffsetCommitRequest(topics=topics, **{"group_id": "g", **self.who, **fields})
         answer = await self.client.ask(asked, version)
         return [ErrorCode(one.error_code) for result in answer.topics for one in result.partitions]
+
+    async def end_v2(self, *, is_commit: bool) -> ErrorCode:
+        """It is who it is told to be from now on."""
+        answer = await self.client.ask(EndTxnRequest(committed=is_commit, **self.who), 5)
+        if not answer.error_code:
+            after = Producer(answer.producer_id, answer.producer_epoch)
+            if after != self.producer:
+                self.sequences.clear()
+            self.producer = after
+        return ErrorCode(answer.error_code)
 
     async def end(self, *, is_commit: bool, version: int = 3) -> ErrorCode:
         return ErrorCode(
