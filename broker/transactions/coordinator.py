@@ -82,10 +82,11 @@ class TransactionCoordinator:
         """The log of a partition was opened anew: if it could not be read, it is now."""
         if topic_partition.topic == TRANSACTIONS_TOPIC:
             await self._topic.load_again(topic_partition.partition, self._apply)
+        self.abort_lost()
 
     def abort_lost(self) -> None:
-        """At the start, after `load`: a transaction that is open in a log though its coordinator knows that
-        it has ended, or that it takes no part there. A power cut took its end from a log that is not flushed
+        """After `load`: abort what is open in a log though its coordinator knows that the transaction has
+        ended, or that it takes no part there. A power cut took its end from a log that is not flushed
         each time, with whatever else was behind it; or took that it was joined, when nobody was answered yet.
         """
         ids = {self.states[one].next_producer_id: one for one in self._active} | self._ids

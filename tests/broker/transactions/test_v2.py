@@ -18,6 +18,7 @@ import pytest
 from broker.partition import Partition
 from broker.state_topic import Producer
 from broker.topic import TRANSACTIONS_TOPIC
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.records import read_state, state_value
 from broker.transactions.state import EXHAUSTED_EPOCH, MAX_EPOCH, V2, Status, TransactionState
 from protocol.errors import ErrorCode
@@ -201,6 +202,23 @@ async def write_open(world: World, producer: Producer, place: TopicPartition = T
         is_transactional=True,
     )  # fmt: skip
     world.broker.partitions[place].append(batch, world.clock.now_ms(), Origin.COORDINATOR)
+
+
+async def test_what_a_log_lost_that_was_offline_at_the_start_is_aborted_when_it_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.topic()
+    await Transaction(world, T).write((b"k", b"1"))
+    knows(world, value_of(Status.EMPTY))
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionCoordinator, "abort_lost", lambda self: None)
+        await world.restart()
+    log = world.broker.partitions[T].log
+    log.take_offline("as a test says")
+    assert log.last_stable_offset == 0
+    await world.broker.reopening.reopen(world.broker.partitions[T])
+    log = world.broker.partitions[T].log
+    await until(lambda: log.last_stable_offset == log.log_end_offset == 2)
 
 
 @pytest.mark.parametrize("next_id", [-1, 8], ids=["next epoch", "next producer id"])
