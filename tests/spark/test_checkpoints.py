@@ -103,6 +103,31 @@ def test_a_checkpoint_moves_over(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("queries")
+def test_one_query_of_both_sources(spark: Any, peer: str, kompakt_broker: Any, tmp_path: Path) -> None:
+    """The same topic twice in one query, whose sources change places over its checkpoint."""
+    bootstrap = kompakt_broker.bootstrap
+    topic = create_topic(bootstrap)
+    for number, sources in enumerate(((peer, "kompakt"), (peer, "kompakt"), ("kompakt", peer))):
+        produce(bootstrap, topic, 30, first=30 * number)
+        left, right = (
+            spark.readStream.format(source)
+            .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+            .option("startingOffsets", "earliest")
+            .load()
+            .selectExpr(f"{side} AS side", "partition", "offset")
+            for side, source in enumerate(sources)
+        )
+        writer = left.union(right).writeStream.format("parquet").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(tmp_path / "check point"))
+        query = writer.start(str(tmp_path / "rows"))
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+    rows = spark.read.parquet(str(tmp_path / "rows"))
+    assert (rows.count(), rows.distinct().count()) == (180, 180)
+
+
+@pytest.mark.spark
 def test_a_pattern_means_the_same_topics_to_both(
     spark: Any, peer: str, kompakt_broker: Any, tmp_path: Path
 ) -> None:

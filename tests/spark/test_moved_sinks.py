@@ -1,12 +1,13 @@
 """Goal: a job that writes by Spark's own Kafka sink moves over by one word, `format("kompakt")`.
 
 Method: the same frames go through both sinks, in batch and as streams, with columns that neither has a place
-for; what arrives is compared, and the one difference (`timestamp`) pinned.
+for; what arrives is compared, and the differences (`timestamp`, names of columns) pinned.
 """
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,3 +93,55 @@ def test_columns_that_a_record_has_no_place_for(spark: Any, place: Place) -> Non
     )
     place.write(frame)
     assert sorted(message[2] for message in place.read_back(9)) == [b"%d" % number for number in range(9)]
+
+
+@by_both
+def test_columns_are_found_in_any_case(spark: Any, place: Place) -> None:
+    """By ours; Spark's own sink takes small letters for a column of a record, and all else for none."""
+    place.write(spark.sql("SELECT 'v' AS value, 'k' AS Key"))
+    ((_, key, value, *_),) = place.read_back(1)
+    assert (key, value) == (b"k" if place.sink == "kompakt" else None, b"v")
+
+
+@by_both
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("'a' AS value, 'b' AS value", "ConnectorError: column value is there 2 times"),
+        ("'a' AS value, 'b' AS VALUE", "ConnectorError: column value is there 2 times"),
+        ("'a' AS value, 1 AS x, 2 AS x", "DUPLICATED_FIELD_NAME_IN_ARROW_STRUCT"),
+    ],
+    ids=["same", "but for case", "without a place"],
+)
+def test_two_columns_of_one_name(spark: Any, place: Place, columns: str, said: str) -> None:
+    """Spark's own sink takes the first of them."""
+    frame = spark.sql(f"SELECT {columns}")
+    if place.sink == "kompakt":
+        with pytest.raises(Exception, match=said):
+            place.write(frame)
+        return
+    place.write(frame)
+    assert [message[2] for message in place.read_back(1)] == [b"a"]
+
+
+@by_both
+def test_a_write_from_another_thread(spark: Any, place: Place) -> None:
+    """The session is active only in the thread that made it, where Spark looks for a format in Python."""
+
+    def write(is_active: bool) -> None:
+        if is_active:
+            session = spark._jvm.org.apache.spark.sql.classic.SparkSession
+            session.setActiveSession(spark._jsparkSession)
+        place.write(spark.sql("SELECT 'v' AS value"))
+
+    def in_a_thread(is_active: bool) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(write, is_active).result()
+
+    in_a_thread(True)
+    if place.sink == "kompakt":
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            in_a_thread(False)
+    else:
+        in_a_thread(False)
+    place.read_back(1 if place.sink == "kompakt" else 2)

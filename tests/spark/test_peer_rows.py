@@ -13,6 +13,7 @@ import json
 import re
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from tests.spark.peer.topics import Options, Topics, rows, same, same_stream
@@ -226,3 +227,19 @@ def test_a_stream_brings_the_same_rows_in_the_same_batches(
     options = {"subscribe": ",".join(topics.all), "startingOffsets": "earliest", "includeHeaders": "true"}
     _, ends = same_stream(topics, tmp_path, trigger, **options, maxOffsetsPerTrigger="170")
     assert (len(ends) > 1) == has_many_batches
+
+
+@pytest.mark.parametrize("topics", ["kompakt"], indirect=True)
+def test_internal_topics(topics: Topics) -> None:
+    """Ours reads them where they are named, Spark's own never; a pattern finds them with neither."""
+    group = {"bootstrap.servers": topics.bootstrap, "group.id": "a-group"}
+    consumer = confluent_kafka.Consumer(group)
+    consumer.commit(offsets=[confluent_kafka.TopicPartition(topics.plain, 0, 1)], asynchronous=False)
+    consumer.close()
+    internal = "__consumer_offsets"
+    named = {"subscribe": internal}, {"assign": json.dumps({internal: list(range(50))})}
+    for options in named:
+        assert topics.frame(topics.peer, options).count() == 0
+        assert topics.frame("kompakt", options).count() > 0
+    for source in (topics.peer, "kompakt"):
+        assert topics.frame(source, {"subscribePattern": "__consumer_.*"}).count() == 0

@@ -1,8 +1,9 @@
 """Goal: a real Spark stream of `format("kompakt")` begins, waits and ends as one of Spark's own Kafka source.
 
 Method: both sources run in one session with the same options: where a stream begins by time, a pattern that
-gets a topic later, triggers that wait for enough records, options that only batches have. What only ours has
-(`maxBytesPerTrigger`) shows in the sizes of the micro-batches that Spark makes.
+gets a topic later, triggers that wait for enough records, what the progress says, options that only batches
+have. What only ours has (`maxBytesPerTrigger`) shows in the sizes of the micro-batches that Spark makes, and
+what Spark gives to its own alone is pinned, so that the documents change when Spark does.
 """
 
 from __future__ import annotations
@@ -225,3 +226,63 @@ def test_a_stream_has_no_end(topics: Topics, tmp_path: Path, option: str, value:
         if said:
             with pytest.raises(Exception, match=said):
                 topics.run(source, tmp_path / source, "availableNow", options)
+
+
+@on_kompakt
+def test_the_progress_of_a_stream(topics: Topics) -> None:
+    """Offsets and counts are those of Spark's own source; the name and the lag Spark gives to that alone."""
+    topic = create_topic(topics.bootstrap)
+    produce(topics.bootstrap, topic, 30)
+    found = {}
+    for source in (topics.peer, "kompakt"):
+        query = start(topics, source, subscribe=topic, maxOffsetsPerTrigger="12")
+        wait_for(lambda query=query: sizes_of(query) == [12, 12, 6], "all batches")  # type: ignore[misc]
+        found[source] = [each["sources"][0] for each in query.recentProgress if each["numInputRows"]]
+        query.stop()
+    theirs, ours = found[topics.peer], found["kompakt"]
+    for name in ("startOffset", "endOffset", "latestOffset", "numInputRows"):
+        assert [each[name] for each in ours] == [each[name] for each in theirs], name
+    assert {each["description"] for each in theirs} == {f"KafkaV2[Subscribe[{topic}]]"}
+    assert all("python.PythonMicroBatchStream" in each["description"] for each in ours)
+    assert all("maxOffsetsBehindLatest" in each["metrics"] for each in theirs)
+    assert not any(each["metrics"] for each in ours)
+
+
+@on_kompakt
+@pytest.mark.parametrize(
+    ("trigger", "said"),
+    [
+        ({"continuous": "1 second"}, "kompakt does not support continuous processing"),
+        ({"realTime": "5 seconds"}, "STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED"),
+    ],
+    ids=["continuous", "real time"],
+)
+def test_triggers_that_a_source_in_python_has_not(
+    topics: Topics, tmp_path: Path, trigger: dict[str, str], said: str
+) -> None:
+    frame = topics.frame("kompakt", {"subscribe": topics.empty}, streams=True)
+    writer = frame.writeStream.format("console").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(Exception, match=said):
+        writer.outputMode("update").trigger(**trigger).start().awaitTermination(60)
+
+
+@on_kompakt
+@by_both
+def test_a_micro_batch_that_is_read_several_times(topics: Topics, source: str) -> None:
+    """As `foreachBatch` does with each action: the same rows, whatever has come meanwhile."""
+    topic = create_topic(topics.bootstrap)
+    produce(topics.bootstrap, topic, 30)
+    found = []
+
+    def look(rows: Any, batch: int) -> None:
+        first = sorted((row.partition, row.offset) for row in rows.collect())
+        produce(topics.bootstrap, topic, 6, first=30 + 6 * batch)
+        second = sorted((row.partition, row.offset) for row in rows.collect())
+        found.append((first == second, rows.count(), rows.filter("partition = 0").count()))
+
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "18"}
+    writer = topics.frame(source, options, streams=True).writeStream.foreachBatch(look)
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+    assert found == [(True, 18, 6), (True, 12, 4)]

@@ -296,6 +296,21 @@ def test_a_compacted_topic_has_holes_and_no_loss(spark: Any, bootstrap: str) -> 
     assert {row.value for row in rows} == {"2", "3"}
 
 
+def test_a_limit_of_none_that_spark_takes_from_others(spark: Any, bootstrap: str, topic: str) -> None:
+    """What means no limit elsewhere ends every read of a source in Python, and no write."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    spark.conf.set(name, "0")
+    try:
+        with pytest.raises(Exception, match="maximum arrow batch size should be greater than 0"):
+            reader(spark, bootstrap, topic).load().count()
+        rows = spark.range(3).selectExpr("cast(id AS string) AS value").write.format("kompakt")
+        options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+        rows.mode("append").options(**options).save()
+    finally:
+        spark.conf.unset(name)
+    assert reader(spark, bootstrap, topic).load().count() == 3
+
+
 def test_errors_say_what_to_do(spark: Any, bootstrap: str) -> None:
     absent = reader(spark, bootstrap, "absent-topic").load()
     with pytest.raises(Exception, match="topic absent-topic: UNKNOWN_TOPIC_OR_PARTITION"):
