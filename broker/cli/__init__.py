@@ -67,8 +67,20 @@ for command in (serve, *ASKING, verify, dump, explain_read, kernels, version, sp
     app.add_command(command)
 
 
+def _fill_closed_streams() -> None:
+    """What was closed (`<&-`, `>&-`) becomes the null device: else the first socket or file that is opened
+    gets its number, libuv ends the process when it closes that, and what a library says goes into the file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+
+
 def main() -> None:
     """The entry point of the console script."""
+    _fill_closed_streams()
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed (`>&-`)
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123

@@ -90,6 +90,24 @@ def test_a_terminal_that_closes_ends_it_cleanly(tmp_path: Path) -> None:
         siege.process.close()
 
 
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+def test_it_was_started_with_closed_streams(tmp_path: Path, closed: str) -> None:
+    """As a daemon may be. libuv ends a process that closes a socket of number 0, 1 or 2, and a file would
+    get what a library has to say.
+    """
+    siege = Siege(tmp_path, {}, prefix=["sh", "-c", f'exec "$@" {closed}', "sh"])
+    process = siege.process.process
+    assert process is not None
+    try:
+        opened = Path(f"/proc/{process.pid}/fd")
+        for number in range(3):
+            assert (opened / str(number)).readlink() in (Path("/dev/null"), siege.process.output)
+        assert siege.process.stop() == 0
+        assert (siege.process.data / ".kafka_cleanshutdown").exists()
+    finally:
+        siege.process.close()
+
+
 def test_nohup_is_respected(tmp_path: Path) -> None:
     siege = Siege(tmp_path, {}, prefix=["nohup"])
     process = siege.process.process
