@@ -6,6 +6,7 @@ counts as in disorder until `mark_clean` says otherwise.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -75,6 +76,8 @@ class DataDirectory:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise  # not held by anybody: a file system without locks
             raise DataDirectoryError(
                 f"{self.path} is in use by another broker: {layout.LOCK} is locked"
             ) from error
