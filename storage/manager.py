@@ -12,7 +12,6 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from storage.log import Log
 from storage.log_copy import settle_move
 from storage.opening import open_log, unavailable_log
 from storage.removal import Removals
+from storage.together import together
 from storage.types import LogLimits
 
 if TYPE_CHECKING:
@@ -205,9 +205,7 @@ class LogManager:
         # After a clean stop nothing is read that would take long: threads would only fight for the GIL, at
         # every file they open (twice the time).
         at_once = 1 if self.was_clean else max(1, threads * len(self.directories))
-        with ThreadPoolExecutor(at_once, "recover") as pool:
-            for _ in pool.map(open_one, work):
-                pass
+        together(open_one, work, at_once, "recover")
         self.segments_to_recover = 0  # a log that could not be opened left some
         if not self.was_clean and work:
             logger.info("recovered %d logs, %d segments", len(work), self.segments_recovered)
@@ -427,8 +425,7 @@ class LogManager:
         A directory with a log that was neither opened nor left in order by its last broker is not in order.
         """
         logs = list(self.logs.values())
-        with ThreadPoolExecutor(CLOSING_THREADS, "close") as pool:  # they wait for the disk: together
-            closed = list(pool.map(self._close_log, logs))
+        closed = together(self._close_log, logs, CLOSING_THREADS, "close")  # they wait for the disk
         unclean = {log.directory.parent for log, is_closed in zip(logs, closed, strict=True) if not is_closed}
         for directory in self.directories:
             try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import itertools
 import logging
 import os
@@ -137,6 +138,45 @@ def test_t181_a_second_broker_on_the_directory_is_refused(managers: Managers) ->
     assert "is in use by another broker" in told.stdout
     first.close()
     managers.start()
+
+
+@pytest.mark.parametrize("call", ["flock", "lockf"])
+def test_a_file_system_without_locks_is_not_another_broker(
+    managers: Managers, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, call, refuse)
+    with pytest.raises(DataDirectoryError, match=r"cannot be used as a data directory: .*No locks available"):
+        managers.start()
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_a_limit_of_threads_costs_no_clean_stop(
+    managers: Managers, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """Of a container or a service: what closes and recovers logs makes do with the threads there are."""
+    manager = managers.start()
+    for number in range(20):
+        managers.create(manager, TopicPartition(f"many-{number}", 0))
+    left = threads
+    start = threading.Thread.start
+
+    def start_some(thread: threading.Thread) -> None:
+        nonlocal left
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left -= 1
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    manager.abandon()
+    again = managers.start()
+    assert len([log for log in again.logs.values() if log.offline_reason is None]) == 20
+    left = threads
+    again.close()
+    assert (managers.root / "data" / layout.CLEAN_SHUTDOWN).exists()
 
 
 def test_s25_one_directory_a_partition(managers: Managers) -> None:
