@@ -99,6 +99,7 @@ class StateTopic(Generic[T]):
         self._unreadable: set[int] = set()
         self._is_closed = False
         self._creation = asyncio.Lock()
+        self._is_failure_told = False
 
     @property
     def exists(self) -> bool:
@@ -137,9 +138,15 @@ class StateTopic(Generic[T]):
             return
         async with self._creation:
             if not self.exists:
-                await self._broker.topics.create_durably(
-                    self.name, self._new_partition_count, self._overrides
-                )
+                try:
+                    await self._broker.topics.create_durably(
+                        self.name, self._new_partition_count, self._overrides
+                    )
+                except KafkaError as error:  # clients ask again and again, and show nobody why
+                    if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not self._is_failure_told:
+                        logger.error("%s could not be made: %s", self.name, error.message)
+                        self._is_failure_told = True
+                    raise
 
     def append(self, state_id: str, records: Sequence[KeyValue], producer: Producer | None = None) -> Written:
         """Append to the id's partition, as a part of the producer's transaction if one is given. Raises when

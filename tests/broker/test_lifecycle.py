@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -278,6 +279,24 @@ async def test_a_job_that_the_disk_refuses_says_so_once_until_it_goes_well(
     told = [one for one in caplog.records if one.getMessage().startswith("checkpoints failed")]
     assert len(told) == 2, "the second and the fifth failure are in the words of the one before"
     assert all(one.exc_info is None for one in told)
+
+
+async def test_why_the_topic_of_groups_cannot_be_made_is_told_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The limit of open files: consumers were refused for ever, and nothing said why."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(LogManager, "create", refuse)
+    client = await world.connect()
+    for _ in range(3):
+        answer = await client.ask(FindCoordinatorRequest(key="g"), 2)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    told = [one.getMessage() for one in caplog.records if "__consumer_offsets" in one.getMessage()]
+    assert len(told) == 1
+    assert "Too many open files" in told[0]
 
 
 async def test_an_interval_of_nothing_keeps_nobody_busy(
