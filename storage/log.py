@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PREFIX_BYTES = 16  # of a batch: what the log writes anew
+REFUSAL_TOLD_AGAIN_SECONDS = 60.0
 _new_tuple = tuple.__new__  # of a named one, without its Python
 
 
@@ -87,6 +89,7 @@ class Log:
         self.is_closed = False
         self.roll_count = 0
         self._is_held = False
+        self._silent_until = 0.0  # by the monotonic clock: what could not be written is not told again before
         self._limits = limits
         self._random = random.Random(self.name)
         self._unsynced: list[Callable[[], None]] = []
@@ -277,7 +280,16 @@ class Log:
             self.take_offline(f"a failed write could not be cut off: {second}")
         if error.errno not in (*NO_ROOM, *NO_DESCRIPTOR):  # after these the next append may well succeed
             self.take_offline(f"a write failed: {error}")
+        else:
+            self._tell_refusal(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}")
+
+    def _tell_refusal(self, error: OSError) -> None:
+        """Producers try again many times a second, and may not show their people why."""
+        now = time.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + REFUSAL_TOLD_AGAIN_SECONDS
+            logger.error("%s takes no records: %s", self.name, error)
 
     # Rolling
 
@@ -295,6 +307,7 @@ class Log:
             snapshot = take_snapshot(self.disk, self.directory, self.producers, base_offset)
             self._list.roll(base_offset, self.config, self._roll_limits.draw_jitter_ms(self._random), now_ms)
         except OSError as error:
+            self._tell_refusal(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot roll: {error}") from error
         self.roll_count += 1
         self._room = NO_ROOM_KNOWN

@@ -7,8 +7,10 @@ Method: logs on a disk that fails at chosen calls, has no room, or goes back to 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -94,6 +96,25 @@ def test_t124_a_full_disk_is_no_failure_of_the_log(make_log: MakeLog) -> None:
     assert log.append().base_offset == 3
     log.log.flush()
     assert log.offsets() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("call", ["create", "write"])
+def test_why_a_full_disk_refuses_is_told_now_and_then(
+    make_log: MakeLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """A quota, or a limit of file sizes, shows in no figure of the disk; producers showed nothing either."""
+    disk = FaultyDisk()
+    log = make_log(disk, segment_bytes=3 * SIZE)
+    log.fill(3)
+    for seconds in (10.0, 10.5, 11.0, 80.0):
+        monkeypatch.setattr("storage.log.time", SimpleNamespace(monotonic=lambda now=seconds: now))
+        disk.fail_on[call] = errno.EDQUOT
+        assert code_of_append(log) is ErrorCode.KAFKA_STORAGE_ERROR
+    told = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+    assert len(told) == 2
+    assert all("takes no records: [Errno 122]" in line for line in told)
+    disk.fail_on.clear()
+    log.append()
 
 
 def test_a_full_disk_at_a_roll(make_log: MakeLog) -> None:
