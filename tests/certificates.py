@@ -54,7 +54,7 @@ def _openssl(directory: Path, *arguments: str) -> None:
 def make_certificates(directory: Path) -> Certificates:
     """Also the client's as PKCS12 (client.p12, password x), and its key encrypted (locked.key, unlock)."""
     made = Certificates(directory)
-    files = ("-keyout", "ca.key", "-out", "ca.pem")
+    files = ("-keyout", "ca.key", "-out", "ca.pem", "-addext", "keyUsage=keyCertSign,cRLSign")
     _openssl(directory, "req", "-x509", *CURVE, *files, "-days", "2", "-subj", "/CN=test authority")
     for name in ("broker", "client"):
         made.sign(name, f"/CN={name}")

@@ -285,7 +285,8 @@ async def test_a_broken_record_ends_its_connection_alone(
     sealed[-1] ^= 1
     client.send_bytes(bytes(sealed))
     assert await asyncio.wait_for(client.reader.read(), LIMIT_SECONDS) is not None
-    assert "TLS: decryption failed or bad record mac" in caplog.text
+    words = ("decryption failed or bad record mac", "record layer failure")  # before OpenSSL 3.5, and since
+    assert any(f"TLS: {reason}" in caplog.text for reason in words)
     assert world.broker.metrics_state.failed_authentications == 0
     assert world.broker.metrics_state.requests[3] == 0
     assert (await other.ask(TOPICS, 9)).brokers
