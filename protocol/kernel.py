@@ -1,10 +1,10 @@
 """How a kernel is declared: a plain Python function over numpy views that numba compiles when it is needed.
 
 Kernels release the GIL, check every index, and are cached beside their source (where that is not writable, in
-the user's cache directory), so that a user needs no compiler and a start-up compiles nothing. numba itself
-takes longer to load than a start has use for it: until somebody loads it, kernels that a start needs do small
-pieces of work in Python, within a budget. `NUMBA_DISABLE_JIT=1` does everything so, for the debugger and for
-fuzzing.
+the user's cache directory; where neither is, what lies beside the source is read), so that a user needs no
+compiler and a start-up compiles nothing. numba itself takes longer to load than a start has use for it: until
+somebody loads it, kernels that a start needs do small pieces of work in Python, within a budget.
+`NUMBA_DISABLE_JIT=1` does everything so, for the debugger and for fuzzing.
 
 numba takes a compiled kernel for fresh as long as the kernel's own file is the same, but what the kernel
 calls in other files, the constants it takes from there, and the order of the fields of its named tuples, are
@@ -13,6 +13,7 @@ compiled into it. The stamp that is kept with the compiled form therefore covers
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -122,8 +123,10 @@ class Kernel:
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
-            # Neither the source's directory nor the user's is writable: slower to start, but it starts.
+            # No place is writable. What an installation has compiled can be read all the same.
             made = numba.njit(**self._options)(self._function)
+            with contextlib.suppress(RuntimeError):
+                made._cache = _cache_to_read(self._function)
         file: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
         if hasattr(file, "_source_stamp"):
             file._source_stamp = (file._source_stamp, self.stamp())
@@ -164,6 +167,36 @@ def load_numba() -> Any:
         Kernel.python_ns_left = 0
     Kernel.is_numba_loaded = True
     return numba
+
+
+def _cache_to_read(function: Callable[..., Any]) -> Any:
+    """numba's cache of `function` where it may not write: in a read-only container, or for a user other than
+    who installed it. numba itself would not look there.
+    """
+    from numba.core.caching import FunctionCache
+
+    original: Any = FunctionCache
+
+    class Implementation(original._impl_class):  # type: ignore[misc]
+        # the place that NUMBA_CACHE_DIR names, and the one beside the source
+        _locator_classes = tuple(
+            type("ToRead", (place,), {"ensure_cache_path": lambda self: None})
+            for place in original._impl_class._locator_classes[:2]
+        )
+
+    class ToRead(original):  # type: ignore[misc]
+        _impl_class = Implementation
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            try:
+                return super().load_overload(sig, target_context)
+            except OSError:  # nor may it be read
+                return None
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            pass
+
+    return ToRead(function)
 
 
 def would_load_numba() -> bool:

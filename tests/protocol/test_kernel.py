@@ -207,7 +207,7 @@ if __name__ != "__main__":
 """
 
 
-def run_outer(directory: Path, *, cache: Path | None = None) -> str:
+def run_outer(directory: Path, *, cache: Path | None = None, before: str = "") -> str:
     """What a new process gets from the kernel, and how often it found it compiled."""
     environment = {
         **os.environ,
@@ -217,7 +217,7 @@ def run_outer(directory: Path, *, cache: Path | None = None) -> str:
     if cache is not None:
         environment["XDG_CACHE_HOME"] = str(cache)
     done = subprocess.run(
-        [sys.executable, "-c", "import outer"], capture_output=True, text=True, env=environment
+        [sys.executable, "-c", f"{before}import outer"], capture_output=True, text=True, env=environment
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -278,6 +278,26 @@ def test_the_users_cache_serves_where_the_package_cannot_be_written(tmp_path: Pa
     assert run_outer(package, cache=cache) == "2014 0"
     assert run_outer(package, cache=cache) == "2014 1"
     assert list(cache.rglob("*.nbi"))
+
+
+READ_ONLY = """
+import tempfile
+def refuse(*_, **__):
+    raise PermissionError
+tempfile.TemporaryFile = refuse  # by which numba tries whether it may write
+"""
+
+
+def test_what_is_compiled_serves_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """A container with a read-only file system, a service that runs as somebody without a home."""
+    (tmp_path / "outer.py").write_text(OUTER)
+    (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
+    assert run_outer(tmp_path, before=READ_ONLY) == "2014 0"
+    assert not list(tmp_path.rglob("*.nbi"))
+    assert run_outer(tmp_path) == "2014 0"
+    assert run_outer(tmp_path, before=READ_ONLY) == "2014 1"
+    (tmp_path / "inner.py").write_text(INNER.format(factor=3, expression="2 * number"))
+    assert run_outer(tmp_path, before=READ_ONLY) == "3014 0"
 
 
 LOADER = """
