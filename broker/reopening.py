@@ -13,6 +13,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker.tasks import ended
 from broker.topics import METADATA_PARTITION
 from cleaner.states import Phase
 from protocol.errors import KafkaError
@@ -108,7 +109,7 @@ class Reopening:
         self._running[topic_partition] = task
         task.add_done_callback(lambda _: self._running.pop(topic_partition))
         try:
-            await asyncio.shield(task)  # who asked may go away, or the broker stop
+            await ended(task)  # though who asked may go away
         except Exception:
             self._note(partition)
             raise

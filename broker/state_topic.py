@@ -34,6 +34,8 @@ KeyValue = tuple[bytes, bytes | None]
 Done = Callable[[KafkaError | None], None]
 
 
+PAUSE_MS = 1_000
+"""behind a topic that could not be made: each time some of its partitions are made and taken away"""
 LONGEST_STRING_BYTES = 32_767
 """what a string of the records' schemas holds; the flexible versions of requests know no such limit"""
 
@@ -100,6 +102,7 @@ class StateTopic(Generic[T]):
         self._is_closed = False
         self._creation = asyncio.Lock()
         self._is_failure_told = False
+        self._may_be_made_ms = 0
 
     @property
     def exists(self) -> bool:
@@ -138,15 +141,22 @@ class StateTopic(Generic[T]):
             return
         async with self._creation:
             if not self.exists:
-                try:
-                    await self._broker.topics.create_durably(
-                        self.name, self._new_partition_count, self._overrides
-                    )
-                except KafkaError as error:  # clients ask again and again, and show nobody why
-                    if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not self._is_failure_told:
-                        logger.error("%s could not be made: %s", self.name, error.message)
-                        self._is_failure_told = True
-                    raise
+                await self._make()
+
+    async def _make(self) -> None:
+        """Unless that has just failed: clients ask again and again, and show nobody why."""
+        clock = self._broker.clock
+        if 0 < self._may_be_made_ms - clock.now_ms() <= PAUSE_MS:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name} could not be made")
+        try:
+            await self._broker.topics.create_durably(self.name, self._new_partition_count, self._overrides)
+        except KafkaError as error:
+            if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                self._may_be_made_ms = clock.now_ms() + PAUSE_MS
+                if not self._is_failure_told:
+                    logger.error("%s could not be made: %s", self.name, error.message)
+                    self._is_failure_told = True
+            raise
 
     def append(self, state_id: str, records: Sequence[KeyValue], producer: Producer | None = None) -> Written:
         """Append to the id's partition, as a part of the producer's transaction if one is given. Raises when

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from broker.adoption import id_for, topics_found, topics_of_kafka, with_partitions_found
 from broker.metadata_log import MetadataError, append_state, read_state
 from broker.policy_lint import warn
+from broker.tasks import ended
 from broker.topic import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -330,7 +331,7 @@ class TopicRegistry:
 
     async def to_the_end(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Await `work`, which goes on even if the client that asked for it goes away."""
-        await asyncio.shield(self._begin(name, work))
+        await ended(self._begin(name, work))
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)

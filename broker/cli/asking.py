@@ -111,7 +111,9 @@ def ask(
                 if on_progress is not None and "bytes_done" in last:
                     on_progress(last)
     except urllib.error.HTTPError as error:
-        raise fail(_reason(error), BAD_USAGE if error.code == NOT_UNDERSTOOD else refused) from None
+        with error:
+            reason = _reason(error)
+        raise fail(reason, BAD_USAGE if error.code == NOT_UNDERSTOOD else refused) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else error
         raise fail(f"no broker answers at {where}: {why}", BAD_USAGE) from None

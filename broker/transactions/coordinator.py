@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 
 from broker.latest_values import LatestValues, read_latest_values
 from broker.state_topic import Producer, StateTopic, Written, fits
+from broker.tasks import ended
 from broker.topic import TRANSACTIONS_TOPIC
 from broker.transactions.records import read_key, read_state, state_key, state_value
 from broker.transactions.state import AT_REST, ENDING, V2, Status, TransactionState
@@ -141,12 +142,12 @@ class TransactionCoordinator:
         """Those that are taken."""
         return self._ids.keys()
 
-    def shielded(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """Run to its end what a client may stop waiting for: half of it would be no state."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        return asyncio.shield(task)
+        return await ended(task)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         """Its error is told to whoever waits; that nobody does any more is no news."""

@@ -284,16 +284,25 @@ async def test_a_job_that_the_disk_refuses_says_so_once_until_it_goes_well(
 async def test_why_the_topic_of_groups_cannot_be_made_is_told_once(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The limit of open files: consumers were refused for ever, and nothing said why."""
+    """The limit of open files: consumers were refused for ever, and nothing said why. It is tried once a
+    second, for each time some partitions are made and taken away.
+    """
+    tried = []
 
     def refuse(*_: object) -> None:
+        tried.append(1)
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(LogManager, "create", refuse)
     client = await world.connect()
-    for _ in range(3):
-        answer = await client.ask(FindCoordinatorRequest(key="g"), 2)
-        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with monkeypatch.context() as patch:
+        patch.setattr(LogManager, "create", refuse)
+        for waited_ms, count in ((0, 1), (600, 1), (600, 2)):
+            world.clock.advance(waited_ms)
+            answer = await client.ask(FindCoordinatorRequest(key="g"), 2)
+            assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert len(tried) == count
+    world.clock.advance(1_001)
+    assert (await client.ask(FindCoordinatorRequest(key="g"), 2)).error_code == 0
     told = [one.getMessage() for one in caplog.records if "__consumer_offsets" in one.getMessage()]
     assert len(told) == 1
     assert "Too many open files" in told[0]

@@ -290,10 +290,12 @@ async def test_an_error_that_nobody_waits_for_is_no_news(
     """The client went away before it could be told."""
     transactions = world.broker.transactions
     async with transactions._turn("x"):
-        waiting = transactions.shielded(transactions.end("x", Producer(1, 0), is_commit=True))
-        await asyncio.sleep(0)
+        end = transactions.end("x", Producer(1, 0), is_commit=True)
+        waiting = asyncio.create_task(transactions.shielded(end))
+        await until(lambda: len(transactions._tasks) == 1)
         waiting.cancel()
-        await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
     del waiting
     await until(lambda: not transactions._tasks)
     await asyncio.sleep(0)
