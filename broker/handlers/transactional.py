@@ -43,6 +43,24 @@ def is_transactional(records: memoryview) -> bool:
     )
 
 
+def is_superseded(partition: Partition, producer: Producer) -> bool:
+    """Whether the log knows a later epoch of the producer: what it sends is refused there, and no transaction
+    takes part by it.
+    """
+    state = partition.log.producers.producers.get(producer.producer_id)
+    return state is not None and producer.epoch < state.epoch
+
+
+def check_epoch(partition: Partition, producer: Producer) -> None:
+    """Raise if the producer `is_superseded`, before its coordinator is asked, as Kafka does."""
+    if is_superseded(partition, producer):
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"{partition.topic_partition} knows a later epoch of producer {producer.producer_id} "
+            f"than {producer.epoch}",
+        )
+
+
 class Transaction:
     """That of one request. Owned by: event loop."""
 
@@ -71,10 +89,12 @@ class Transaction:
                 partition = broker.partitions.get((topic.name, data.index))  # type: ignore[call-overload]
                 if partition is None or partition.is_internal or not data.records:
                     continue
-                if is_transactional(data.records):
+                if not is_transactional(data.records):
+                    continue
+                producer = producer or _producer_of(data.records)
+                if not is_superseded(partition, _producer_of(data.records)):
                     places.append(partition.topic_partition)
-                    producer = producer or _producer_of(data.records)
-        if producer is None:
+        if producer is None or not places:
             return
         if broker.moves.ending:
             place = broker.transactions.place_of(self._id)
@@ -87,6 +107,7 @@ class Transaction:
     def check(self, partition: Partition, records: memoryview) -> None:
         """Raise unless these records may follow, which `is_transactional`."""
         producer_id, epoch, base_sequence = unpack_producer(records)
+        check_epoch(partition, Producer(producer_id, epoch))
         try:
             if self._refusal is not None:
                 raise self._refusal

@@ -22,6 +22,7 @@ from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.groups.commits import CommitRequest, Outcome
 from broker.handlers.group_offsets import commit_rows, positions_of
+from broker.handlers.transactional import check_epoch
 from broker.state_topic import Producer
 from broker.topic import INTERNAL_TOPICS
 from protocol.errors import ErrorCode, KafkaError
@@ -215,6 +216,9 @@ def commit_offsets_in_transaction(
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         place = broker.groups.place_of(request.group_id)
+        partition = broker.partitions.get(place)
+        if partition is not None:
+            check_epoch(partition, producer)
         if context.api_version >= V2_VERSION:
             joined = broker.transactions.join(request.transactional_id, producer, [place])
         else:

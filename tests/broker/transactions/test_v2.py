@@ -410,6 +410,26 @@ async def test_a_partition_that_knows_nothing_of_a_producer_begins_with_its_firs
     assert await tx.write(b"1", version=12) == 0
 
 
+async def test_what_a_log_knows_a_later_epoch_of_begins_nothing(world: World) -> None:
+    """As in Kafka: nobody waits for the end of what was refused for good."""
+    world.topic()
+    world.topic("u", 2)
+    tx = await Transactional.begin(world)
+    await tx.client.ask(FindCoordinatorRequest(key="g"), 2)
+    now_ms, epoch = world.clock.now_ms(), tx.producer.epoch + 1
+    for place in (T, world.broker.groups.place_of("g")):
+        world.broker.partitions[place].end_transaction_of(
+            tx.producer.producer_id, epoch, now_ms, is_commit=False
+        )
+    for version in (11, 12):
+        assert await tx.write(b"1", version=version) == ErrorCode.INVALID_PRODUCER_EPOCH
+    for version in (4, 5):
+        assert await tx.commit_offsets({T: 1}, version=version) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert state_of(world).status is Status.EMPTY
+    assert await tx.write(b"1", U, version=12) == 0
+    assert state_of(world).partitions == {U}
+
+
 async def test_something_else_that_is_done_with_the_id_is_waited_for(world: World) -> None:
     world.topic()
     tx = await Transactional.begin(world)
