@@ -144,10 +144,13 @@ class TransactionCoordinator:
 
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """Run to its end what a client may stop waiting for: half of it would be no state."""
+        return await ended(self._begun(work))
+
+    def _begun(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        return await ended(task)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         """Its error is told to whoever waits; that nobody does any more is no news."""
@@ -197,12 +200,16 @@ class TransactionCoordinator:
             return (await self._move(transactional_id, begun)).producer
 
     async def add_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Iterable[TopicPartition],
+        client_version: int = 0,
     ) -> None:
         """The transaction takes part in these from now on; the first ones begin it."""
         async with self._turn(transactional_id):
             state = self._state_of(transactional_id, producer)
-            begun = state.with_partitions(partitions, self._now_ms())
+            begun = state.with_partitions(partitions, self._now_ms(), client_version)
             if begun is not None:
                 await self._move(transactional_id, begun)
 
@@ -211,11 +218,15 @@ class TransactionCoordinator:
     ) -> asyncio.Future[None] | None:
         """With v2, as `add_partitions`, at once: records may follow. What is returned is the end of the flush
         that makes it durable, unless that is over: nothing of the transaction may be answered before, for a
-        commit reaches only what is known to take part.
+        commit reaches only what is known to take part. The first one behind a transaction of an older client,
+        whose epoch it has, is refused until it is durable that this has ended.
         """
         if transactional_id in self._turns:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "something else is done with the id")
         state = self._state_of(transactional_id, producer)
+        if state.shares_epoch:
+            self._begun(self.add_partitions(transactional_id, producer, partitions, V2))
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction is written down before")
         begun = state.with_partitions(partitions, self._now_ms(), V2)
         joining = self._joining.get(transactional_id)
         if joining is not None and joining.done() and joining.exception() is None:

@@ -89,6 +89,13 @@ class TransactionState:
         return self.epoch >= EXHAUSTED_EPOCH
 
     @property
+    def shares_epoch(self) -> bool:
+        """Whether what follows has the epoch of the transaction that has ended: of what a power cut leaves,
+        nobody could say then to which of them it belongs.
+        """
+        return self.client_version < V2 and self.status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
+
+    @property
     def due_ms(self) -> int | None:
         """When it is aborted if its producer does not end it; None: no transaction is going on."""
         return self.started_ms + self.timeout_ms if self.status is Status.ONGOING else None

@@ -254,6 +254,32 @@ async def test_what_is_ending_does_not_reach_what_came_behind_it(
     assert await tx.end_v2(is_commit=True) == 0
 
 
+async def test_the_first_one_behind_an_older_clients_is_written_down_before_its_records(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have one epoch: a producer that goes on behind an upgrade of its broker. Of records without their
+    transaction a start could not say that they are no part of the one that has ended.
+    """
+    world.topic()
+    world.topic("u", 2)
+    tx = await Transactional.begin(world)
+    await tx.client.ask(FindCoordinatorRequest(key="g"), 2)
+    await tx.put(b"1")
+    assert await tx.end(is_commit=True) == 0
+    with monkeypatch.context() as patch:
+        states = HeldStates(world, patch)
+        assert await tx.write(b"2", U, version=12) == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert await tx.commit_offsets({T: 1}, version=5) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+        assert world.broker.partitions[U].log.log_end_offset == 0
+        states.end()
+    await until(lambda: state_of(world).partitions == {U})
+    assert await tx.write(b"2", U, version=12) == 0
+    assert await tx.write(b"2", version=12) == 0
+    assert await tx.end_v2(is_commit=True) == 0
+    assert await values(tx.client) == [b"1", b"2"]
+    assert await tx.write(b"3", version=12) == 0, "at once"
+
+
 async def test_an_end_that_was_lost_is_not_made_up_for_by_the_next_one(world: World) -> None:
     """A log that is not flushed each time lost an abort, and the next transaction takes part there."""
     world.topic()
