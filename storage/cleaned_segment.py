@@ -91,8 +91,8 @@ class CleanedSegment:
     def finish(self, last_modified_ms: int) -> None:
         """Make the files complete and durable; `last_modified_ms` is that of the last source."""
         self.time_index.maybe_append(int(self._state[1]), int(self._state[2]))
-        self.offset_index.save(is_final=True, is_durable=True)
-        self.time_index.save(is_final=True, is_durable=True)
+        self.offset_index.save(is_durable=True)
+        self.time_index.save(is_durable=True)
         self.txn_index.sync()
         self.file.truncate(self.size_bytes)
         self._disk.set_modified_ms(self.file.path, last_modified_ms)

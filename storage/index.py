@@ -214,25 +214,22 @@ class IndexFile(ABC, Generic[Column]):
         except FileNotFoundError:
             return 0
 
-    def save(self, *, is_final: bool, is_durable: bool = False) -> None:
-        """Append to the file the entries it lacks; at the end also cut off what does not belong to it."""
+    def save(self, *, is_durable: bool = False) -> None:
+        """Append to the file the entries it lacks, and cut off what does not belong to it."""
         columns = self._columns
         if columns is None or not self.is_writable:
             return
         count = min(len(columns[0]), len(columns[1]))
-        if count == self._saved_entries and not is_final:
-            return
         data = self._encode(columns, self._saved_entries, count)
         position = self._saved_entries * self.entry.itemsize
         descriptor = self.disk.open(self.path, os.O_WRONLY | os.O_CREAT)
         try:
             if data:
-                if is_final:  # so that a write that fails leaves nothing of another index behind it
-                    self.disk.truncate(descriptor, position)
+                # So that a write that fails leaves nothing of another index behind it.
+                self.disk.truncate(descriptor, position)
                 if self.disk.pwritev(descriptor, [data], position) != len(data):
                     raise OSError(28, "a short write", str(self.path))
-            if is_final:
-                self.disk.truncate(descriptor, count * self.entry.itemsize)
+            self.disk.truncate(descriptor, count * self.entry.itemsize)
             if is_durable:
                 self.disk.fsync(descriptor)
         finally:

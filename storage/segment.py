@@ -257,8 +257,8 @@ class Segment(StoredBatches):
         """
         if self.size_bytes:
             self.time_index.maybe_append(*self._largest_entry())
-        self.offset_index.save(is_final=True)
-        self.time_index.save(is_final=True)
+        self.offset_index.save()
+        self.time_index.save()
         self.file.truncate(self.size_bytes)
         self.is_active = False
         self.last_modified_ms = modified_ms
@@ -280,8 +280,8 @@ class Segment(StoredBatches):
     def save_indexes(self) -> None:
         """On a clean shutdown, of the active segment."""
         self.time_index.maybe_append(*self._largest_entry())
-        self.offset_index.save(is_final=True, is_durable=True)
-        self.time_index.save(is_final=True, is_durable=True)
+        self.offset_index.save(is_durable=True)
+        self.time_index.save(is_durable=True)
         self.file.truncate(self.size_bytes)
         self.txn_index.sync()
 

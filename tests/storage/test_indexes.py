@@ -232,7 +232,7 @@ def test_time_index_takes_only_larger_timestamps(tmp_path: Path) -> None:
     index.create()
     for time, offset in ((5, 101), (5, 102), (4, 103), (9, 104)):
         index.maybe_append(time, offset)
-    index.save(is_final=True)
+    index.save()
     assert (tmp_path / "t.timeindex").read_bytes() == struct.pack(">qiqi", 5, 1, 9, 4)
     assert index.floor(8) == (5, 101)
 
