@@ -292,7 +292,7 @@ def _next_good(read: Read, place: Place, broken: int) -> int:
     stop = size if claimed is None else claimed
     while position < stop:
         chunk = as_chunk(read(position, min(WINDOW_BYTES, stop - position)))
-        found = int(find_candidate(chunk, 0, place.least_offset, place.end_offset))
+        found = int(find_candidate(chunk, place.least_offset, place.end_offset))
         if found == NOT_FOUND:
             if len(chunk) < WINDOW_BYTES:
                 break
@@ -337,9 +337,9 @@ def _good_end(read: Read, position: int, size: int) -> int | None:
 
 
 @kernel
-def find_candidate(chunk: Bytes, start: int, lower: int, upper: int) -> int:
+def find_candidate(chunk: Bytes, lower: int, upper: int) -> int:
     """The first place where a batch with a base offset of [lower, upper) may begin, or NOT_FOUND."""
-    for position in range(start, chunk.size - HEADER_BYTES + 1):
+    for position in range(chunk.size - HEADER_BYTES + 1):
         if chunk[position + 16] == MAGIC and batch_size(chunk, position) > 0:
             base_offset = read_unsigned(chunk, position, 8)
             if lower <= base_offset < upper:
@@ -405,7 +405,7 @@ def _of_right_epoch(batches: Table, epochs: LeaderEpochs | None) -> Any:
 
 def compile_kernels() -> None:
     """Call each kernel once, so that its compiled form lies in the cache."""
-    find_candidate(as_chunk(bytes(HEADER_BYTES)), 0, 0, 1)
+    find_candidate(as_chunk(bytes(HEADER_BYTES)), 0, 1)
     table = numpy.zeros((batch_table.TABLE_ROWS, 1), numpy.int64)
     table[SIZE_BYTES] = HEADER_BYTES
     _count_intact(bytes(HEADER_BYTES), table)
