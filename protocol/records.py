@@ -96,9 +96,9 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def as_array(buffer: Buffer, start: int = 0) -> Bytes:
-    """A read-only uint8 view of `buffer` from `start` on: the one type that the kernels are compiled for."""
-    return numpy.frombuffer(memoryview(buffer).toreadonly(), numpy.uint8, -1, start)
+def as_array(buffer: Buffer) -> Bytes:
+    """A read-only uint8 view of `buffer`: the one type that the kernels are compiled for."""
+    return numpy.frombuffer(memoryview(buffer).toreadonly(), numpy.uint8)
 
 
 def _frozen(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
@@ -368,17 +368,7 @@ class Columns(NamedTuple):
         )
 
 
-def encode_column_batch(
-    columns: Columns,
-    *,
-    codec: int = 0,
-    level: int | None = None,
-    base_offset: int = 0,
-    leader_epoch: int = 0,
-    producer_id: int = batch.NO_PRODUCER_ID,
-    producer_epoch: int = batch.NO_PRODUCER_EPOCH,
-    base_sequence: int = batch.NO_SEQUENCE,
-) -> bytes:
+def encode_column_batch(columns: Columns, *, codec: int = 0, base_offset: int = 0) -> bytes:
     """One CreateTime batch of all rows (at least one) of `columns`."""
     count = len(columns.timestamps)
     if count == 0:
@@ -386,17 +376,13 @@ def encode_column_batch(
     base_timestamp = int(columns.timestamps[0])
     section = columns.section(base_timestamp).data
     return batch.build_batch(
-        compress(codec, section, level) if codec else section,
+        compress(codec, section) if codec else section,
         record_count=count,
         last_offset_delta=count - 1,
         base_timestamp=base_timestamp,
         max_timestamp=int(columns.timestamps.max()),
         attributes=codec,
         base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
     )
 
 
