@@ -150,12 +150,12 @@ def key(
     return dataclasses.field(default=default, repr=not row.is_sensitive, metadata={"row": row})
 
 
-def like(row: Row, *, dynamic: bool = True) -> Any:
-    """Declare a broker key that is the default of a topic key: same type, default, range and words."""
+def like(row: Row) -> Any:
+    """Declare a dynamic broker key that is the default of a topic key: same type, default, range, words."""
     copied = dataclasses.replace(
         row,
         name="",
-        is_dynamic=dynamic,
+        is_dynamic=True,
         synonyms=(),
         words=f"{row.words} (default of topics)",
     )
