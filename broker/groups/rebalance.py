@@ -77,7 +77,8 @@ class Rebalancer:
             self._arm_session(group, member, member.session_timeout_ms)
             return
         logger.info("group %s: session of %s expired", group.group_id, member.member_id)
-        self.remove_member(group, member, "session expired")
+        self.discard(group, member)
+        self.after_leaving(group, "session expired")
 
     # pending members
 
@@ -278,11 +279,6 @@ class Rebalancer:
         group.pending_sync.clear()
 
     # members out
-
-    def remove_member(self, group: Group, member: Member, reason: str) -> None:
-        """Take a member out and let the others know."""
-        self.discard(group, member)
-        self.after_leaving(group, reason)
 
     def after_leaving(self, group: Group, reason: str) -> None:
         """Members went: those who stay need a new generation, unless one is forming already."""
