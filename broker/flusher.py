@@ -38,7 +38,7 @@ NOT_DONE = (errno.ECANCELED, errno.EAGAIN, errno.EINTR)
 class Flusher:
     """Owned by: event loop; its threads only run jobs and hand the outcome back."""
 
-    def __init__(self, counters: Counters, ring: Ring | None, threads: int = THREADS) -> None:
+    def __init__(self, counters: Counters, ring: Ring | None) -> None:
         self._counters = counters
         self._loop = asyncio.get_running_loop()
         self._ring = ring
@@ -54,7 +54,7 @@ class Flusher:
         self._idle.set()
         self._threads = [
             threading.Thread(target=self._run, name=f"flush-{number}", daemon=True)
-            for number in range(threads)
+            for number in range(THREADS)
         ]
         for thread in self._threads:
             thread.start()

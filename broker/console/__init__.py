@@ -25,10 +25,10 @@ TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".s
 class Console:
     """Owned by: event loop."""
 
-    def __init__(self, static: Path = STATIC) -> None:
+    def __init__(self) -> None:
         self._files = {
-            str(path.relative_to(static)): (path.read_bytes(), TYPES[path.suffix])
-            for path in static.rglob("*")
+            str(path.relative_to(STATIC)): (path.read_bytes(), TYPES[path.suffix])
+            for path in STATIC.rglob("*")
             if path.suffix in TYPES
         }
 
