@@ -89,19 +89,19 @@ def parse_offsets(text: str, what: str) -> dict[TopicPartition, int]:
     return from_json_object(_load(text, what), what)
 
 
-def parse_assignment(text: str, what: str = "assign") -> tuple[TopicPartition, ...]:
+def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     """The partitions of `{"topic":[0,1]}`."""
-    value = _load(text, what)
+    value = _load(text, "assign")
     partitions: set[TopicPartition] = set()
     if isinstance(value, dict):
         for topic, numbers in value.items():
             if not isinstance(numbers, list) or not all(
                 type(number) is int and number >= 0 for number in numbers
             ):
-                raise ConnectorError(f'{what} must look like {{"topic":[0,1]}}, not {text}')
+                raise ConnectorError(f'assign must look like {{"topic":[0,1]}}, not {text}')
             partitions.update(TopicPartition(topic, number) for number in numbers)
     if not partitions:
-        raise ConnectorError(f'{what} must look like {{"topic":[0,1]}}, not {text}')
+        raise ConnectorError(f'assign must look like {{"topic":[0,1]}}, not {text}')
     return tuple(sorted(partitions))
 
 
