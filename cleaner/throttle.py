@@ -28,7 +28,6 @@ class Throttle:
         self._clock = clock
         self._free_at = clock()
         self.bytes_per_second = bytes_per_second
-        self.bytes_accounted = 0
         self.seconds_waited = 0.0
 
     def take(self, size: int, check: Callable[[], None]) -> None:
@@ -43,7 +42,6 @@ class Throttle:
     def reserve(self, size: int) -> float:
         """Account for `size` bytes; for how many seconds the caller has to wait before it goes on."""
         with self._lock:
-            self.bytes_accounted += size
             now = self._clock()
             if self.bytes_per_second <= 0:
                 return 0.0

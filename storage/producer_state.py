@@ -120,10 +120,8 @@ class CompletedTransaction(NamedTuple):
     watermark.
     """
 
-    producer_id: int
     first_offset: int
     last_offset: int
-    is_aborted: bool
 
 
 class ProducerStateManager:
@@ -248,7 +246,7 @@ class ProducerStateManager:
         if first_offset is None:
             return None
         del self._open[header.producer_id]
-        completed = CompletedTransaction(header.producer_id, first_offset, offset, not marker.is_commit)
+        completed = CompletedTransaction(first_offset, offset)
         stable = min(self._open.values(), default=offset + 1)
         self._completed.append(completed)
         self._find_unstable()

@@ -50,9 +50,6 @@ TRANSITIONS: dict[tuple[GroupState, GroupEvent], GroupState] = {
     (GroupState.STABLE, GroupEvent.REBALANCE_STARTED): GroupState.PREPARING_REBALANCE,
 }
 
-# A group enters the broker empty, or stable when `__consumer_offsets` says it had members.
-INITIAL_STATES = frozenset({GroupState.EMPTY, GroupState.STABLE})
-
 # A valid member's heartbeat. CompletingRebalance answers NONE: the member has its generation and only waits
 # for the leader's assignment.
 HEARTBEAT_ANSWERS: dict[GroupState, ErrorCode] = {
