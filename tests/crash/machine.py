@@ -13,11 +13,12 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
 FS_IOC_SHUTDOWN = 0x8004587D
@@ -117,6 +118,19 @@ def loop_disk(kind: str) -> Iterator[LoopDisk]:
             yield disk
         finally:
             disk.unmount()
+
+
+@contextlib.contextmanager
+def broker_on(disk: LoopDisk, settings: Mapping[str, str], output: Path) -> Iterator[BrokerProcess]:
+    """One that serves from the disk, and says what it does elsewhere; it may be killed and started again."""
+    broker = BrokerProcess(disk.path / "data", settings)
+    broker.output = output
+    broker.start()
+    try:
+        yield broker
+    finally:
+        if broker.process is not None:
+            broker.kill()
 
 
 @contextlib.contextmanager

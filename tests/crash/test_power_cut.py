@@ -25,7 +25,7 @@ from storage.file import SYSTEM_DISK
 from storage.layout import CLEANER_CHECKPOINT
 from storage.verify import verify_data_directory
 from tests.clients.adaptors import Confluent, Sent
-from tests.crash.machine import LoopDisk, loop_disk
+from tests.crash.machine import LoopDisk, broker_on, loop_disk
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
@@ -252,15 +252,8 @@ def cut_under_load(
 @pytest.mark.crash
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_a_power_cut_loses_nothing_acknowledged(kind: str, tmp_path: Path) -> None:
-    with loop_disk(kind) as disk:
-        broker = BrokerProcess(disk.path / "data", SETTINGS)
-        broker.output = tmp_path / "output"
-        broker.start()
-        try:
-            _cut_often(disk, broker, kind)
-        finally:
-            if broker.process is not None:
-                broker.kill()
+    with loop_disk(kind) as disk, broker_on(disk, SETTINGS, tmp_path / "output") as broker:
+        _cut_often(disk, broker, kind)
 
 
 def _cut_often(disk: LoopDisk, broker: BrokerProcess, kind: str) -> None:

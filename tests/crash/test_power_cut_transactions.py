@@ -26,7 +26,7 @@ from protocol.messages.produce import ProduceRequest
 from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from protocol.records import encode_batch
 from storage.layout import TopicPartition
-from tests.crash.machine import LoopDisk, loop_disk
+from tests.crash.machine import LoopDisk, broker_on, loop_disk
 from tests.kafka.raw import Raw
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
@@ -243,15 +243,8 @@ def wait_for_commits(workers: list[Worker]) -> None:
 @pytest.mark.crash
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_a_power_cut_leaves_no_transaction_by_halves(kind: str, tmp_path: Path) -> None:
-    with loop_disk(kind) as disk:
-        broker = BrokerProcess(disk.path / "data", SETTINGS)
-        broker.output = tmp_path / "output"
-        broker.start()
-        try:
-            _cut_often(disk, broker, kind)
-        finally:
-            if broker.process is not None:
-                broker.kill()
+    with loop_disk(kind) as disk, broker_on(disk, SETTINGS, tmp_path / "output") as broker:
+        _cut_often(disk, broker, kind)
 
 
 def _cut_often(disk: LoopDisk, broker: BrokerProcess, kind: str) -> None:

@@ -7,9 +7,9 @@ both; what each was told is compared, producer ids by who they belong to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -223,6 +223,7 @@ class Player:
 
 
 Step = tuple[str, Callable[[Player], Any]]
+P = TypeVar("P", bound=Player)
 
 
 def steps() -> Iterator[Step]:
@@ -384,26 +385,37 @@ EXPLAINED = {"of no name": "Kafka does not look whether a group takes part then;
 """where the two part, and why that is right"""
 
 
-@pytest.mark.java
-def test_transactions_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
-    own = BrokerProcess(tmp_path / "data", {"node.id": "1", "auto.create.topics.enable": "false"}).start()
+def play(
+    start_kafka: Start,
+    directory: Path,
+    player: Callable[[Raw], P],
+    steps: Iterable[tuple[str, Callable[[P], Any]]],
+    explained: Collection[str] = (),
+) -> None:
+    """Take the steps on both brokers: they part in those that are `explained`, and there alone."""
+    own = BrokerProcess(directory / "data", {"node.id": "1", "auto.create.topics.enable": "false"}).start()
     kafka = start_kafka({"auto.create.topics.enable": "false"})
-    players = [Player(Raw(broker.port)) for broker in (kafka, own)]
-    for player in players:
+    players = [player(Raw(broker.port)) for broker in (kafka, own)]
+    for one in players:
         for topic, count in TOPICS.items():
-            player.raw.create(topic, {}, partitions=count)
+            one.raw.create(topic, {}, partitions=count)
         for kind, name in ((0, "g"), (1, "tx")):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-            player.ask(request, 4, lambda one: [one.coordinators[0].error_code])
+            one.ask(request, 4, lambda answer: [answer.coordinators[0].error_code])
     parted = []
-    for name, take in steps():
-        expected, found = (take(player) for player in players)
-        if (expected == found) == (name in EXPLAINED):
+    for name, take in steps:
+        expected, found = (take(one) for one in players)
+        if (expected == found) == (name in explained):
             parted.append(f"{name}\n  Kafka   {expected}\n  kompakt {found}")
-    for player in players:
-        player.raw.close()
+    for one in players:
+        one.raw.close()
     own.stop()
     log = own.log()
     own.close()
     assert "Traceback" not in log, log
     assert not parted, "\n".join(parted)
+
+
+@pytest.mark.java
+def test_transactions_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
+    play(start_kafka, tmp_path, Player, steps(), EXPLAINED)

@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.metadata import ApiVersionsRequest
 from protocol.messages.transactions import EndTxnRequest
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.raw import Raw
-from tests.kafka.test_transactions import TOPICS, Player
+from tests.kafka.test_transactions import TOPICS, Player, play
 from tests.process import BrokerProcess
 
 Start = Callable[..., KafkaBroker]
@@ -207,27 +206,7 @@ def rotations() -> Iterator[Step]:
 def test_transactions_v2_go_as_in_kafka(
     start_kafka: Start, tmp_path: Path, steps: Callable[[], Iterator[Step]]
 ) -> None:
-    own = BrokerProcess(tmp_path / "data", {"node.id": "1", "auto.create.topics.enable": "false"}).start()
-    kafka = start_kafka({"auto.create.topics.enable": "false"})
-    players = [PlayerV2(Raw(broker.port)) for broker in (kafka, own)]
-    for player in players:
-        for topic, count in TOPICS.items():
-            player.raw.create(topic, {}, partitions=count)
-        for kind, name in ((0, "g"), (1, "tx")):
-            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-            player.ask(request, 4, lambda one: [one.coordinators[0].error_code])
-    parted = []
-    for name, take in steps():
-        expected, found = (take(player) for player in players)
-        if expected != found:
-            parted.append(f"{name}\n  Kafka   {expected}\n  kompakt {found}")
-    for player in players:
-        player.raw.close()
-    own.stop()
-    log = own.log()
-    own.close()
-    assert "Traceback" not in log, log
-    assert not parted, "\n".join(parted)
+    play(start_kafka, tmp_path, PlayerV2, steps())
 
 
 @pytest.mark.java
