@@ -213,7 +213,7 @@ class Partition:
         log.end_flush(job, error)
         assert flushed is not None
         if log.offline_reason is not None:
-            if error is not None:
+            if error is not None and not self.is_forgotten:  # files that go are not there to be flushed
                 logger.error("%s is offline: %s", self.topic_partition, log.offline_reason)
             self._fail(flushed)
             waited, self._next = self._next, None

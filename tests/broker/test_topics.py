@@ -7,6 +7,7 @@ the registry and the directories looked at, the broker stopped and started in be
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from cleaner.cleaner import CleaningAborted
 from cleaner.states import Phase
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse
+from protocol.messages.produce import ProduceResponse
 from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -35,7 +37,8 @@ from storage.log import Log
 from storage.manager import LogManager
 from storage.opening import open_log
 from tests.broker.client import Client, until
-from tests.broker.conftest import World, fetch_request
+from tests.broker.conftest import World, fetch_request, produce_request
+from tests.broker.test_produce import HeldFlushes
 
 MakeWorld = Callable[..., Awaitable[World]]
 Creatable = CreateTopicsRequest.CreatableTopic
@@ -303,6 +306,24 @@ async def test_deletion_wakes_who_waits(world: World) -> None:
     correlation_id, answer = await waiting.receive(FetchResponse, 12)
     assert correlation_id == sent
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_flush_that_a_deletion_overtakes_is_no_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files were renamed: who waits for the flush learns so, and no operator is told of a broken disk."""
+    world.topic("t")
+    flushes, log = HeldFlushes(world, monkeypatch), world.broker.partitions[TopicPartition("t", 0)].log
+    producing, deleting = await world.connect(), await world.connect()
+    producing.send(produce_request([("t", 0, world.batch((b"k", b"v")))]), 9)
+    await until(lambda: flushes.held)
+    asked = asyncio.create_task(deleting.ask(delete("t"), 5))
+    await until(lambda: log.offline_reason == "the partition was deleted")
+    flushes.end(FileNotFoundError(errno.ENOENT, "as a test says"))
+    answer = (await producing.receive(ProduceResponse, 9))[1].responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await asked).responses[0].error_code == 0
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
 async def test_t122_deletion_stops_a_cleaning(make_world: MakeWorld) -> None:
