@@ -49,14 +49,21 @@ class HeldStates:
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.held: list[tuple[Any, Callable[..., None]]] = []
+        self._holds = True
         self._pass_on = world.broker.flusher.submit
         monkeypatch.setattr(world.broker.flusher, "submit", self._submit)
 
     def _submit(self, job: Any, done: Any) -> None:
-        if done.__self__.topic_partition.topic == TRANSACTIONS_TOPIC:
+        if self._holds and done.__self__.topic_partition.topic == TRANSACTIONS_TOPIC:
             self.held.append((job, done))
         else:
             self._pass_on(job, done)
+
+    def let_go(self) -> None:
+        """Those that are held, and all that come."""
+        self._holds = False
+        while self.held:
+            self.end()
 
     def end(self, error: OSError | None = None) -> None:
         job, done = self.held.pop(0)
@@ -117,7 +124,7 @@ async def test_nothing_is_answered_before_it_is_known_where_the_transaction_take
         await until(lambda: world.broker.partitions[T].log.log_end_offset == len(asked))
     await until(lambda: not world.broker.partitions[T].is_flushing)
     assert not [one for one in asked if one.done()]
-    states.end()
+    states.let_go()
     answers = await asyncio.gather(*asked)
     assert [one.responses[0].partition_responses[0].error_code for one in answers] == [0, 0]
 
@@ -271,7 +278,7 @@ async def test_the_first_one_behind_an_older_clients_is_written_down_before_its_
         assert await tx.write(b"2", U, version=12) == ErrorCode.CONCURRENT_TRANSACTIONS
         assert await tx.commit_offsets({T: 1}, version=5) == [ErrorCode.CONCURRENT_TRANSACTIONS]
         assert world.broker.partitions[U].log.log_end_offset == 0
-        states.end()
+        states.let_go()
     await until(lambda: state_of(world).partitions == {U})
     assert await tx.write(b"2", U, version=12) == 0
     assert await tx.write(b"2", version=12) == 0
