@@ -90,6 +90,7 @@ class TransactionCoordinator:
         ended, or that it takes no part there. A power cut took its end from a log that is not flushed
         each time, with whatever else was behind it; or took that it was joined, when nobody was answered yet.
         """
+        # Of what is ending the producer may have its next id already.
         ids = {self.states[one].next_producer_id: one for one in self._active} | self._ids
         for topic_partition, partition in self._broker.partitions.items():
             known = partition.log.producers
@@ -260,13 +261,14 @@ class TransactionCoordinator:
         async with self._turn(transactional_id):
             state = self._known(transactional_id)
             next_id = await self._next_producer_id(state)
-            ended = state.ended_v2(producer, next_id, is_commit=is_commit, now_ms=self._now_ms())
-            await self._end(transactional_id, ended)
+            decided = state.ended_v2(producer, next_id, is_commit=is_commit, now_ms=self._now_ms())
+            await self._end(transactional_id, decided)
             return self.states[transactional_id].successor
 
-    async def _end(self, transactional_id: str, ended: TransactionState | None) -> None:
-        if ended is not None:
-            await self._move(transactional_id, ended)
+    async def _end(self, transactional_id: str, decided: TransactionState | None) -> None:
+        """Carry out what is decided; None: that was done before."""
+        if decided is not None:
+            await self._move(transactional_id, decided)
             await self._complete(transactional_id)
 
     async def _next_producer_id(self, state: TransactionState) -> int:

@@ -207,14 +207,15 @@ class TransactionState:
         complete = Status.COMPLETE_COMMIT if is_commit else Status.COMPLETE_ABORT
         if self.status is Status.ONGOING:
             prepare = Status.PREPARE_COMMIT if is_commit else Status.PREPARE_ABORT
-            return self._left(prepare, now_ms, next_producer_id)
+            return self._left(prepare, now_ms, next_producer_id, V2)
         if self.status in ENDING:
             if is_commit is (self.status is Status.PREPARE_COMMIT):
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction is ending")
         elif is_again and self.status is complete:
             return None
         elif not is_again and not is_commit:
-            return replace(self._left(Status.PREPARE_ABORT, now_ms, next_producer_id), started_ms=now_ms)
+            aborted = self._left(Status.PREPARE_ABORT, now_ms, next_producer_id, V2)
+            return replace(aborted, started_ms=now_ms)
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {self.status.label}")
 
     def _is_sent_again(self, producer: Producer) -> bool:
@@ -241,11 +242,11 @@ class TransactionState:
         other one has begun.
         """
         assert self.status is Status.ONGOING
-        return replace(
-            self._left(Status.PREPARE_ABORT, now_ms, next_producer_id), client_version=self.client_version
-        )
+        return self._left(Status.PREPARE_ABORT, now_ms, next_producer_id, self.client_version)
 
-    def _left(self, status: Status, now_ms: int, next_producer_id: int) -> TransactionState:
+    def _left(
+        self, status: Status, now_ms: int, next_producer_id: int, client_version: int
+    ) -> TransactionState:
         """The next epoch has the id; what is of the one before is decided."""
         return replace(
             self,
@@ -254,7 +255,7 @@ class TransactionState:
             status=status,
             updated_ms=now_ms,
             next_producer_id=next_producer_id,
-            client_version=V2,
+            client_version=client_version,
         )
 
     def completed(self, now_ms: int) -> TransactionState:
