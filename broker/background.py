@@ -84,6 +84,11 @@ class Background:
             config.transaction_remove_expired_transaction_cleanup_interval_ms,
             transactions.expire,
         )
+        self._every(
+            "state of share groups",
+            config.share_coordinator_state_topic_prune_interval_ms,
+            self._broker.shares.prune,
+        )
         self._every("vanished logs", VANISHED_CHECK_MS, self._vanished.run)
         # The delay of a topic, or what a client sets for all, may be far shorter than that of the start.
         removal_ms = min(config.log_segment_delete_delay_ms, REMOVAL_CHECK_MS)

@@ -46,6 +46,8 @@ from broker.security.authorizer import Authorizer
 from broker.security.guards.call import guarded
 from broker.security.users import Users
 from broker.server import Server, bind
+from broker.share.coordinator import ShareCoordinator
+from broker.share.sessions import ShareSessions
 from broker.topics import TopicRegistry
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.warm_up import Loading, load_kernels
@@ -97,6 +99,8 @@ class Broker:
         self.cluster_id = self.logs.cluster_id
         self.settings = BrokerSettings(self)
         self.topics = TopicRegistry(self)
+        self.shares = ShareCoordinator(self)
+        self.share_sessions = ShareSessions(self)
         self.groups = GroupCoordinator(self)
         self.cleaner = CleanerManager(
             lambda: tuple(partition.log for partition in tuple(self.partitions.values())),
@@ -189,7 +193,7 @@ class Broker:
         )
         self.transactions.abort_lost()
         await self.transactions.end_due()
-        loading = self._loop.create_task(self.groups.load())
+        loading = asyncio.gather(self.shares.load(), self.groups.load())
         await asyncio.sleep(0)  # from here on groups answer that they are being loaded
         if config.log_cleaner_enable:
             self.cleaner_pool.start()
@@ -266,6 +270,7 @@ class Broker:
         self.purgatory.close()
         await self.transactions.stop()
         await self.groups.stop()
+        self.shares.stop()
         for server in self.servers:
             await server.drain()
         for server in self.servers:

@@ -109,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._large = None
         self._head = b""
         self._answers.drop()
+        self._broker.share_sessions.on_disconnect(self)
         self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

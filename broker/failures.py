@@ -15,7 +15,7 @@ from broker.api import Api, apis
 from broker.context import RequestContext
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import ApiVersionsResponse
-from protocol.schema import Field, schema_of
+from protocol.schema import NO_VERSIONS, Field, schema_of
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,8 @@ def _fill(answer: Any, asked: Any, code: ErrorCode, message: str) -> bool:
             answer.error_message = message or None
         elif declared.kind == "records":
             setattr(answer, name, b"")  # a null would be a protocol error to librdkafka
+        elif declared.struct is not None and declared.tag is None and declared.nullable == NO_VERSIONS:
+            setattr(answer, name, declared.struct())  # it has to be there
         elif declared.kind != "array":
             value = _value_of(asked, name)
             if value is not None and type(value) is type(getattr(answer, name)):

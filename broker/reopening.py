@@ -127,6 +127,7 @@ class Reopening:
         broker.serve(log)
         logger.warning("%s is back: it ends at %d", topic_partition, log.log_end_offset)
         await broker.transactions.load_again(topic_partition)
+        await broker.shares.load_again(topic_partition)
         await broker.groups.load_again(topic_partition)
 
     async def settled(self, topic_partition: TopicPartition) -> None:

@@ -13,9 +13,10 @@ from storage.layout import TopicPartition
 OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_TOPIC = "__kompakt_metadata"
 TRANSACTIONS_TOPIC = "__transaction_state"
+SHARE_STATE_TOPIC = "__share_group_state"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """Kafka's quorum log, whose directory no start opens as a topic's: there can be no topic of this name"""
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC))
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC, SHARE_STATE_TOPIC))
 """written by the broker only"""
 METADATA_OVERRIDES = {
     "cleanup.policy": "compact",
@@ -51,4 +52,5 @@ def adopted_overrides(name: str, known: Mapping[str, str] | None) -> dict[str, s
     """What holds for a topic that is found as a directory, of whose settings these are `known`, if any are:
     by those that it lacks nothing of it is deleted.
     """
-    return {**(COMPACTED if name in INTERNAL_TOPICS else KEEP_EVERYTHING), **(known or {})}
+    is_compacted = name in INTERNAL_TOPICS and name != SHARE_STATE_TOPIC
+    return {**(COMPACTED if is_compacted else KEEP_EVERYTHING), **(known or {})}

@@ -1,16 +1,18 @@
-"""The keys of groups, their offsets, and transactions; the other keys of the broker are in `broker.py`."""
+"""The keys of groups, their offsets, and transactions; those of share groups are in `sharing.py`, the other
+keys of the broker in `broker.py`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from config.definition import Type, key
-from config.security import SecurityConfig
+from config.sharing import SharingConfig
 from config.topic import HOUR_MS, MIB, MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinationConfig(SecurityConfig):
+class CoordinationConfig(SharingConfig):
     """The values that hold for coordinators. Owned by: any thread (immutable)."""
 
     # Groups and their offsets

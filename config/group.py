@@ -1,9 +1,11 @@
-"""The keys of a group of the consumer protocol: what it sets itself, within the bounds that the broker gives,
-else the broker's. Mirrors Kafka's `GroupConfig`.
+"""The keys of a group: what it sets itself, within the bounds that the broker gives, else the broker's. Those
+of the consumer protocol begin with `consumer.`, those of share groups with `share.`. Mirrors Kafka's
+`GroupConfig`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +15,34 @@ from config.definition import ConfigError, Row, Type, key, parse, rows_of
 
 if TYPE_CHECKING:
     from config.broker import BrokerConfig
+
+
+EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
+READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
+_DURATION = re.compile(
+    r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{0,9})?)S)?)?", re.IGNORECASE
+)
+_UNITS_MS = (24 * 3_600_000, 3_600_000, 60_000, 1_000)
+
+
+def reset_age_ms(reset: str) -> int | None:
+    """How old the first record is that a share group without a position reads, in ms; None for what is no
+    `by_duration:PnDTnHnMn.nS`.
+    """
+    matched = _DURATION.fullmatch(reset.removeprefix(BY_DURATION)) if reset.startswith(BY_DURATION) else None
+    if matched is None:
+        return None
+    parts = zip(matched.groups(), _UNITS_MS, strict=True)
+    return int(sum(float(part) * unit_ms for part, unit_ms in parts if part))
+
+
+def _problem_of_reset(reset: str) -> str | None:
+    if reset in (EARLIEST, LATEST) or reset_age_ms(reset) is not None:
+        return None
+    return (
+        f"Invalid value `{reset}` for configuration share.auto.offset.reset. The value must be either "
+        "'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +57,39 @@ class GroupConfig:
         Type.INT, 45_000, "How long a member may be silent",
         at_least=1, dynamic=True, synonyms=("group.consumer.session.timeout.ms",),
     )  # fmt: skip
+    share_auto_offset_reset: str = key(
+        Type.STRING, LATEST,
+        "Where a share group begins in a partition: earliest, latest, or by_duration:PnDTnHnMn.nS, so long "
+        "ago",
+        dynamic=True, check=_problem_of_reset,
+    )  # fmt: skip
+    share_delivery_count_limit: int = key(
+        Type.INT, 5, "How often a record is delivered before it is given up",
+        at_least=2, dynamic=True, synonyms=("group.share.delivery.count.limit",),
+    )  # fmt: skip
+    share_heartbeat_interval_ms: int = key(
+        Type.INT, 1_000, "How often a member beats: so late it may learn of a new assignment",
+        at_least=1, dynamic=True, synonyms=("group.share.heartbeat.interval.ms",),
+    )  # fmt: skip
+    share_isolation_level: str = key(
+        Type.STRING, READ_UNCOMMITTED, "Whether records of aborted transactions are delivered",
+        one_of=(READ_COMMITTED, READ_UNCOMMITTED), dynamic=True,
+    )  # fmt: skip
+    share_partition_max_record_locks: int = key(
+        Type.INT, 2_000, "How many records of a partition may be on their way",
+        at_least=100, dynamic=True, synonyms=("group.share.partition.max.record.locks",),
+    )  # fmt: skip
+    share_record_lock_duration_ms: int = key(
+        Type.INT, 30_000, "How long a member may take for a record before another one gets it",
+        at_least=1_000, dynamic=True, synonyms=("group.share.record.lock.duration.ms",),
+    )  # fmt: skip
+    share_renew_acknowledge_enable: bool = key(
+        Type.BOOLEAN, True, "Whether a member may ask for more time for a record", dynamic=True
+    )
+    share_session_timeout_ms: int = key(
+        Type.INT, 45_000, "How long a member of a share group may be silent",
+        at_least=1, dynamic=True, synonyms=("group.share.session.timeout.ms",),
+    )  # fmt: skip
 
     @staticmethod
     def resolve(overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
@@ -35,11 +98,13 @@ class GroupConfig:
         """
         values = {}
         for name, row in group_rows().items():
-            value = getattr(broker, row.synonyms[0].name.replace(".", "_"))
+            value = row.default
+            if row.synonyms:
+                value = getattr(broker, row.synonyms[0].name.replace(".", "_"))
             if name in overrides:
-                _, least = _bound(broker, "min", row)
-                _, most = _bound(broker, "max", row)
-                value = max(least, min(most, parse(row, overrides[name])))
+                value = parse(row, overrides[name])
+                for _, least, most in _bounds(broker, row):
+                    value = max(least, min(most, value))
             values[row.attribute] = value
         return GroupConfig(**values)
 
@@ -50,10 +115,16 @@ def group_rows() -> dict[str, Row]:
     return rows_of(GroupConfig)
 
 
-def _bound(broker: BrokerConfig, which: str, row: Row) -> tuple[str, int]:
-    """The name and the value of a bound: group.consumer.min.session.timeout.ms."""
-    name = f"group.consumer.{which}.{row.name.removeprefix('consumer.')}"
-    return name, getattr(broker, name.replace(".", "_"))
+def _bounds(broker: BrokerConfig, row: Row) -> list[tuple[str, int, int]]:
+    """Within what the broker lets a group set a key: the name of the bounds with `{}` for min or max, the
+    least, the most; nothing where any value will do.
+    """
+    if not row.synonyms:
+        return []
+    protocol, _, rest = row.name.partition(".")
+    name = f"group.{protocol}.{{}}.{rest}"
+    least, most = (getattr(broker, name.format(which).replace(".", "_")) for which in ("min", "max"))
+    return [(name, least, most)]
 
 
 def check_group_overrides(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
@@ -61,9 +132,8 @@ def check_group_overrides(overrides: Mapping[str, str], broker: BrokerConfig) ->
     for name, text in overrides.items():
         row = group_rows()[name]
         value = parse(row, text)
-        bound, least = _bound(broker, "min", row)
-        if value < least:
-            raise ConfigError(f"{name} must be greater than or equal to {bound}", name)
-        bound, most = _bound(broker, "max", row)
-        if value > most:
-            raise ConfigError(f"{name} must be less than or equal to {bound}", name)
+        for bound, least, most in _bounds(broker, row):
+            if value < least:
+                raise ConfigError(f"{name} must be greater than or equal to {bound.format('min')}", name)
+            if value > most:
+                raise ConfigError(f"{name} must be less than or equal to {bound.format('max')}", name)

@@ -64,13 +64,15 @@ def _problem_of_strategy(config: BrokerConfig) -> ConfigError | None:
 
 
 def _problem_of_sessions(config: BrokerConfig) -> ConfigError | None:
-    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
-        return ConfigError.of_value(
-            config.group_consumer_heartbeat_interval_ms,
-            "group.consumer.heartbeat.interval.ms",
-            "It must be below group.consumer.session.timeout.ms "
-            f"({config.group_consumer_session_timeout_ms})",
-        )
+    for kind in ("consumer", "share"):
+        interval_ms = getattr(config, f"group_{kind}_heartbeat_interval_ms")
+        session_ms = getattr(config, f"group_{kind}_session_timeout_ms")
+        if interval_ms >= session_ms:
+            return ConfigError.of_value(
+                interval_ms,
+                f"group.{kind}.heartbeat.interval.ms",
+                f"It must be below group.{kind}.session.timeout.ms ({session_ms})",
+            )
     if config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms:
         return None
     return ConfigError.of_value(
@@ -78,6 +80,27 @@ def _problem_of_sessions(config: BrokerConfig) -> ConfigError | None:
         "group.min.session.timeout.ms",
         f"It must not be above group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
     )
+
+
+def _problem_of_sharing(config: BrokerConfig) -> ConfigError | None:
+    """What share groups have unless they say otherwise lies within what they may say."""
+    for key in ("delivery.count.limit", "record.lock.duration.ms", "partition.max.record.locks"):
+        value, least, most = (
+            getattr(config, f"group.share.{which}{key}".replace(".", "_")) for which in ("", "min.", "max.")
+        )
+        if not least <= value <= most:
+            return ConfigError.of_value(
+                value,
+                f"group.share.{key}",
+                f"It must be between group.share.min.{key} ({least}) and group.share.max.{key} ({most})",
+            )
+    if config.group_share_max_share_sessions < config.group_share_max_size:
+        return ConfigError.of_value(
+            config.group_share_max_share_sessions,
+            "group.share.max.share.sessions",
+            f"It must not be below group.share.max.size ({config.group_share_max_size})",
+        )
+    return None
 
 
 def _problem_of_retention(config: BrokerConfig) -> ConfigError | None:
@@ -136,6 +159,7 @@ _CHECKS = (
     _problem_of_lags,
     _problem_of_strategy,
     _problem_of_sessions,
+    _problem_of_sharing,
     _problem_of_retention,
     _problem_of_offset_maps,
     _problem_of_partitions,

@@ -71,24 +71,49 @@ def show(group: str, http: str, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    from broker.cli.tables import console, table, time_cell
+    from broker.cli.tables import console, table
 
     out = console()
     how = f"{answer['type']} protocol, {answer['assignor'] or 'no assignor'}"
     out.print(f"{one_line(group)}: {answer['state']}, {one_line(how)}", soft_wrap=True)
+    if answer["type"] == "share":
+        out.print(_shared(answer["offsets"]))
+    else:
+        out.print(_committed_rows(answer["offsets"]))
+    if answer["members"]:
+        names = ("member", "client", "host", "subscribed to", "has")
+        out.print(table(names, [_member(one) for one in answer["members"]]))
+
+
+def _shared(offsets: list[dict[str, Any]]) -> Any:
+    """Where a share group stands."""
+    from broker.cli.tables import table
+
+    rows = [
+        (
+            f"{one['topic']}-{one['partition']}", one["start_offset"], one["high_watermark"], one["lag"],
+            one["acquired"],
+        )
+        for one in offsets
+    ]  # fmt: skip
+    headings = ("partition", "starts at", "end", "lag", "with members now")
+    return table(headings, rows) if rows else "It reads nothing."
+
+
+def _committed_rows(offsets: list[dict[str, Any]]) -> Any:
+    """Where another group stands."""
+    from broker.cli.tables import table, time_cell
+
     rows = [
         (
             f"{one['topic']}-{one['partition']}", _committed(one), one.get("high_watermark"), one.get("lag"),
             one.get("records_left"), one["member_id"], time_cell(one["committed_ms"]),
             _kept(one),
         )
-        for one in answer["offsets"]
+        for one in offsets
     ]  # fmt: skip
     headings = ("partition", "offset", "end", "lag in offsets", "records left", "member", "committed", "kept")
-    out.print(table(headings, rows) if rows else "It has committed nothing.")
-    if answer["members"]:
-        names = ("member", "client", "host", "subscribed to", "has")
-        out.print(table(names, [_member(one) for one in answer["members"]]))
+    return table(headings, rows) if rows else "It has committed nothing."
 
 
 def _kept(one: dict[str, Any]) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups.consumer.changes import ConsumerKey
 from broker.groups.records import GroupKey, OffsetKey, read_key
+from broker.groups.share.changes import ShareGroupRecordKey
 from broker.latest_values import read_latest_values
 from protocol.errors import MalformedFrame
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Key = OffsetKey | GroupKey | ConsumerKey
+Key = OffsetKey | GroupKey | ConsumerKey | ShareGroupRecordKey
 
 
 class Contents(NamedTuple):

@@ -3,7 +3,7 @@
 Mirrors Kafka's GroupCoordinator. A method finds the group, checks the request against it, hands what has to
 happen to the engine of the group's protocol (classic: `rebalance.py`; consumer: `consumer/`), and returns the
 result or a future of it. Errors are raised as KafkaError; handlers put them where their response has room.
-Not implemented: share groups, streams groups.
+Share groups have a door of their own, `shared`: they commit no offsets. Not implemented: streams groups.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import asyncio
 import logging
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.groups import records
@@ -25,10 +24,14 @@ from broker.groups.consumer.heartbeats import Beat, Heartbeat, Heartbeats, check
 from broker.groups.consumer.member import JOIN_EPOCH
 from broker.groups.contents import Contents, read_contents
 from broker.groups.joining import Joining, JoinRequest
-from broker.groups.membership import Group, JoinResult, SyncResult
+from broker.groups.membership import Group, JoinResult, SyncRequest, SyncResult
 from broker.groups.offsets import Commit
 from broker.groups.rebalance import Rebalancer
 from broker.groups.records import GroupKey
+from broker.groups.share import changes as share_changes
+from broker.groups.share.changes import ShareGroupRecordKey
+from broker.groups.share.group import ShareGroup
+from broker.groups.share.heartbeats import ShareGroups
 from broker.groups.state import HEARTBEAT_ANSWERS, SYNC_ANSWERS, GroupEvent, GroupState
 from broker.state_topic import StateTopic
 from broker.topic import OFFSETS_TOPIC
@@ -42,20 +45,6 @@ logger = logging.getLogger(__name__)
 
 COMMITS_A_STEP = 2000
 """so many are looked at in one turn of the loop: half a millisecond to one"""
-
-
-@dataclass(frozen=True, slots=True)
-class SyncRequest:
-    """A SyncGroup, freed from its version."""
-
-    group_id: str
-    generation: int
-    member_id: str
-    group_instance_id: str | None
-    # None where the version has no such field.
-    protocol_type: str | None
-    protocol_name: str | None
-    assignments: Mapping[str, bytes]
 
 
 class GroupCoordinator:
@@ -77,6 +66,7 @@ class GroupCoordinator:
         self._commits = Commits(broker, self._store, self._rebalancer)
         self._heartbeats = Heartbeats(broker, self._store, self.groups, self._rebalancer)
         self._classic_members = ClassicMembers(self._heartbeats)
+        self.shared = ShareGroups(broker, self._store, self.groups.__contains__)
 
     # life
 
@@ -100,6 +90,7 @@ class GroupCoordinator:
             if isinstance(group, Group):
                 group.answer_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             group.stop_timers()
+        self.shared.stop()
 
     @property
     def has_offsets_topic(self) -> bool:
@@ -116,6 +107,7 @@ class GroupCoordinator:
     def _apply(self, contents: Contents) -> None:
         now_ms = self._broker.clock.now_ms()
         consumer_groups: dict[str, list[Change]] = {}
+        share_groups: dict[str, list[share_changes.Change]] = {}
         for key, (log_offset, value) in contents.latest.items():
             try:
                 if isinstance(key, GroupKey):
@@ -123,6 +115,8 @@ class GroupCoordinator:
                 elif isinstance(key, ConsumerKey):
                     change = changes.read_change(key, value)
                     consumer_groups.setdefault(key.group_id, []).extend([change] if change else [])
+                elif isinstance(key, ShareGroupRecordKey):
+                    share_groups.setdefault(key.group_id, []).append(share_changes.read_change(key, value))
                 else:
                     commit = records.read_commit(value, log_offset)
                     self._known_or_new(key.group_id, now_ms).offsets.load(key.topic_partition, commit)
@@ -130,6 +124,8 @@ class GroupCoordinator:
                 logger.warning("unreadable record of %s, skipped: %s", key, error)
         for group_id, made in consumer_groups.items():
             self._restore_consumer_group(group_id, made)
+        for group_id, shared in share_groups.items():
+            self.shared.restore(group_id, shared)
         for producer_id, entries in contents.undecided.items():
             for place, log_offset, value in entries:
                 try:
@@ -153,6 +149,8 @@ class GroupCoordinator:
             logger.warning("offsets of topics that do not exist are removed: %s", ", ".join(sorted(lost)))
             for _ in self.on_topics_deleted(lost):
                 pass
+        for _ in self.shared.forget_lost_topics():
+            pass
 
     def _restore(self, group: Group) -> None:
         known = self.groups.get(group.group_id)
@@ -184,6 +182,8 @@ class GroupCoordinator:
         """JoinGroup: the future resolves when the generation is formed."""
         self._joining.check_limits(request)
         self._store.check_available(request.group_id)
+        if request.group_id in self.shared.groups:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "it is a share group")
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
@@ -285,11 +285,12 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return self._heartbeats.beat(group, request)
-        if request.epoch != JOIN_EPOCH:
+        is_shared = request.group_id in self.shared.groups
+        if request.epoch != JOIN_EPOCH or is_shared:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND,
                 f"{'Group' if request.epoch < JOIN_EPOCH else 'Consumer group'} {request.group_id} not found."
-                if group is None
+                if group is None and not is_shared
                 else f"Group {request.group_id} is not a consumer group.",
             )
         if group is None:
@@ -310,12 +311,12 @@ class GroupCoordinator:
 
     # groups
 
-    def find(self, group_id: str) -> AnyGroup | None:
+    def find(self, group_id: str) -> AnyGroup | ShareGroup | None:
         """The group for who describes it; None when there is none."""
         self._store.check_available(group_id)
-        return self.groups.get(group_id)
+        return self.groups.get(group_id) or self.shared.groups.get(group_id)
 
-    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[AnyGroup]:
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[AnyGroup | ShareGroup]:
         """Groups in any of `states` and of any of `types` (names in any case; none given = all)."""
         if self._store.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
@@ -323,16 +324,19 @@ class GroupCoordinator:
         kinds = {kind.lower() for kind in types}
         return [
             group
-            for group in self.groups.values()
+            for group in (*self.groups.values(), *self.shared.groups.values())
             if (not wanted or group.state.value.lower() in wanted) and (not kinds or group.kind in kinds)
         ]
 
-    def delete_group(self, group_id: str) -> asyncio.Future[None] | None:
-        """Delete an empty group with its offsets; the future of its tombstones' flush (T197)."""
+    def delete_group(self, group_id: str) -> list[asyncio.Future[None]]:
+        """Delete an empty group with its offsets; the futures of its tombstones' flushes (T197)."""
+        if group_id in self.shared.groups:
+            return self.shared.delete(group_id)
         group = self._existing(group_id)
         if not group.is_empty:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"the group is {group.state.value}")
-        return self._remove(group)
+        flushed = self._remove(group)
+        return [] if flushed is None else [flushed]
 
     def _remove(self, group: AnyGroup) -> asyncio.Future[None] | None:
         flushed = self._commits.forget(group, list(group.offsets.known()), _record_keys(group))
@@ -347,7 +351,7 @@ class GroupCoordinator:
     def commit(self, request: CommitRequest, *, api_version: int) -> Outcome:
         """OffsetCommit: by a member of the current generation, or by anybody while the group is empty."""
         records.check_group_id(request.group_id)
-        self._store.check_available(request.group_id)
+        self._check_commits_offsets(request.group_id)
         group = self.groups.get(request.group_id)
         if group is None:
             if request.generation >= 0:
@@ -370,7 +374,7 @@ class GroupCoordinator:
         """OffsetFetch: the durable commits of a group; nothing for a group that is not there (T194). Who says
         that it is a member of a consumer group has to be one.
         """
-        self._store.check_available(group_id)
+        self._check_commits_offsets(group_id)
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             group.check_fetch(member_id, member_epoch)
@@ -439,6 +443,7 @@ class GroupCoordinator:
             if doomed or looked_at >= COMMITS_A_STEP:
                 looked_at = 0
                 yield
+        yield from self.shared.forget_lost_topics()
 
     def committed(self) -> Committed:
         """The durable commits of every group as they are now, for another thread to look at (`lags`)."""
@@ -463,8 +468,14 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no group {group_id}")
         return group
 
-    def _existing(self, group_id: str) -> AnyGroup:
+    def _check_commits_offsets(self, group_id: str) -> None:
+        """Where a share group stands is no offset that somebody commits or fetches."""
         self._store.check_available(group_id)
+        if group_id in self.shared.groups:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+
+    def _existing(self, group_id: str) -> AnyGroup:
+        self._check_commits_offsets(group_id)
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.clock import Timer
@@ -37,6 +37,20 @@ class JoinResult:
     leader_id: str = ""
     skip_assignment: bool = False
     members: list[tuple[str, str | None, bytes]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    """A SyncGroup, freed from its version."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+    # None where the version has no such field.
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: Mapping[str, bytes]
 
 
 @dataclass(slots=True)

@@ -61,7 +61,8 @@ def group_entries(overrides: Mapping[str, str], broker: BrokerConfig) -> list[En
     entries = []
     for name, row in group_rows().items():
         settings = [Setting(name, overrides[name], Source.GROUP)] if name in overrides else []
-        settings += _broker_settings(broker_rows()[row.synonyms[0].name], broker)
+        for synonym in row.synonyms:
+            settings += _broker_settings(broker_rows()[synonym.name], broker)
         entries.append(_entry(row, text_of(row, getattr(config, row.attribute)), settings, read_only=False))
     return entries
 

@@ -2,9 +2,9 @@
 ListGroups 0-5, DeleteGroups 0-2.
 
 Behaviour: the classic group protocol, whole; `broker/groups/` decides, here versions are translated. A group
-of the consumer protocol is listed, and described as one that is not there (`consumer_groups.py`). The one
-node coordinates every group and transactional id. Not implemented: share group keys in FindCoordinator
-(refused with INVALID_REQUEST).
+of the consumer protocol, or a share group, is listed, and described as one that is not there
+(`consumer_groups.py`, `share_groups.py`). The one node coordinates every group and transactional id. Not
+implemented: share keys in FindCoordinator, which only brokers ask for (refused with INVALID_REQUEST).
 
 Version notes: JoinGroup v4+ asks new members to come back with an id, v7+ allows a null protocol name, v9+
 can tell a leader to skip its assignment. LeaveGroup v3+ and FindCoordinator v4+ are batches. DescribeGroups
@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from broker.api import Later, handles
 from broker.context import RequestContext
-from broker.groups.coordinator import SyncRequest
 from broker.groups.joining import JoinRequest
-from broker.groups.membership import Group, JoinResult, SyncResult
+from broker.groups.membership import Group, JoinResult, SyncRequest, SyncResult
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import (
@@ -323,20 +322,18 @@ def delete_groups(
     broker: Broker, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | Later:
     results: dict[str, ErrorCode] = {}
-    waits: dict[str, asyncio.Future[None]] = {}
+    waits: dict[str, list[asyncio.Future[None]]] = {}
     for group_id in request.groups_names:
         try:
-            flushed = broker.groups.delete_group(group_id)
+            waits[group_id] = broker.groups.delete_group(group_id)
         except KafkaError as error:
             results.setdefault(group_id, error.code)
             continue
         results[group_id] = ErrorCode.NONE
-        if flushed is not None:
-            waits[group_id] = flushed
 
     def finish() -> DeleteGroupsResponse:
-        for group_id, flushed in waits.items():
-            if flushed.exception() is not None:
+        for group_id, of_group in waits.items():
+            if any(flushed.exception() is not None for flushed in of_group):
                 results[group_id] = ErrorCode.NOT_COORDINATOR
         return DeleteGroupsResponse(
             results=[
@@ -345,4 +342,5 @@ def delete_groups(
             ]
         )
 
-    return Later(list(waits.values()), finish) if waits else finish()
+    flushes = [flushed for of_group in waits.values() for flushed in of_group]
+    return Later(flushes, finish) if flushes else finish()

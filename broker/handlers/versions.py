@@ -3,7 +3,8 @@
 The answer is the registry of handlers. A version we do not know is answered in v0 with UNSUPPORTED_VERSION
 and the ranges (G1, in `connection.py`, before a body is read). From v3 the client names its software, badly
 named ones get INVALID_REQUEST (KIP-511). The feature `transaction.version` says that transactions v2 are
-served (KIP-890, G15); that it may be 0 is told from v4 on, for older clients refuse such a range.
+served (KIP-890, G15), `share.version` that share groups are (KIP-932); that they may be 0 is told from v4 on,
+for older clients refuse such a range.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SupportedFeature, FinalizedFeature = (
     ApiVersionsResponse.SupportedFeatureKey,
     ApiVersionsResponse.FinalizedFeatureKey,
 )
-TRANSACTIONS = "transaction.version"
+FEATURES = {"share.version": 1, "transaction.version": V2}
 _SOFTWARE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 
 
@@ -40,10 +41,15 @@ def api_versions(broker: Broker, context: RequestContext, request: ApiVersionsRe
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    supported = [SupportedFeature(name=TRANSACTIONS, min_version=0, max_version=V2)]
+    supported = [
+        SupportedFeature(name=name, min_version=0, max_version=most) for name, most in FEATURES.items()
+    ]
     return ApiVersionsResponse(
         api_keys=served_versions(),
         supported_features=supported if context.api_version >= ZERO_VERSION else [],
         finalized_features_epoch=FEATURES_EPOCH,
-        finalized_features=[FinalizedFeature(name=TRANSACTIONS, max_version_level=V2, min_version_level=V2)],
+        finalized_features=[
+            FinalizedFeature(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
+        ],
     )

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
 
 from broker.groups.commits import AnyGroup, CommitRequest, Position
+from broker.groups.share.group import ShareGroup
 from broker.http.access import READ_GROUP, SEE_GROUP
 from broker.http.asking import Asking, Refused, body_of
 from broker.questions.groups import group_head, group_heads, group_rows, place_rows
 from broker.questions.reset import PLACES, WITH_VALUE, new_offset
+from broker.questions.share_groups import share_group
 from broker.security.acls import Operation, Resource
+from broker.share.partition import ShareKey
 from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
+    from broker.broker import Broker
     from broker.questions.partitions import Moment
     from broker.topic import Topic
 
@@ -59,15 +64,21 @@ class Groups:
     async def group(self, request: web.Request) -> web.StreamResponse:
         """One group: its members, and where it stands in each partition."""
         group = self._group(request)
+        if isinstance(group, ShareGroup):
+            shown = share_group(self._broker, group)
+            self._check_topics(request, shown, {row["topic"] for row in shown["offsets"]})
+            return await self._asking.respond(shown)
         head, places = group_head(self._broker, group)
-        topics = {place.topic_partition.topic for place in places}
+        self._check_topics(request, head, {place.topic_partition.topic for place in places})
+        return await self._asking.respond({**head, "offsets": await self._asking.reading(place_rows, places)})
+
+    def _check_topics(self, request: web.Request, head: dict[str, Any], topics: set[str]) -> None:
         topics |= {topic for member in head["members"] for topic in member["subscribed"]}
         may = self._asking.access.may
         if not all(may(request, Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
             raise Refused(403, "the group has topics that you have no right to DESCRIBE")
-        return await self._asking.respond({**head, "offsets": await self._asking.reading(place_rows, places)})
 
-    def _group(self, request: web.Request) -> AnyGroup:
+    def _group(self, request: web.Request) -> AnyGroup | ShareGroup:
         name = request.match_info["group"]
         group = _loaded(self._broker.groups.find, name)
         if group is None:
@@ -93,7 +104,7 @@ class Groups:
         indexes = self._asking.indexes(topic, body.get("partition"))
         moments = self._asking.moments(topic, indexes)
         offsets = await self._asking.reading(_new_offsets, moments, to, body.get("value", 0))
-        before = {index: group.offsets.committed.get(TopicPartition(topic.name, index)) for index in indexes}
+        before = _stands(self._broker, group, topic, indexes)
         if group.members:
             raise Refused(409, f"{group.group_id} has members, which commit where they are: stop them first")
         errors = {} if body.get("dry_run", False) else await self._commit(group, topic, offsets)
@@ -101,7 +112,7 @@ class Groups:
         rows = [
             {
                 "partition": index,
-                "committed_offset": None if (commit := before[index]) is None else commit.offset,
+                "committed_offset": before[index],
                 "new_offset": dict(offsets).get(index),
                 "error": errors.get(index),
             }
@@ -109,8 +120,12 @@ class Groups:
         ]
         return await self._asking.respond({"group": group.group_id, "topic": topic.name, "partitions": rows})
 
-    async def _commit(self, group: AnyGroup, topic: Topic, offsets: list[tuple[int, int]]) -> dict[int, str]:
+    async def _commit(
+        self, group: AnyGroup | ShareGroup, topic: Topic, offsets: list[tuple[int, int]]
+    ) -> dict[int, str]:
         """What could not be committed, and why."""
+        if isinstance(group, ShareGroup):
+            return await self._begin(group, topic, offsets)
         positions = [Position(TopicPartition(topic.name, index), offset, -1, "") for index, offset in offsets]
         request = CommitRequest(group.group_id, "", None, -1, -1, positions)
         try:
@@ -124,6 +139,28 @@ class Groups:
             for place, error in outcome.errors.items()
             if error is not ErrorCode.NONE
         }
+
+    async def _begin(self, group: ShareGroup, topic: Topic, offsets: list[tuple[int, int]]) -> dict[int, str]:
+        """As `_commit`, where a group commits nothing and begins elsewhere."""
+        starts = {ShareKey(group.group_id, topic.topic_id, index): offset for index, offset in offsets}
+        try:
+            await asyncio.gather(*self._broker.groups.shared.alter_offsets(group.group_id, starts))
+        except KafkaError as error:
+            raise Refused(409, error.message) from error
+        return {}
+
+
+def _stands(
+    broker: Broker, group: AnyGroup | ShareGroup, topic: Topic, indexes: Iterable[int]
+) -> dict[int, int | None]:
+    """Where the group stands, by partition."""
+    if isinstance(group, ShareGroup):
+        rows = share_group(broker, group)["offsets"]
+        known = {row["partition"]: row["start_offset"] for row in rows if row["topic"] == topic.name}
+    else:
+        committed = group.offsets.committed
+        known = {place.partition: one.offset for place, one in committed.items() if place.topic == topic.name}
+    return {index: known.get(index) for index in indexes}
 
 
 def _new_offsets(moments: list[tuple[int, Moment]], to: str, value: int) -> list[tuple[int, int]]:

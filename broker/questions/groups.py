@@ -17,7 +17,9 @@ from broker.groups.consumer.member import ConsumerMember, Partitions, partitions
 from broker.groups.consumer.topics import GroupTopics
 from broker.groups.membership import Group, Member
 from broker.groups.offsets import Commit
+from broker.groups.share.group import ShareGroup
 from broker.questions.records import records_between, steadily
+from broker.questions.share_groups import share_group_row
 from protocol.errors import KafkaError
 from storage.layout import TopicPartition
 
@@ -38,19 +40,24 @@ class Place(NamedTuple):
 
 
 def group_heads(broker: Broker) -> list[dict[str, Any]]:
-    """On the event loop: every group. KafkaError while they are loaded."""
-    return [{**_head(group), "members": len(group.members)} for group in broker.groups.list_groups((), ())]
+    """On the event loop: every group, a share group with what it reads. KafkaError while they are loaded."""
+    return [
+        share_group_row(broker, group)
+        if isinstance(group, ShareGroup)
+        else {**_head(group), "members": len(group.members)}
+        for group in broker.groups.list_groups((), ())
+    ]
 
 
 def group_rows(
     heads: list[dict[str, Any]], committed: Committed, partitions: Mapping[TopicPartition, Partition]
 ) -> list[dict[str, Any]]:
-    """On an I/O thread: and what each has read of, and its lag over all."""
+    """On an I/O thread: and what each of the others has read of, and its lag over all."""
     topics, behind = defaultdict[str, set[str]](set), Counter[str]()
     for lag in lags(committed, partitions):
         topics[lag.group_id].add(lag.topic_partition.topic)
         behind[lag.group_id] += lag.lag
-    return [{**head, "topics": sorted(topics[head["group"]]), "lag": behind[head["group"]]} for head in heads]
+    return [{"topics": sorted(topics[head["group"]]), "lag": behind[head["group"]], **head} for head in heads]
 
 
 def _head(group: AnyGroup) -> dict[str, Any]:

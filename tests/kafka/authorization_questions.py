@@ -41,6 +41,14 @@ from protocol.messages.metadata import (
 )
 from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from protocol.messages.produce import ProduceRequest
+from protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
+from protocol.messages.share_groups import (
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
+)
 from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -239,6 +247,61 @@ def groups() -> dict[str, Question]:
     }  # fmt: skip
 
 
+def share_groups(ids: Mapping[str, UUID]) -> dict[str, Question]:
+    beat, fetched, told = ShareGroupHeartbeatRequest, ShareFetchRequest.FetchTopic, ShareAcknowledgeRequest
+    group = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    of_topic = group.DescribeShareGroupOffsetsRequestTopic
+    altered = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+    to_zero = [altered.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)]
+    deleted = DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic
+    known = [ids[name] for name in (OWN, OTHER)]
+    wish = {"max_wait_ms": 100, "max_records": 10, "batch_size": 10}
+    return {
+        "ShareGroupHeartbeat": (
+            beat(group_id=GROUP, member_id="m", member_epoch=7, subscribed_topic_names=[OWN]), 1,
+        ),
+        "ShareGroupHeartbeat for another topic": (
+            beat(group_id=GROUP, member_id="m", member_epoch=7, subscribed_topic_names=[OTHER]), 1,
+        ),
+        "ShareGroupDescribe": (ShareGroupDescribeRequest(group_ids=[GROUP, OTHER_GROUP]), 1),
+        "ShareFetch": (
+            ShareFetchRequest(
+                group_id=GROUP, member_id="m",
+                topics=[
+                    fetched(topic_id=one, partitions=[fetched.FetchPartition(partition_index=9)])
+                    for one in known
+                ],
+                **wish,
+            ),
+            1,
+        ),
+        "ShareFetch of another group": (ShareFetchRequest(group_id=OTHER_GROUP, member_id="m", **wish), 1),
+        "ShareAcknowledge": (told(group_id=GROUP, member_id="n", share_session_epoch=3), 1),
+        "DescribeShareGroupOffsets": (
+            DescribeShareGroupOffsetsRequest(
+                groups=[
+                    group(group_id=name, topics=[of_topic(topic_name=one, partitions=[0]) for one in TOPICS])
+                    for name in (GROUP, OTHER_GROUP)
+                ]
+            ),
+            1,
+        ),
+        "AlterShareGroupOffsets": (
+            AlterShareGroupOffsetsRequest(
+                group_id=GROUP,
+                topics=[altered(topic_name=one, partitions=to_zero) for one in (OTHER, MISSING)],
+            ),
+            0,
+        ),
+        "DeleteShareGroupOffsets": (
+            DeleteShareGroupOffsetsRequest(
+                group_id=GROUP, topics=[deleted(topic_name=one) for one in TOPICS]
+            ),
+            0,
+        ),
+    }  # fmt: skip
+
+
 def transactions() -> dict[str, Question]:
     added = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     both = [added(name=name, partitions=[0]) for name in (OWN, OTHER)]
@@ -408,4 +471,13 @@ def rules() -> dict[str, Question]:
 
 
 def every_question(ids: Mapping[str, UUID]) -> dict[str, Question]:
-    return {**records(), **topics(ids), **groups(), **transactions(), **cluster(), **placements(), **rules()}
+    return {
+        **records(),
+        **topics(ids),
+        **groups(),
+        **share_groups(ids),
+        **transactions(),
+        **cluster(),
+        **placements(),
+        **rules(),
+    }

@@ -6,6 +6,15 @@ one, that is not among those open to all, is not served (`call.guarded`). Which 
 API needs is Kafka's (`KafkaApis`, `ControllerApis`).
 """
 
-from broker.security.guards import cluster, configs, groups, offsets, records, topics, transactions
+from broker.security.guards import (
+    cluster,
+    configs,
+    groups,
+    offsets,
+    records,
+    share_groups,
+    topics,
+    transactions,
+)
 
-__all__ = ["cluster", "configs", "groups", "offsets", "records", "topics", "transactions"]
+__all__ = ["cluster", "configs", "groups", "offsets", "records", "share_groups", "topics", "transactions"]

@@ -111,7 +111,7 @@ def after(answer: Answer, finish: Callable[[Any], Any]) -> Answer:
 
 
 async def _after(answer: Awaitable[Any], finish: Callable[[Any], Any]) -> Any:
-    return finish(await answer)
+    return after(await answer, finish)  # it may wait once more
 
 
 def with_told(answer: Answer, field: str, told: Sequence[Any]) -> Answer:

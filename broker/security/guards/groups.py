@@ -112,8 +112,7 @@ def describe_groups(call: Call) -> Answer:
     return _described(call, by_row(call, "groups", str, Operation.DESCRIBE, GROUP, "groups"))
 
 
-@guards(ConsumerGroupDescribeRequest)
-def describe_consumer_groups(call: Call) -> Answer:
+def describe_known_groups(call: Call) -> Answer:
     """Who may not know a topic that a member reads is not told of the group."""
 
     def without_secret_topics(answer: Any) -> Any:
@@ -134,11 +133,14 @@ def describe_consumer_groups(call: Call) -> Answer:
     return after(_described(call, answer), without_secret_topics)
 
 
+guards(ConsumerGroupDescribeRequest)(describe_known_groups)
+
+
 def _topics_of(row: Any) -> set[str]:
     return {
         place.topic_name
         for member in row.members
-        for assignment in (member.assignment, member.target_assignment)
+        for assignment in (member.assignment, getattr(member, "target_assignment", member.assignment))
         for place in assignment.topic_partitions
     }
 

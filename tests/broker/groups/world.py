@@ -19,9 +19,9 @@ from broker.groups.commits import CommitRequest, Outcome, Position
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Beat, Heartbeat
 from broker.groups.consumer.member import JOIN_EPOCH, Partitions
-from broker.groups.coordinator import GroupCoordinator, SyncRequest
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.joining import JoinRequest
-from broker.groups.membership import Group, JoinResult, SyncResult
+from broker.groups.membership import Group, JoinResult, SyncRequest, SyncResult
 from broker.groups.state import GroupState
 from broker.topic import OFFSETS_TOPIC
 from config.broker import BrokerConfig

@@ -38,10 +38,10 @@ export async function groupView(name, query, again) {
       ["state", answer.state],
       ["protocol", answer.type],
       ["assignor", answer.assignor],
-      [answer.type === "consumer" ? "epoch" : "generation", count(answer.epoch)],
+      [answer.type === "classic" ? "generation" : "epoch", count(answer.epoch)],
     ]),
     h("h2", {}, "Where it stands"),
-    standing(answer),
+    answer.type === "share" ? shared(answer) : standing(answer),
     h("h2", {}, "Members"),
     members(answer),
     h("h2", {}, "Read on elsewhere"),
@@ -84,6 +84,28 @@ function standing(answer) {
       one.metadata || "–",
     ]),
     { empty: "It has committed nothing." },
+  );
+}
+
+// A share group commits nothing: it stands at the first record whose delivery is not over.
+function shared(answer) {
+  const headings = [
+    "partition",
+    ["starts at", "number"],
+    ["end", "number"],
+    ["lag", "number"],
+    ["with members now", "number"],
+  ];
+  return table(
+    headings,
+    answer.offsets.map((one) => [
+      topicLink(one.topic, one.partition),
+      count(one.start_offset),
+      count(one.high_watermark),
+      count(one.lag),
+      count(one.acquired),
+    ]),
+    { empty: "It reads nothing." },
   );
 }
 

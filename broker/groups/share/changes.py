@@ -1,0 +1,218 @@
+"""What can change in a share group: each change is a record of `__consumer_offsets` and what it does.
+
+As in `consumer/changes.py`: a change is made of what shall be, written, and only then done to the group, by
+the same functions that the start calls for what it reads. Records as Kafka 4.3 writes them, so that a
+directory can change hands while groups have members. Partitions that a Kafka was about to begin, or to
+forget, when it stopped are not looked at: they begin anew with the next heartbeat.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from broker.groups.consumer.member import Partitions
+from broker.groups.share.group import Begun, ShareGroup, ShareMember
+from protocol.codegen import decode, encode
+from protocol.messages.internal_share_groups import (
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupKey,
+    ShareGroupMemberKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataValue,
+    TopicPartitions,
+)
+
+_VERSION = struct.Struct(">h")
+_MEMBER, _EPOCH, _TARGET_EPOCH, _TARGET, _CURRENT, _BEGUN = 10, 11, 12, 13, 14, 15
+_OF_MEMBER = (_MEMBER, _TARGET, _CURRENT)
+STABLE = 0
+"""the only state that a member of a share group has"""
+
+
+class ShareGroupRecordKey(NamedTuple):
+    """The key of a share group's record: its kind, the group, and which member."""
+
+    kind: int
+    group_id: str
+    member_id: str = ""
+
+    def encoded(self) -> bytes:
+        message: object = ShareGroupKey(group_id=self.group_id)
+        if self.kind in _OF_MEMBER:
+            message = ShareGroupMemberKey(group_id=self.group_id, member_id=self.member_id)
+        return _VERSION.pack(self.kind) + b"".join(encode(message, self.kind))
+
+
+class Change(NamedTuple):
+    """A record; without a value, what ends one."""
+
+    key: ShareGroupRecordKey
+    value: Any
+
+
+_VALUES: Mapping[int, type[Any]] = {
+    _MEMBER: ShareGroupMemberMetadataValue,
+    _EPOCH: ShareGroupMetadataValue,
+    _TARGET_EPOCH: ShareGroupTargetAssignmentMetadataValue,
+    _TARGET: ShareGroupTargetAssignmentMemberValue,
+    _CURRENT: ShareGroupCurrentMemberAssignmentValue,
+    _BEGUN: ShareGroupStatePartitionMetadataValue,
+}
+
+
+def read_key(kind: int, key: bytes) -> ShareGroupRecordKey | None:
+    """What a record is about; None where the kind is not one of these."""
+    if kind in _OF_MEMBER:
+        of_member = decode(ShareGroupMemberKey, kind, key, _VERSION.size)
+        return ShareGroupRecordKey(kind, of_member.group_id, of_member.member_id)
+    if kind in _VALUES:
+        return ShareGroupRecordKey(kind, decode(ShareGroupKey, kind, key, _VERSION.size).group_id)
+    return None
+
+
+def read_change(key: ShareGroupRecordKey, value: bytes) -> Change:
+    """The change that a record is."""
+    return Change(key, decode(_VALUES[key.kind], 0, value, _VERSION.size))
+
+
+def encoded(change: Change) -> tuple[bytes, bytes | None]:
+    """The record of a change."""
+    value = change.value
+    return change.key.encoded(), None if value is None else _VERSION.pack(0) + b"".join(encode(value, 0))
+
+
+# what changes
+
+
+def member_changed(group_id: str, member: ShareMember) -> Change:
+    """Who it is, or what it subscribes to."""
+    value = ShareGroupMemberMetadataValue(
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+    )
+    return Change(ShareGroupRecordKey(_MEMBER, group_id, member.member_id), value)
+
+
+def assignment_changed(group_id: str, member: ShareMember) -> Change:
+    """What it has, and where it stands."""
+    value = ShareGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=STABLE,
+        assigned_partitions=_stored(member.assigned),
+    )
+    return Change(ShareGroupRecordKey(_CURRENT, group_id, member.member_id), value)
+
+
+def target_changed(group_id: str, member_id: str, target: Partitions) -> Change:
+    """What it shall have."""
+    value = ShareGroupTargetAssignmentMemberValue(topic_partitions=_stored(target))
+    return Change(ShareGroupRecordKey(_TARGET, group_id, member_id), value)
+
+
+def target_epoch_changed(group_id: str, epoch: int, now_ms: int) -> Change:
+    """The epoch of all targets."""
+    value = ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now_ms)
+    return Change(ShareGroupRecordKey(_TARGET_EPOCH, group_id), value)
+
+
+def epoch_changed(group_id: str, epoch: int, metadata_hash: int) -> Change:
+    """What there is to divide, or among whom, is another."""
+    value = ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+    return Change(ShareGroupRecordKey(_EPOCH, group_id), value)
+
+
+def begun_changed(group_id: str, begun: Mapping[UUID, Begun]) -> Change:
+    """Of other partitions than before it is known where the group stands."""
+    topic = ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo
+    value = ShareGroupStatePartitionMetadataValue(
+        initialized_topics=[
+            topic(topic_id=topic_id, topic_name=one.topic, partitions=sorted(one.partitions))
+            for topic_id, one in begun.items()
+        ]
+    )
+    return Change(ShareGroupRecordKey(_BEGUN, group_id), value)
+
+
+def member_removed(group_id: str, member_id: str) -> list[Change]:
+    """It is no member any more."""
+    return [
+        Change(ShareGroupRecordKey(kind, group_id, member_id), None) for kind in (_CURRENT, _TARGET, _MEMBER)
+    ]
+
+
+def group_removed(group: ShareGroup) -> list[Change]:
+    """Nothing is left of the group."""
+    group_id = group.group_id
+    changes = [change for member_id in group.members for change in member_removed(group_id, member_id)]
+    return [
+        *changes,
+        *(Change(ShareGroupRecordKey(kind, group_id), None) for kind in (_TARGET_EPOCH, _BEGUN, _EPOCH)),
+    ]
+
+
+# what a change does
+
+
+def apply(group: ShareGroup, changes: Iterable[Change]) -> None:
+    """Do to the group what the records say."""
+    for key, value in changes:
+        if value is None:
+            if key.kind == _MEMBER:
+                group.members.pop(key.member_id, None)
+            elif key.kind == _TARGET:
+                group.targets.pop(key.member_id, None)
+        elif key.kind == _EPOCH:
+            group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+        elif key.kind == _TARGET_EPOCH:
+            group.target_epoch = value.assignment_epoch
+        elif key.kind == _TARGET:
+            group.targets[key.member_id] = _partitions(value.topic_partitions)
+        elif key.kind == _BEGUN:
+            group.begun = {
+                one.topic_id: Begun(one.topic_name, frozenset(one.partitions))
+                for one in value.initialized_topics
+            }
+        else:
+            member = group.members.get(key.member_id) or ShareMember(key.member_id)
+            changed = _with_metadata if key.kind == _MEMBER else _with_assignment
+            group.members[key.member_id] = changed(member, value)
+
+
+def _with_metadata(member: ShareMember, value: ShareGroupMemberMetadataValue) -> ShareMember:
+    return replace(
+        member,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topic_names=frozenset(value.subscribed_topic_names),
+    )
+
+
+def _with_assignment(member: ShareMember, value: ShareGroupCurrentMemberAssignmentValue) -> ShareMember:
+    return replace(
+        member,
+        epoch=value.member_epoch,
+        previous_epoch=value.previous_member_epoch,
+        assigned=_partitions(value.assigned_partitions),
+    )
+
+
+def _stored(partitions: Partitions) -> list[TopicPartitions]:
+    return [
+        TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+        for topic_id, indexes in partitions.items()
+    ]
+
+
+def _partitions(stored: Iterable[TopicPartitions]) -> Partitions:
+    return {one.topic_id: frozenset(one.partitions) for one in stored}

@@ -1,0 +1,117 @@
+"""A share group as it will be: changes are tried on a copy, written, and only then done to the group.
+
+In a draft the member is what it says it is, all partitions of subscribed topics have a beginning, and
+everybody has a target, which a member takes at once: nobody has to give anything back before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from broker.groups.consumer.topics import GroupTopics, metadata_hash
+from broker.groups.share import changes
+from broker.groups.share.assignor import assign
+from broker.groups.share.changes import Change
+from broker.groups.share.group import Begun, ShareGroup, ShareMember
+from broker.share.partition import ShareKey
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+
+class Draft:
+    """Mirrors what of Kafka's GroupMetadataManager turns a heartbeat into records. Owned by: event loop."""
+
+    def __init__(self, broker: Broker, topics: GroupTopics, group: ShareGroup) -> None:
+        self.group = group
+        self.drafted = group.drafted()
+        self.changes: list[Change] = []
+        self.begins: list[ShareKey] = []
+        self.seen_topics = group.seen_topics
+        self._now_ms = broker.clock.now_ms()
+        self._registry = broker.topics
+        self._topics = topics
+
+    def bring_up_to_date(self, member: ShareMember, told: ShareMember) -> ShareMember:
+        """A member says what it is: it has what it shall have then."""
+        is_new = member.member_id not in self.drafted.members
+        if is_new or told != member:
+            self._add(changes.member_changed(self.group.group_id, told))
+        has_new_subscription = told.topic_names != member.topic_names
+        self._follow_topics(is_new or has_new_subscription)
+        self._assign()
+        return self._step(told.member_id, has_new_subscription)
+
+    def _add(self, *made: Change) -> None:
+        self.changes += made
+        changes.apply(self.drafted, made)
+
+    def _follow_topics(self, has_changed: bool) -> None:
+        """Begin in partitions that are new, and start an epoch where there is another thing to divide, or
+        others to divide it among.
+        """
+        draft = self.drafted
+        if not has_changed and self.seen_topics == self._topics.version:
+            return
+        self.seen_topics = self._topics.version
+        names = draft.subscribed_topics()
+        begun = dict(draft.begun)
+        for name in sorted(names):
+            topic = self._registry.get(name)
+            if topic is not None:
+                known = begun.get(topic.topic_id, Begun(name, frozenset()))
+                missing = frozenset(range(topic.partition_count)) - known.partitions
+                if missing:
+                    begun[topic.topic_id] = known._replace(partitions=known.partitions | missing)
+                    self.begins += share_keys(draft.group_id, {topic.topic_id: Begun(name, missing)})
+        if self.begins:
+            self._add(changes.begun_changed(draft.group_id, begun))
+        digest = metadata_hash(self._topics.sizes(names))
+        if has_changed or digest != draft.metadata_hash:
+            self._add(changes.epoch_changed(draft.group_id, draft.epoch + 1, digest))
+
+    def _assign(self) -> None:
+        """Give every member its target, where the targets are of an older epoch."""
+        draft = self.drafted
+        if draft.epoch <= draft.target_epoch:
+            return
+        subscribed = {
+            member_id: frozenset(self._topics.sizes(member.topic_names))
+            for member_id, member in draft.members.items()
+        }
+        wanted = frozenset[UUID]().union(*subscribed.values())
+        places = [
+            (topic_id, index)
+            for topic_id, one in draft.begun.items()
+            if topic_id in wanted
+            for index in sorted(one.partitions)
+        ]
+        for member_id, target in assign(subscribed, places, draft.targets).items():
+            if target != draft.targets.get(member_id):
+                self._add(changes.target_changed(draft.group_id, member_id, target))
+        self._add(changes.target_epoch_changed(draft.group_id, draft.epoch, self._now_ms))
+
+    def _step(self, member_id: str, has_new_subscription: bool) -> ShareMember:
+        """The member takes its target."""
+        draft = self.drafted
+        member = draft.members[member_id]
+        if member.epoch == draft.target_epoch and not has_new_subscription:
+            return member
+        moved = dataclasses.replace(member, assigned=draft.targets.get(member_id, {}))
+        if member.epoch != draft.target_epoch:
+            moved = dataclasses.replace(moved, epoch=draft.target_epoch, previous_epoch=member.epoch)
+        if moved != member:
+            self._add(changes.assignment_changed(draft.group_id, moved))
+        return moved
+
+
+def share_keys(group_id: str, begun: Mapping[UUID, Begun]) -> list[ShareKey]:
+    """The keys of these partitions."""
+    return [
+        ShareKey(group_id, topic_id, index)
+        for topic_id, one in begun.items()
+        for index in sorted(one.partitions)
+    ]

@@ -1,0 +1,237 @@
+"""Goal: a record that was read for a share group is with one member at a time, until it is delivered or given
+up; nothing is lost behind a start.
+
+Method: hypothesis lets members acquire, acknowledge and vanish, locks end and brokers start again; beside it
+a table says of each offset what it should be. How much is acquired at a time is in `test_acquiring.py`, and
+beside Kafka in `tests/kafka/test_share_groups.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.share.acquiring import Run, Wish, acquire
+from broker.share.delivery import Acknowledgement, AckType, InFlight
+from broker.share.state_batches import DeliveryState
+from protocol.errors import ErrorCode, KafkaError
+
+COUNT_LIMIT = 3
+LOCK_MS = 100
+MEMBERS = st.sampled_from("mno")
+TYPES = st.sampled_from([AckType.GAP, AckType.ACCEPT, AckType.RELEASE, AckType.REJECT])
+
+
+def wish(member: str = "m", now_ms: int = 0, **more: Any) -> Wish:
+    usual = {
+        "max_records": 500,
+        "batch_size": 500,
+        "is_limit": False,
+        "record_limit": 200,
+        "count_limit": COUNT_LIMIT,
+        "lock_until_ms": now_ms + LOCK_MS,
+    }
+    return Wish(member_id=member, **{**usual, **more})
+
+
+class Deliveries(RuleBasedStateMachine):
+    """A partition, and what a table says of it: who has an offset, until when, how often it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_flight = InFlight(0)
+        self.log: list[Run] = []
+        self.now_ms = 0
+        self.had: dict[int, tuple[str, int]] = {}
+        self.sent: dict[int, int] = {}
+        self.over: set[int] = set()
+
+    @rule(sizes=st.lists(st.integers(1, 8), min_size=1, max_size=3))
+    def append(self, sizes: list[int]) -> None:
+        for size in sizes:
+            first = self.log[-1].last + 1 if self.log else 0
+            self.log.append(Run(first, first + size - 1))
+
+    @precondition(lambda self: self.log)
+    @rule(member=MEMBERS, most=st.integers(1, 30), batch_size=st.integers(1, 20), is_limit=st.booleans())
+    def fetch(self, member: str, most: int, batch_size: int, is_limit: bool) -> None:
+        if not self.in_flight.can_acquire(200):
+            return
+        offset = self.in_flight.next_fetch_offset()
+        read = [run for run in self.log if run.last >= offset]
+        asked = wish(member, self.now_ms, max_records=most, batch_size=batch_size, is_limit=is_limit)
+        acquired = acquire(self.in_flight, asked, read, offset)
+        if is_limit:
+            assert sum(run.size for run in acquired) <= most
+        for run in acquired:
+            for each in range(run.first, run.last + 1):
+                assert each not in self.had
+                assert each not in self.over
+                self.sent[each] = self.sent.get(each, 0) + 1
+                assert run.deliveries == self.sent[each] <= COUNT_LIMIT
+                self.had[each] = member, self.now_ms + LOCK_MS
+
+    @precondition(lambda self: self.had)
+    @rule(member=MEMBERS, data=st.data())
+    def acknowledge(self, member: str, data: st.DataObject) -> None:
+        own = sorted(offset for offset, (holder, _) in self.had.items() if holder == member)
+        if not own:
+            return
+        first = data.draw(st.sampled_from(own))
+        last = first
+        while last + 1 in own and data.draw(st.booleans()):
+            last += 1
+        types = data.draw(st.lists(TYPES, min_size=last - first + 1, max_size=last - first + 1))
+        self.in_flight.acknowledge(
+            member,
+            [Acknowledgement(first, last, types)],
+            count_limit=COUNT_LIMIT,
+            renewed_until_ms=None,
+        )
+        self.in_flight.advance()
+        for offset, ack_type in zip(range(first, last + 1), types, strict=True):
+            self._give_back(offset)
+            if ack_type is not AckType.RELEASE:
+                self.over.add(offset)
+
+    @rule(member=MEMBERS)
+    def acknowledge_of_another(self, member: str) -> None:
+        others = sorted(offset for offset, (holder, _) in self.had.items() if holder != member)
+        before = self.in_flight.stored()
+        for offset in others[:1]:
+            with pytest.raises(KafkaError) as refused:
+                self.in_flight.acknowledge(
+                    member,
+                    [Acknowledgement(offset, offset, [AckType.ACCEPT])],
+                    count_limit=COUNT_LIMIT,
+                    renewed_until_ms=None,
+                )
+            assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+        assert self.in_flight.stored() == before
+
+    @rule(member=MEMBERS)
+    def leave(self, member: str) -> None:
+        self.in_flight.release(member, COUNT_LIMIT)
+        self.in_flight.advance()
+        for offset in [offset for offset, (holder, _) in self.had.items() if holder == member]:
+            self._give_back(offset)
+
+    @rule(ms=st.integers(1, LOCK_MS))
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        self.in_flight.expire(self.now_ms, COUNT_LIMIT)
+        self.in_flight.advance()
+        for offset in [offset for offset, (_, until_ms) in self.had.items() if until_ms <= self.now_ms]:
+            self._give_back(offset)
+
+    @rule()
+    def start_again(self) -> None:
+        """What members have is not known any more, nor that it was sent this time."""
+        self.in_flight = InFlight(self.in_flight.start_offset, self.in_flight.stored())
+        for offset in self.had:
+            self.sent[offset] -= 1
+        self.had.clear()
+
+    def _give_back(self, offset: int) -> None:
+        del self.had[offset]
+        if self.sent[offset] >= COUNT_LIMIT:
+            self.over.add(offset)
+
+    @invariant()
+    def it_is_as_the_table_says(self) -> None:
+        for batch in self.in_flight.batches:
+            for first, last, delivery in batch.parts(batch.first, batch.last):
+                for offset in range(max(first, self.in_flight.start_offset), last + 1):
+                    holder = self.had.get(offset)
+                    assert (delivery.state is DeliveryState.ACQUIRED) == (holder is not None)
+                    assert delivery.is_over == (offset in self.over)
+                    if holder is not None:
+                        assert (delivery.member_id, delivery.lock_until_ms) == holder
+        assert all(offset in self.over for offset in range(self.in_flight.start_offset))
+        expected = min((until_ms for _, until_ms in self.had.values()), default=None)
+        assert self.in_flight.next_expiry_ms() == expected
+
+    def teardown(self) -> None:
+        """Whoever goes on reading gets all that is not over, in the end."""
+        self.in_flight.release("m", COUNT_LIMIT)
+        self.in_flight.release("n", COUNT_LIMIT)
+        self.in_flight.release("o", COUNT_LIMIT)
+        for offset in list(self.had):
+            self._give_back(offset)
+        end = self.log[-1].last + 1 if self.log else 0
+        while self.log and self.in_flight.next_fetch_offset() < end:
+            self.fetch("m", 500, 500, False)
+            held = sorted(self.had)
+            assert held
+            for offset in held:
+                self.in_flight.acknowledge(
+                    "m",
+                    [Acknowledgement(offset, offset, [AckType.ACCEPT])],
+                    count_limit=COUNT_LIMIT,
+                    renewed_until_ms=None,
+                )
+                self.over.add(offset)
+            self.in_flight.advance()
+            self.had.clear()
+        assert self.over == set(range(end))
+
+
+TestDeliveries = Deliveries.TestCase
+TestDeliveries.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def acknowledged(in_flight: InFlight, *told: tuple[int, int, list[int]], member: str = "m") -> None:
+    runs = [Acknowledgement(*one) for one in told]
+    in_flight.acknowledge(member, runs, count_limit=COUNT_LIMIT, renewed_until_ms=500)
+
+
+def test_all_of_a_request_holds_or_nothing() -> None:
+    in_flight = InFlight(0)
+    acquire(in_flight, wish(), [Run(0, 9)], 0)
+    with pytest.raises(KafkaError):
+        acknowledged(in_flight, (0, 3, [AckType.ACCEPT]), (8, 12, [AckType.ACCEPT]))
+    assert in_flight.complete_count == 0
+    acknowledged(in_flight, (0, 3, [AckType.ACCEPT]), (8, 9, [AckType.ACCEPT]))
+    assert in_flight.complete_count == 6
+
+
+def test_a_lock_that_is_renewed_ends_later() -> None:
+    in_flight = InFlight(0)
+    acquire(in_flight, wish(), [Run(0, 9)], 0)
+    acknowledged(in_flight, (0, 4, [AckType.RENEW]))
+    assert in_flight.next_expiry_ms() == LOCK_MS
+    assert [one[:2] for one in in_flight.expire(LOCK_MS, COUNT_LIMIT).batches] == [(5, 9)]
+    assert in_flight.next_expiry_ms() == 500
+
+
+def test_what_the_log_has_lost_is_delivered_to_nobody() -> None:
+    """Compacted away in between, and cut off at the beginning."""
+    in_flight = InFlight(0)
+    acquire(in_flight, wish(), [Run(0, 9), Run(10, 19), Run(20, 29)], 0)
+    in_flight.release("m", COUNT_LIMIT)
+    assert acquire(in_flight, wish(), [Run(20, 29)], 0) == [Run(20, 29, 2)]
+    acknowledged(in_flight, (20, 29, [AckType.ACCEPT]))
+    in_flight.advance()
+    assert (in_flight.start_offset, in_flight.next_fetch_offset()) == (30, 30)
+
+    in_flight = InFlight(0)
+    acquire(in_flight, wish(), [Run(0, 9)], 0)
+    in_flight.release("m", COUNT_LIMIT)
+    in_flight.start_at(7)
+    assert (in_flight.start_offset, in_flight.next_fetch_offset()) == (7, 7)
+    in_flight.start_at(50)
+    assert (in_flight.start_offset, in_flight.next_fetch_offset()) == (50, 50)
+
+
+def test_behind_a_start_what_is_not_known_is_read_first() -> None:
+    in_flight = InFlight(0)
+    acquire(in_flight, wish(), [Run(0, 9), Run(10, 19), Run(20, 29)], 0)
+    acknowledged(in_flight, (10, 14, [AckType.ACCEPT]), (20, 29, [AckType.RELEASE]))
+    again = InFlight(in_flight.start_offset, in_flight.stored())
+    assert again.next_fetch_offset() == 0
+    read = [Run(0, 9), Run(10, 19), Run(20, 29)]
+    assert acquire(again, wish("n"), read, 0) == [Run(0, 9), Run(15, 19), Run(20, 29, 2)]

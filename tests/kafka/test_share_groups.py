@@ -1,0 +1,389 @@
+"""Goal: share groups (KIP-932) go as in Apache Kafka: the same records for the same members, the same errors,
+delivery counts, offsets and lags.
+
+Method: the same steps, each a request of a member, are taken on both brokers, and what each was told is
+compared; then steps drawn at random, that both have not been taught. Where a group begins is set before, so
+that neither depends on when it first reads.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.share_player import SharePlayer
+from tests.process import BrokerProcess
+
+Start = Callable[..., KafkaBroker]
+Place = tuple[str, int]
+Run = tuple[int, int]
+Step = tuple[str, Callable[[SharePlayer], Any]]
+TOPICS = {"a": 2, "b": 1, "c": 3}
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "group.share.heartbeat.interval.ms": "5000",
+    "group.share.min.record.lock.duration.ms": "1000",
+}
+# It would gather what happens within a second.
+KAFKAS = {
+    **SETTINGS,
+    "group.share.min.assignment.interval.ms": "0",
+    "group.share.assignment.interval.ms": "0",
+}
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
+
+
+def deliveries() -> Iterator[Step]:
+    """In an order that must be kept."""
+    yield from beginnings()
+    yield from acknowledgements()
+    yield from bad_acknowledgements()
+    yield from portions()
+    yield from limits()
+    yield from sessions()
+    yield from last_attempts()
+    yield from renewals()
+    yield from transactions()
+    yield from endings()
+
+
+def beginnings() -> Iterator[Step]:
+    yield "records", lambda it: it.produce("a", 10, 5, 1)
+    yield "nobody", lambda it: it.offsets(A0)
+    yield "nobody at all", lambda it: it.offsets()
+    yield "begin", lambda it: it.alter({A0: 0, A1: 0})
+    yield "begun", lambda it: it.offsets()
+    yield "begun, v0", lambda it: it.offsets(version=0)
+    yield "begin nowhere", lambda it: it.alter({("none", 0): 0, ("a", 7): 1, A1: 0})
+    yield "asked for more", lambda it: it.offsets(A0, ("a", 7), ("none", 3), B0)
+    yield "no session", lambda it: it.fetch("m", epoch=4)
+    yield "no session to end", lambda it: it.fetch("m", epoch=-1)
+    yield "no member", lambda it: it.fetch("", A0)
+    yield "too long a member", lambda it: it.fetch("m" * 37, A0)
+    yield "no group", lambda it: it.fetch("m", A0, group=None)  # type: ignore[arg-type]
+    yield "says at first", lambda it: it.fetch("m", A0, acks={A0: [(0, 0, [ACCEPT])]})
+    yield "open", lambda it: it.open(A0, A1)
+    yield "first", lambda it: it.fetch("m", A0, A1)
+    yield "nothing more", lambda it: it.fetch("m")
+    yield "one behind", lambda it: it.fetch("m", epoch=1)
+    yield "not written yet", lambda it: it.offsets()
+
+
+def acknowledgements() -> Iterator[Step]:
+    yield "accept", lambda it: it.acknowledge("m", {A0: [(0, 9, [ACCEPT])]})
+    yield "accepted", lambda it: it.offsets()
+    yield "accept again", lambda it: it.acknowledge("m", {A0: [(0, 9, [ACCEPT])]})
+    yield "release", lambda it: it.acknowledge("m", {A0: [(10, 14, [RELEASE])]})
+    yield "released", lambda it: it.offsets()
+    yield "second time", lambda it: it.fetch("m")
+    yield (
+        "each by itself",
+        lambda it: it.fetch("m", acks={A0: [(10, 14, [ACCEPT, RELEASE, REJECT, GAP, RELEASE])]}, records=1),
+    )
+    yield "mixed", lambda it: it.offsets()
+    yield "the others", lambda it: it.fetch("m")
+    yield "accept all", lambda it: it.fetch("m", acks={A0: [(11, 11, [ACCEPT]), (14, 15, [ACCEPT])]})
+    yield "all over", lambda it: it.offsets()
+    yield "more", lambda it: it.produce("a", 3, 3, partition=1)
+    yield "other partition", lambda it: it.fetch("m")
+    yield "half of it", lambda it: it.acknowledge("m", {A1: [(0, 1, [ACCEPT]), (2, 4, [RELEASE])]})
+    yield "for another", lambda it: it.fetch("n", A1)
+    yield "both", lambda it: it.offsets()
+    yield "not its own", lambda it: it.acknowledge("m", {A1: [(2, 3, [ACCEPT])]})
+    yield "its own", lambda it: it.acknowledge("n", {A1: [(2, 3, [ACCEPT])]})
+    yield "in a row", lambda it: it.acknowledge("m", {A1: [(5, 5, [ACCEPT])]})
+    yield "the last", lambda it: it.acknowledge("n", {A1: [(4, 4, [ACCEPT])]})
+    yield "at the end", lambda it: it.offsets()
+
+
+def bad_acknowledgements() -> Iterator[Step]:
+    yield "records b", lambda it: it.produce("b", 10, 10)
+    yield "begin b", lambda it: it.alter({B0: 0}, group="h")
+    yield "open h", lambda it: it.open(B0, group="h")
+    yield "fetch b", lambda it: it.fetch("m", B0, group="h")
+    bad: dict[str, list[tuple[int, int, list[int]]]] = {
+        "backwards": [(5, 3, [ACCEPT])],
+        "overlapping": [(0, 5, [ACCEPT]), (3, 9, [ACCEPT])],
+        "touching": [(0, 5, [ACCEPT]), (5, 9, [ACCEPT])],
+        "no types": [(0, 5, [])],
+        "too few types": [(0, 5, [ACCEPT, ACCEPT])],
+        "unknown type": [(0, 5, [7])],
+        "negative type": [(0, 5, [-1])],
+        "renew": [(0, 5, [RENEW])],
+        "beyond": [(15, 25, [ACCEPT])],
+        "far beyond": [(100, 200, [ACCEPT])],
+        "negative": [(-5, 3, [ACCEPT])],
+        "good, then beyond": [(0, 3, [ACCEPT]), (18, 22, [ACCEPT])],
+        "one of two types is unknown": [(0, 1, [ACCEPT, 9])],
+    }
+    for name, told in bad.items():
+        yield f"{name} acknowledged", lambda it, told=told: it.acknowledge("m", {B0: told}, group="h")
+        yield f"{name} with a fetch", lambda it, told=told: it.fetch("m", acks={B0: told}, group="h")
+        yield f"{name}: where it stands", lambda it: it.offsets(group="h")
+    yield "renew in v1", lambda it: it.acknowledge("m", {B0: [(0, 1, [RENEW])]}, version=1, group="h")
+    yield (
+        "unknown partitions",
+        lambda it: it.acknowledge(
+            "m", {("a", 9): [(0, 1, [ACCEPT])], ("c", 0): [(0, 1, [ACCEPT])], B0: []}, group="h"
+        ),
+    )
+    yield "epoch 0", lambda it: it.acknowledge("m", {B0: [(0, 1, [ACCEPT])]}, epoch=0, group="h")
+    yield "no member", lambda it: it.acknowledge("", {B0: [(0, 1, [ACCEPT])]}, epoch=0, group="h")
+    yield "another epoch", lambda it: it.acknowledge("m", {B0: [(0, 1, [ACCEPT])]}, epoch=99, group="h")
+    yield "nothing said of it", lambda it: it.acknowledge("m", {B0: []}, group="h")
+    yield "stands", lambda it: it.offsets(group="h")
+    yield "still its own", lambda it: it.acknowledge("m", {B0: [(0, 19, [ACCEPT])]}, group="h")
+    yield "stands at the end", lambda it: it.offsets(group="h")
+
+
+def portions() -> Iterator[Step]:
+    """How much is acquired at a time."""
+    yield "many", lambda it: it.produce("c", *([10] * 20))
+    yield "begin c", lambda it: it.alter({("c", 0): 0}, group="p")
+    yield "open p", lambda it: it.open(("c", 0), group="p")
+    yield "few", lambda it: it.fetch("m", ("c", 0), records=15, batch=5, group="p")
+    yield "one", lambda it: it.fetch("m", records=1, group="p")
+    yield "batches of 25", lambda it: it.fetch("m", records=60, batch=25, group="p")
+    yield "a limit", lambda it: it.fetch("m", records=3, share_acquire_mode=1, group="p")
+    yield "a limit again", lambda it: it.fetch("m", records=3, share_acquire_mode=1, group="p")
+    yield "a limit of many", lambda it: it.fetch("m", records=13, share_acquire_mode=1, group="p")
+    yield "no limit", lambda it: it.fetch("m", records=3, group="p")
+    yield "v1 knows no limit", lambda it: it.fetch("m", records=3, share_acquire_mode=1, version=1, group="p")
+    yield "give all back", lambda it: it.fetch("m", epoch=-1, group="p")
+    yield "again", lambda it: it.fetch("m", ("c", 0), records=15, group="p")
+    yield "again a limit", lambda it: it.fetch("m", records=15, share_acquire_mode=1, group="p")
+    yield "the rest", lambda it: it.fetch("m", group="p")
+    yield "few bytes", lambda it: it.fetch("n", ("c", 0), max_bytes=100, group="p")
+    yield "no bytes", lambda it: it.fetch("n", max_bytes=0, group="p")
+    yield "no records", lambda it: it.fetch("n", records=0, group="p")
+    yield "from the middle", lambda it: it.alter({("c", 0): 55}, group="q")
+    yield "open q", lambda it: it.open(("c", 0), group="q")
+    yield "batch of the middle", lambda it: it.fetch("m", ("c", 0), records=5, group="q")
+    yield "stands in the middle", lambda it: it.offsets(group="q")
+    yield "beyond the end", lambda it: it.alter({("c", 1): 55}, group="r")
+    yield "fetch beyond the end", lambda it: it.fetch("m", ("c", 1), group="r")
+    yield "stands beyond", lambda it: it.offsets(group="r")
+
+
+def limits() -> Iterator[Step]:
+    yield "too few", lambda it: it.settings("l", {"share.partition.max.record.locks": "99"})
+    yield "too often", lambda it: it.settings("l", {"share.delivery.count.limit": "11"})
+    yield "too short", lambda it: it.settings("l", {"share.record.lock.duration.ms": "999"})
+    yield "nonsense", lambda it: it.settings("l", {"share.auto.offset.reset": "by_duration:P"})
+    yield "none", lambda it: it.settings("l", {"share.auto.offset.reset": "none"})
+    yield "isolation", lambda it: it.settings("l", {"share.isolation.level": "serializable"})
+    yield "100 at a time", lambda it: it.settings("l", {"share.partition.max.record.locks": "100"})
+    yield "begin", lambda it: it.alter({("c", 0): 0}, group="l")
+    yield "open l", lambda it: it.open(("c", 0), group="l")
+    yield "95", lambda it: it.fetch("m", ("c", 0), records=95, group="l")
+    yield "no more", lambda it: it.fetch("n", ("c", 0), group="l")
+    yield "one over", lambda it: it.fetch("m", acks={("c", 0): [(0, 0, [ACCEPT])]}, group="l")
+    yield "one in the middle", lambda it: it.fetch("m", acks={("c", 0): [(30, 30, [RELEASE])]}, group="l")
+    yield "stands", lambda it: it.offsets(group="l")
+
+
+def sessions() -> Iterator[Step]:
+    c = [("c", index) for index in range(3)]
+    yield "begin everywhere", lambda it: it.alter(dict.fromkeys(c, 0), group="s")
+    yield "open s", lambda it: it.open(*c, group="s")
+    yield "little", lambda it: it.produce("c", 2, partition=1)
+    yield "of one", lambda it: it.fetch("m", c[1], group="s")
+    yield "of one more", lambda it: it.fetch("m", c[2], group="s")
+    yield "without one", lambda it: it.fetch("m", c[0], forgotten=[c[1]], records=10, group="s")
+    yield "forgotten is still its own", lambda it: it.acknowledge("m", {c[1]: [(0, 0, [ACCEPT])]}, group="s")
+    yield "begin anew", lambda it: it.fetch("m", c[1], epoch=0, group="s")
+    yield "unknown", lambda it: it.fetch("m", ("a", 5), group="s")
+    yield "never begun", lambda it: it.fetch("m", ("b", 0), group="s")[0]
+    yield "gone", lambda it: it.disconnect("m", "s")
+    yield "ended with it", lambda it: it.fetch("m", epoch=1, group="s")
+    yield "for another", lambda it: it.fetch("n", c[1], wait_ms=2000, group="s")
+    yield "ends", lambda it: it.acknowledge("n", {c[1]: [(1, 1, [ACCEPT])]}, epoch=-1, group="s")
+    yield "is over", lambda it: it.acknowledge("n", {c[1]: [(1, 1, [ACCEPT])]}, epoch=2, group="s")
+    yield "stands", lambda it: it.offsets(group="s")
+
+
+def last_attempts() -> Iterator[Step]:
+    """What is sent again and again: in smaller portions, the last time each by itself."""
+    yield "begin", lambda it: it.alter({("c", 0): 0}, group="o")
+    yield "open o", lambda it: it.open(("c", 0), group="o")
+    yield "once", lambda it: it.fetch("m", ("c", 0), records=20, group="o")
+    for turn in range(14):
+        yield f"give back {turn}", lambda it: it.give_back("m", "o")
+        yield f"take again {turn}", lambda it: it.fetch("m", records=20, group="o")
+        yield f"stands {turn}", lambda it: it.offsets(group="o")
+    yield "twice only", lambda it: it.settings("w", {"share.delivery.count.limit": "2"})
+    yield "begin w", lambda it: it.alter({("c", 0): 0}, group="w")
+    yield "open w", lambda it: it.open(("c", 0), group="w")
+    for turn in range(4):
+        yield f"w {turn}", lambda it: it.fetch("m", ("c", 0), records=10, group="w")
+        yield f"w back {turn}", lambda it: it.give_back("m", "w")
+        yield f"w stands {turn}", lambda it: it.offsets(group="w")
+
+
+def renewals() -> Iterator[Step]:
+    nothing = {"records": 0, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0}
+    yield "begin", lambda it: it.alter({("c", 0): 0}, group="n")
+    yield "open n", lambda it: it.open(("c", 0), group="n")
+    yield "take", lambda it: it.fetch("m", ("c", 0), records=20, group="n")
+    yield "renew", lambda it: it.acknowledge("m", {("c", 0): [(0, 9, [RENEW])]}, is_renew_ack=True, group="n")
+    yield (
+        "renew some",
+        lambda it: it.acknowledge(
+            "m", {("c", 0): [(10, 13, [RENEW, ACCEPT, RENEW, RELEASE])]}, is_renew_ack=True, group="n"
+        ),
+    )
+    yield (
+        "renew with a fetch",
+        lambda it: it.fetch("m", acks={("c", 0): [(0, 9, [RENEW])]}, is_renew_ack=True, group="n", **nothing),
+    )
+    yield (
+        "and take more",
+        lambda it: it.fetch("m", acks={("c", 0): [(0, 9, [RENEW])]}, is_renew_ack=True, group="n"),
+    )
+    yield (
+        "not its own",
+        lambda it: it.acknowledge("n", {("c", 0): [(0, 9, [RENEW])]}, is_renew_ack=True, epoch=-1, group="n"),
+    )
+    yield "not allowed", lambda it: it.settings("n", {"share.renew.acknowledge.enable": "false"})
+    yield (
+        "renew all the same",
+        lambda it: it.acknowledge("m", {("c", 0): [(0, 9, [RENEW])]}, is_renew_ack=True, group="n"),
+    )
+    yield "stands", lambda it: it.offsets(group="n")
+
+
+def transactions() -> Iterator[Step]:
+    """Only what is committed, where a group says so. The producers are none that a coordinator knows."""
+    yield "plain", lambda it: it.produce("b", 2)
+    yield "begin", lambda it: it.alter({B0: 20}, group="t")
+    yield "open t", lambda it: it.open(B0, group="t")
+    yield "committed only", lambda it: it.settings("t", {"share.isolation.level": "read_committed"})
+    yield "take", lambda it: it.fetch("m", B0, group="t")
+
+
+def endings() -> Iterator[Step]:
+    yield "list", lambda it: it.listed()
+    yield "list shared", lambda it: it.listed(types_filter=["share"])
+    yield "list shared and empty", lambda it: it.listed(types_filter=["Share"], states_filter=["Empty"])
+    yield "describe", lambda it: it.described("g", "h", "none")
+    yield "forget", lambda it: it.forget("a", "b", "none")
+    yield "forgotten", lambda it: it.offsets()
+    yield "forget again", lambda it: it.forget("a")
+    yield "of no group", lambda it: it.forget("a", group="none")
+    yield "delete", lambda it: it.delete("g", "none", "p")
+    yield "deleted", lambda it: it.offsets()
+    yield "deleted and described", lambda it: it.described("g")
+
+
+def members() -> Iterator[Step]:
+    """Who is in a group, and has what."""
+    yield "no member id", lambda it: it.beat("", 0, ["a"])
+    yield "no group", lambda it: it.beat("m", 0, ["a"], "")
+    yield "no rack", lambda it: it.beat("m", 0, ["a"], rack_id="")
+    yield "no topics", lambda it: it.beat("m", 0)
+    yield "empty topics", lambda it: it.beat("m", 0, [])
+    yield "bad epoch", lambda it: it.beat("m", -2)
+    yield "too long", lambda it: it.beat("m" * 37, 0, ["a"])
+    yield "nobody", lambda it: it.beat("m", 3)
+    yield "nobody leaves", lambda it: it.beat("m", -1)
+    yield "m alone", lambda it: it.settled("g", ("m", ["a"]), size=2)
+    yield "where it stands", lambda it: it.offsets()
+    yield "another epoch", lambda it: it.beat("m", 99)[:1]
+    yield "unknown member", lambda it: it.beat("x", 5)
+    yield "unknown leaves", lambda it: it.beat("x", -1)
+    yield "n too", lambda it: it.settled("g", ("m", ["a"]), ("n", ["a"]), size=2)
+    yield "o too", lambda it: shape(it.settled("g", ("m", ["a"]), ("n", ["a"]), ("o", ["a"]), size=4))
+    yield "n leaves", lambda it: it.beat("n", -1)
+    yield "m and o", lambda it: shape(it.settled("g", ("m", ["a"]), ("o", ["a"]), size=2))
+    yield "other topics", lambda it: it.settled("h", ("m", ["a", "b"]), size=3)
+    yield "no such topic", lambda it: it.beat("m", 0, ["none"], "none")[3]
+    yield "list", lambda it: it.listed()
+    yield "not empty", lambda it: it.delete("g")
+    yield "offsets of who is there", lambda it: it.alter({A0: 5})
+    yield "forget of who is there", lambda it: it.forget("a")
+    yield "all leave", lambda it: [it.beat("m", -1), it.beat("o", -1)]
+    yield "empty", lambda it: it.described("g")
+    yield "delete", lambda it: it.delete("g")
+
+
+def shape(rows: Iterable[Any]) -> Any:
+    """How many partitions each has, and which they have together: who has which is the broker's affair."""
+    had = [row[-1] for row in rows]
+    return sorted(map(len, had)), sorted({place for places in had for place in places})
+
+
+def drawn(draw: random.Random, group: str, place: Place, held: dict[str, list[Run]]) -> Step:
+    """A step; `held` is what members were told to have."""
+    member = draw.choice("mno")
+    kind = draw.choices(("fetch", "acknowledge", "both", "produce", "anew"), (5, 6, 3, 2, 1))[0]
+    if kind == "produce":
+        sizes = [draw.randint(1, 12) for _ in range(draw.randint(1, 4))]
+        return f"produce {sizes}", lambda it: it.produce(place[0], *sizes, partition=place[1])
+    # What comes with a fetch is available in Kafka some time behind it.
+    types = (GAP, ACCEPT, REJECT) if kind == "both" else (GAP, ACCEPT, REJECT, *[RELEASE] * 4)
+    acks = {place: _acks(draw, held[member], types)} if kind in ("acknowledge", "both") else {}
+    if kind == "acknowledge":
+        return f"{member} {acks}", lambda it: it.acknowledge(member, acks, group=group)
+    wish = {
+        "records": draw.choice((1, 3, 10, 40, 500)),
+        "batch": draw.choice((1, 5, 20, 500)),
+        "share_acquire_mode": draw.randint(0, 1),
+        "wait_ms": 1,
+    }
+    epoch = 0 if kind == "anew" else None
+    return (
+        f"{member} fetches, {kind}: {wish} {acks}",
+        lambda it: it.fetch(member, place, acks=acks, epoch=epoch, group=group, **wish),
+    )
+
+
+def _acks(draw: random.Random, runs: list[Run], types: tuple[int, ...]) -> list[tuple[int, int, list[int]]]:
+    """Of what a member has, or of what is near that, in order."""
+    told = []
+    end = -1
+    for first, last in sorted(draw.sample(runs, min(len(runs), draw.randint(1, 3)))):
+        low, high = sorted((draw.randint(first - (draw.random() < 0.1), last), draw.randint(first, last)))
+        if draw.random() < 0.5:
+            low, high = first, last
+        if low > end:
+            end = high
+            count = high - low + 1 if draw.random() < 0.5 else 1
+            told.append((low, high, draw.choices(types, k=count)))
+    return told
+
+
+def play(start_kafka: Start, directory: Path, steps: Iterable[Step]) -> None:
+    """Take the steps on both brokers: they part nowhere."""
+    own = BrokerProcess(directory / "data", SETTINGS).start()
+    kafka = start_kafka(KAFKAS)
+    players = [SharePlayer(broker.port) for broker in (kafka, own)]
+    for one in players:
+        one.prepare(TOPICS)
+    parted = []
+    for name, take in steps:
+        expected, found = (take(one) for one in players)
+        if expected != found:
+            parted.append(f"{name}\n  Kafka   {expected}\n  kompakt {found}")
+    for one in players:
+        one.close()
+    own.stop()
+    log = own.log()
+    own.close()
+    assert "Traceback" not in log, log
+    assert not parted, "\n".join(parted)
+
+
+@pytest.mark.java
+def test_deliveries_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
+    play(start_kafka, tmp_path, deliveries())
+
+
+@pytest.mark.java
+def test_members_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
+    play(start_kafka, tmp_path, members())
