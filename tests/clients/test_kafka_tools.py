@@ -68,6 +68,39 @@ def test_s17_topics_are_created_described_altered_and_deleted(
     assert topic not in tools.run("kafka-topics", *at, "--list").split()
 
 
+def test_share_groups(tools: Tools, at: tuple[str, str], topic: str, broker: BrokerProcess) -> None:
+    """Read by one, looked at, begun elsewhere, deleted; the state is what Kafka's own decoder reads."""
+    group = f"{topic}-shared"
+    tools.run("kafka-topics", *at, "--create", "--topic", topic, "--partitions", 1)
+    earliest = (
+        "--entity-type",
+        "groups",
+        "--entity-name",
+        group,
+        "--add-config",
+        "share.auto.offset.reset=earliest",
+    )
+    tools.run("kafka-configs", *at, "--alter", *earliest)
+    lines = "".join(f"v{number}\n" for number in range(50))
+    tools.run("kafka-console-producer", *at, "--topic", topic, stdin=lines)
+    read = ("--topic", topic, "--group", group, "--max-messages", 50)
+    assert tools.run("kafka-console-share-consumer", *at, *read) == lines
+    assert group in tools.run("kafka-share-groups", *at, "--list").split()
+    described = tools.run("kafka-share-groups", *at, "--describe", "--group", group)
+    assert re.search(rf"{group} +{topic} +0 +\d+ +0", described), described
+    elsewhere = ("--group", group, "--topic", topic, "--to-earliest", "--execute")
+    assert re.search(rf"{topic} +0 +0", tools.run("kafka-share-groups", *at, "--reset-offsets", *elsewhere))
+    described = tools.run("kafka-share-groups", *at, "--describe", "--group", group)
+    assert re.search(rf"{group} +{topic} +0 +0 +50", described), described
+    files = sorted(broker.data.glob("__share_group_state-*/*.log"))
+    dumped = "".join(
+        tools.run("kafka-dump-log", "--share-group-state-decoder", "--files", path) for path in files
+    )
+    assert f'"groupId":"{group}"' in dumped and '"deliveryState":2' in dumped, dumped
+    tools.run("kafka-share-groups", *at, "--delete", "--group", group)
+    assert group not in tools.run("kafka-share-groups", *at, "--list").split()
+
+
 def test_a_reassignment_to_the_only_node_is_completed(
     tools: Tools, at: tuple[str, str], topic: str, tmp_path: Path
 ) -> None:
