@@ -492,7 +492,7 @@ GROUP_LAG = Metric[None](
     "Records between a group's committed offset (or the log start) and the high watermark", lambda _: None,
 )  # fmt: skip
 GROUP_OFFSET = Metric[None](
-    "kafka_consumergroup_current_offset", Kind.GAUGE, "A group's committed offset", lambda _: None
+    "kafka_consumergroup_current_offset", Kind.GAUGE, "Where a group stands", lambda _: None
 )
 BUILD = Metric[None]("kompakt_build", Kind.GAUGE, "1, labelled with the version", lambda _: None, "version")
 SINGLE: tuple[Metric[None], ...] = (REQUESTS, REQUEST_SECONDS, GROUP_LAG, GROUP_OFFSET, BUILD)

@@ -8,6 +8,7 @@ partitions does not hold up a request.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from broker.counters import Latencies, TopicCounters
 from broker.groups.commits import Committed, Lag, lags
 from broker.metric_tables import Kind, Metric
 from broker.questions.disks import directory_rows
+from broker.questions.share_groups import share_lags
 from cleaner.distribution import Distribution
 from storage.file import POOL
 
@@ -53,6 +55,7 @@ class Moment:
     """What the event loop saw: copies, for it goes on changing what they are of. Owned by: any thread."""
 
     committed: Committed
+    shared: Sequence[Lag]
     partitions: Mapping[TopicPartition, Partition]
     topics: Mapping[str, TopicCounters]
     requests: Mapping[int, int]
@@ -74,6 +77,7 @@ class Metrics:
         counters = self._broker.metrics_state
         return Moment(
             self._broker.groups.committed(),
+            share_lags(self._broker),
             self._broker.partitions.copy(),
             dict(counters.topics),
             dict(counters.requests),
@@ -120,7 +124,7 @@ def _families(broker: Broker, moment: Moment) -> Iterator[Family]:
     yield from _rows(tables.CLEANER, (), [((), broker.cleaner)])
     yield from _rows(tables.FILES, (), [((), POOL)])
     yield from _requests(moment)
-    yield from _groups(lags(moment.committed, moment.partitions))
+    yield from _groups(itertools.chain(lags(moment.committed, moment.partitions), moment.shared))
 
 
 def _labels(topic_partition: TopicPartition) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from broker.groups.commits import Lag
 from broker.groups.share.group import ShareGroup, ShareMember
 from broker.share.delivery import ACQUIRED
 from broker.share.partition import NO_COUNT, NO_OFFSET, ShareKey, SharePartition
@@ -105,3 +106,17 @@ def share_group(broker: Broker, group: ShareGroup) -> dict[str, Any]:
         "members": [_member_row(broker, member) for member in group.members.values()],
         "offsets": share_group_places(broker, group),
     }
+
+
+def share_lags(broker: Broker) -> list[Lag]:
+    """On the event loop: of each share group in each partition where it has begun, as it was written down."""
+    found = []
+    for key, share in broker.shares.partitions.items():
+        topic, stored = broker.topics.by_id(key.topic_id), share.stored
+        partition = broker.partition(topic.name, key.partition) if topic is not None else None
+        if partition is not None and stored.start_offset != NO_OFFSET and stored.complete_count != NO_COUNT:
+            log = partition.log
+            behind = log.high_watermark - max(stored.start_offset, log.log_start_offset)
+            lag = max(0, behind - stored.complete_count)
+            found.append(Lag(key.group_id, partition.topic_partition, stored.start_offset, lag))
+    return found
