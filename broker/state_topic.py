@@ -36,6 +36,8 @@ Done = Callable[[KafkaError | None], None]
 
 PAUSE_MS = 1_000
 """behind a topic that could not be made: each time some of its partitions are made and taken away"""
+BATCH_BYTES = 512 * 1024
+"""records of one change go into the log in batches of about this size"""
 LONGEST_STRING_BYTES = 32_767
 """what a string of the records' schemas holds; the flexible versions of requests know no such limit"""
 
@@ -176,6 +178,21 @@ class StateTopic(Generic[T]):
         )
         appended = partition.append(batch, now_ms, origin=Origin.COORDINATOR)
         return Written(appended.base_offset, partition.when_flushed(appended.last_offset + 1))
+
+    def append_all(self, state_id: str, records: Sequence[KeyValue]) -> asyncio.Future[None] | None:
+        """As `append`, of records that may be too many for one batch; the future of the last one's flush."""
+        flushed: asyncio.Future[None] | None = None
+        batch: list[KeyValue] = []
+        batch_bytes = 0
+        for key, value in records:
+            batch.append((key, value))
+            batch_bytes += len(key) + len(value or b"")
+            if batch_bytes >= BATCH_BYTES:
+                flushed = self.append(state_id, batch).flushed
+                batch, batch_bytes = [], 0
+        if batch:
+            flushed = self.append(state_id, batch).flushed
+        return flushed
 
     async def load(self, apply: Callable[[T], None]) -> None:
         """Read every partition on threads, hand each one's contents to `apply` on the loop (T200)."""

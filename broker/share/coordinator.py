@@ -13,7 +13,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from broker.share.delivery import Acknowledgement, InFlight, Transition
 from broker.share.partition import NO_COUNT, NO_OFFSET, ShareKey, SharePartition, Stored
@@ -27,7 +26,7 @@ from broker.share.records import (
     update_value,
 )
 from broker.share.state_batches import StateBatch
-from broker.state_topic import StateTopic
+from broker.state_topic import KeyValue, StateTopic
 from broker.topic import KEEP_EVERYTHING, SHARE_STATE_TOPIC
 from config.group import EARLIEST, GroupConfig, reset_age_ms
 from protocol.errors import ErrorCode, KafkaError
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Flushed = asyncio.Future[None]
+SNAPSHOTS_A_BATCH = 1_000
 
 # What a client is told when something could not be written down: that it looks for the coordinator.
 _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
@@ -109,11 +109,11 @@ class ShareCoordinator:
         futures of what makes it durable; KafkaError: not all of it could be written.
         """
         now_ms = self._broker.clock.now_ms()
-        waits = []
+        begun: dict[ShareKey, Stored] = {}
         for key in keys:
             known = self.partitions.get(key)
             start_offset = start_offsets.get(key, NO_OFFSET)
-            stored = Stored(
+            begun[key] = Stored(
                 snapshot_epoch=0 if known is None else known.stored.snapshot_epoch + 1,
                 state_epoch=state_epoch,
                 leader_epoch=0,
@@ -121,32 +121,29 @@ class ShareCoordinator:
                 complete_count=NO_COUNT if start_offset == NO_OFFSET else 0,
                 created_ms=now_ms,
             )
-            waits += self._append_snapshot(key, stored, ())
-            if known is not None:
-                known.close()
+        waits = self._append_all(
+            {key: snapshot_value(stored, (), now_ms) for key, stored in begun.items()}, begun
+        )
+        for key, stored in begun.items():
+            self._close(key)
             self.partitions[key] = SharePartition(key, stored)
             self._wake(key)
         return waits
 
     def forget(self, keys: Iterable[ShareKey]) -> list[Flushed]:
         """Nothing is known of these partitions any more. KafkaError: not all of it could be written."""
-        waits = []
-        for key in keys:
-            share = self.partitions.get(key)
-            if share is not None:
-                waits += self._append(key, SNAPSHOT, None)[1]
-                share.close()
-                del self.partitions[key]
-                self._wake(key)
+        known = [key for key in keys if key in self.partitions]
+        waits = self._append_all(dict.fromkeys(known), {})
+        for key in known:
+            self._close(key)
+            del self.partitions[key]
+            self._wake(key)
         return waits
 
-    def forget_topic(self, topic_id: UUID) -> None:
-        """A topic is deleted: nobody reads it any more."""
-        doomed = [key for key in self.partitions if key.topic_id == topic_id]
-        try:
-            self.forget(doomed)
-        except KafkaError as error:
-            logger.warning("what share groups have read of topic %s is kept: %s", topic_id, error)
+    def _close(self, key: ShareKey) -> None:
+        known = self.partitions.get(key)
+        if known is not None:
+            known.close()
 
     # reading
 
@@ -299,7 +296,9 @@ class ShareCoordinator:
         try:
             if stored.updates >= self._broker.config.share_coordinator_snapshot_update_records_per_snapshot:
                 return self._snapshot(share)
-            _, waits = self._append(share.key, UPDATE, update_value(stored, batches))
+            _, waits = self._append(
+                share.key, [(state_key(share.key, UPDATE), update_value(stored, batches))]
+            )
         except KafkaError:
             stored.start_offset, stored.complete_count = before
             raise
@@ -308,17 +307,32 @@ class ShareCoordinator:
 
     def _snapshot(self, share: SharePartition) -> list[Flushed]:
         share.stored.snapshot_epoch += 1
-        return self._append_snapshot(share.key, share.stored, share.batches())
+        value = snapshot_value(share.stored, share.batches(), self._broker.clock.now_ms())
+        return self._append_all({share.key: value}, {share.key: share.stored})
 
-    def _append_snapshot(self, key: ShareKey, stored: Stored, batches: Sequence[StateBatch]) -> list[Flushed]:
-        value = snapshot_value(stored, batches, self._broker.clock.now_ms())
-        stored.snapshot_at, waits = self._append(key, SNAPSHOT, value)
-        stored.updates = 0
+    def _append_all(
+        self, values: Mapping[ShareKey, bytes | None], stored: Mapping[ShareKey, Stored]
+    ) -> list[Flushed]:
+        """Append snapshots of many partitions, or their ends: those that lie together in batches together."""
+        together: dict[TopicPartition, list[ShareKey]] = defaultdict(list)
+        for key in values:
+            together[self._topic.place_of(key.state_id)].append(key)
+        waits = []
+        for keys in together.values():
+            for start in range(0, len(keys), SNAPSHOTS_A_BATCH):
+                some = keys[start : start + SNAPSHOTS_A_BATCH]
+                base_offset, flushed = self._append(
+                    some[0], [(state_key(key, SNAPSHOT), values[key]) for key in some]
+                )
+                waits += flushed
+                for place, key in enumerate(some):
+                    if key in stored:
+                        stored[key].snapshot_at, stored[key].updates = base_offset + place, 0
         return waits
 
-    def _append(self, key: ShareKey, kind: int, value: bytes | None) -> tuple[int, list[Flushed]]:
+    def _append(self, key: ShareKey, records: Sequence[KeyValue]) -> tuple[int, list[Flushed]]:
         try:
-            written = self._topic.append(key.state_id, [(state_key(key, kind), value)])
+            written = self._topic.append(key.state_id, records)
         except KafkaError as error:
             raise KafkaError(_STORE_ERRORS.get(error.code, error.code), error.message) from error
         return written.base_offset, [] if written.flushed is None else [written.flushed]

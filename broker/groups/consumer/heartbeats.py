@@ -48,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 OWN_ID_VERSION = 1
 """from this version on a client makes its member id (KIP-1082)"""
-BATCH_BYTES = 512 * 1024
-"""records of one change go into the log in batches of about this size"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,23 +303,9 @@ class Heartbeats:
 
     def _append(self, group_id: str, entries: Sequence[KeyValue]) -> asyncio.Future[None] | None:
         try:
-            return self._append_batches(group_id, entries)
+            return self._store.append_all(group_id, entries)
         except KafkaError as error:
             raise KafkaError(STORE_ERRORS.get(error.code, error.code), error.message) from error
-
-    def _append_batches(self, group_id: str, entries: Sequence[KeyValue]) -> asyncio.Future[None] | None:
-        flushed: asyncio.Future[None] | None = None
-        batch: list[KeyValue] = []
-        batch_bytes = 0
-        for key, value in entries:
-            batch.append((key, value))
-            batch_bytes += len(key) + len(value or b"")
-            if batch_bytes >= BATCH_BYTES:
-                flushed = self._store.append(group_id, batch).flushed
-                batch, batch_bytes = [], 0
-        if batch:
-            flushed = self._store.append(group_id, batch).flushed
-        return flushed
 
 
 def _as_told(member: ConsumerMember, request: Heartbeat) -> ConsumerMember:

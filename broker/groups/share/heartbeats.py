@@ -189,11 +189,11 @@ class ShareGroups:
 
     def _append(self, group: ShareGroup, made: Sequence[Change]) -> list[Flushed]:
         try:
-            written = self._store.append(group.group_id, [changes.encoded(change) for change in made])
+            flushed = self._store.append_all(group.group_id, [changes.encoded(change) for change in made])
         except KafkaError as error:
             raise KafkaError(STORE_ERRORS.get(error.code, error.code), error.message) from error
         changes.apply(group, made)
-        return [] if written.flushed is None else [written.flushed]
+        return [] if flushed is None else [flushed]
 
     # ways out
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.groups.consumer import heartbeats
+from broker import state_topic
 from broker.groups.consumer.group import ConsumerGroupState
 from broker.groups.consumer.heartbeats import Beat
 from broker.groups.consumer.member import (
@@ -279,7 +279,7 @@ async def test_t201_commits_of_an_older_epoch_count_for_what_was_held_since() ->
 
 
 async def test_a_change_of_many_members_goes_into_the_log_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeats, "BATCH_BYTES", 200)
+    monkeypatch.setattr(state_topic, "BATCH_BYTES", 200)
     world = World()
     for number in range(5):
         world.beat(f"m{number}", 0)
