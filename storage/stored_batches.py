@@ -16,7 +16,7 @@ import numpy
 from protocol.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, parse_header
 from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table, layout
-from storage.batch_table import COMPLETE, CUT, NOT_FOUND, as_chunk, batch_size, find_batch, read_table
+from storage.batch_table import BROKEN, CUT, NOT_FOUND, as_chunk, batch_size, find_batch, read_table
 from storage.file import DataFile
 from storage.index import BrokenIndex, OffsetIndex, TimeIndex, WouldBlock, add_entries
 from storage.integrity import Damage
@@ -283,7 +283,7 @@ class StoredBatches:
             found, size, reason = find_batch(as_chunk(data), offset)
             if found != NOT_FOUND:
                 return position + int(found), position
-            if (reason != COMPLETE and reason != CUT) or (size == 0 and reason == CUT):
+            if reason == BROKEN or not size:  # no bytes at all: the file lost its end under this process
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE, f"no batch at {position + size} of {self.file.path.name}"
                 )

@@ -8,6 +8,7 @@ with a model.
 from __future__ import annotations
 
 import errno
+import os
 import random
 from itertools import count
 from pathlib import Path
@@ -356,3 +357,20 @@ def test_a_read_that_fails_says_of_which_file(tmp_path: Path, call: str) -> None
     with pytest.raises(OSError, match=f"Input/output error: '{path}'"):
         getattr(file, call)(10, 0)
     file.close()
+
+
+def test_a_file_that_lost_its_last_batches_is_told_of(make_log: MakeLog) -> None:
+    """Under a broker that has written it: where it ends, a batch did, and nothing looks damaged."""
+    log = make_log(index_interval_bytes=300)
+    log.fill(20)
+    log.log.roll(NOW_MS)
+    log.log.flush()
+    segment = log.log.segments[0]
+    os.truncate(segment.file.path, segment.size_bytes * 18 // 20)
+    segment.hints.clear()
+    for offset in (18, 19):
+        with pytest.raises(KafkaError) as caught:
+            log.log.read(offset, 100, upper_offset=20).read()
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    left = log.log.read(0, 10_000, upper_offset=18).read()
+    assert [record.offset for record in decode_all(left)] == list(range(18))
