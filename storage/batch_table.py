@@ -108,9 +108,8 @@ def walk_batches(chunk: Bytes, table: Table) -> tuple[int, int, int]:
 @early
 @kernel
 def find_batch(chunk: Bytes, offset: int) -> tuple[int, int, int]:
-    """The first batch whose last offset is at least `offset`: (position, its size, its base offset).
-
-    Not in this chunk: (NOT_FOUND, where the walk stopped, why). The batch itself may be cut off.
+    """(where the first batch begins whose last offset is at least `offset`, or NOT_FOUND; where the walk
+    stopped; why). The batch itself may be cut off.
     """
     position = 0
     while position < chunk.size:
@@ -119,9 +118,8 @@ def find_batch(chunk: Bytes, offset: int) -> tuple[int, int, int]:
         size_bytes = batch_size(chunk, position)
         if size_bytes == 0:
             return NOT_FOUND, position, BROKEN
-        base_offset = read_unsigned(chunk, position, 8)
-        if base_offset + read_int32(chunk, position + 23) >= offset:
-            return position, size_bytes, base_offset
+        if read_unsigned(chunk, position, 8) + read_int32(chunk, position + 23) >= offset:
+            return position, position, COMPLETE
         position += size_bytes
     return NOT_FOUND, position, COMPLETE if position == chunk.size else CUT
 

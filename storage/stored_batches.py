@@ -280,14 +280,14 @@ class StoredBatches:
             data = read(wanted, position)
             if data is None or (len(data) < wanted and not may_wait):
                 raise WouldBlock
-            found, size, reason = find_batch(as_chunk(data), offset)
+            found, stopped, reason = find_batch(as_chunk(data), offset)
             if found != NOT_FOUND:
                 return position + int(found), position
-            if reason == BROKEN or not size:  # no bytes at all: the file lost its end under this process
+            if reason == BROKEN or not stopped:  # no bytes at all: the file lost its end under this process
                 raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE, f"no batch at {position + size} of {self.file.path.name}"
+                    ErrorCode.CORRUPT_MESSAGE, f"no batch at {position + stopped} of {self.file.path.name}"
                 )
-            position += int(size)
+            position += int(stopped)
         return None, position
 
     def time_entry_holds(self, timestamp: int, offset: int) -> bool:
