@@ -115,12 +115,12 @@ class ProduceTemplate:
             form = self._answers[count] = self._form_of_answer(count)
         pack, length, between, behind = form
         if count == 1:  # as most have: without a list
-            base_offset, _, time_ms, start_offset, _ = placed[0]
+            base_offset, _, time_ms, start_offset = placed[0]
             return pack(
                 length, correlation_id, between, asked[0][0], 0, base_offset, time_ms, start_offset, *behind
             )
         values = [length, correlation_id, between]
-        for (index, _, _), (base_offset, _, time_ms, start_offset, _), rest in zip(
+        for (index, _, _), (base_offset, _, time_ms, start_offset), rest in zip(
             asked, placed, behind, strict=True
         ):
             values += (index, 0, base_offset, time_ms, start_offset, rest)

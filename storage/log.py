@@ -181,7 +181,7 @@ class Log:
         if not self.must_flush:
             self._advance_high_watermark(last_offset + 1)
         stamp = max_timestamp if header.attributes & LOG_APPEND_TIME else NO_TIMESTAMP
-        return _new_tuple(Appended, (base_offset, last_offset, stamp, self.log_start_offset, False))
+        return _new_tuple(Appended, (base_offset, last_offset, stamp, self.log_start_offset))
 
     def append_usual(self, records: Buffer, seen: Seen) -> Appended | None:
         """As `append`, of a batch that is usual by `self.usual`. None, and nothing was done, where that must
@@ -208,7 +208,7 @@ class Log:
             producer.add(base_sequence, last_offset, delta, max_timestamp)
         if not self.must_flush:
             self._advance_high_watermark(last_offset + 1)
-        return _new_tuple(Appended, (base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset, False))
+        return _new_tuple(Appended, (base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset))
 
     def _put(self, records: Buffer, active: Segment, last_offset: int, max_timestamp: int) -> None:
         """Write a batch behind the last one, with what the broker assigns."""
@@ -224,7 +224,7 @@ class Log:
     def _answer_duplicate(self, batch: BatchMetadata) -> Appended:
         """The batch is in the log already: the offsets it got then."""
         stamp = batch.timestamp if self._rules.stamps_append_time else NO_TIMESTAMP
-        return Appended(batch.first_offset, batch.last_offset, stamp, self.log_start_offset, True)
+        return Appended(batch.first_offset, batch.last_offset, stamp, self.log_start_offset)
 
     def _note_marker(self, header: BatchHeader, marker: Marker, base_offset: int) -> None:
         aborted = self.producers.update_marker(header, marker, base_offset)

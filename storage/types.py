@@ -39,7 +39,6 @@ class Appended(NamedTuple):
     last_offset: int
     log_append_time_ms: int
     log_start_offset: int
-    is_duplicate: bool
 
 
 class TimestampOffset(NamedTuple):

@@ -248,7 +248,7 @@ def test_the_answer_is_the_one_that_would_be_encoded(version: int) -> None:
     template, _ = learned(version)
     for count in (1, 2, MAX_PARTITIONS, 1):
         asked: Asked = [(4 + number, memoryview(b"r"), None) for number in range(count)]
-        placed = [Appended((1 << 40) + number, 0, NOW_MS - number, 17, False) for number in range(count)]
+        placed = [Appended((1 << 40) + number, 0, NOW_MS - number, 17) for number in range(count)]
         frame = bytes(template.answer(-8, asked, placed))
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
         correlation_id, response = decode_response(ProduceResponse, version, frame[4:])

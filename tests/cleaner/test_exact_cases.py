@@ -253,7 +253,8 @@ def test_t98_what_a_coordinator_writes_has_no_sequence_to_be_held_against(world:
     """The second transaction begins at sequence 0 again, in the same epoch: it is no repetition."""
     fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
     for value in "12":
-        assert not world.put(("a", value), **fields, trusted=True).is_duplicate
+        appended = world.put(("a", value), **fields, trusted=True)
+        assert appended.last_offset == world.log.log_end_offset - 1
         world.end_transaction(1, is_commit=True)
     assert world.committed() == {"a": "2"}
     assert world.all_offsets()[:4] == [0, 1, 2, 3]

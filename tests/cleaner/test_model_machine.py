@@ -269,7 +269,7 @@ class CleanedLog(RuleBasedStateMachine):
                 self.ledger.pending = None
             raise
         assert (appended.base_offset, appended.last_offset) == (entry.base_offset, entry.end - 1)
-        assert not appended.is_duplicate
+        assert self.log.log_end_offset == entry.end
         self.ledger.pending = None
         self.ledger.entries.append(entry)
 
@@ -398,8 +398,9 @@ class CleanedLog(RuleBasedStateMachine):
             return  # the producer may have been forgotten
 
         def write() -> None:
+            end = self.log.log_end_offset
             appended = self.log.append(self.batch_of(last), now_ms=self.now_ms)
-            assert appended.is_duplicate
+            assert self.log.log_end_offset == end
             assert (appended.base_offset, appended.last_offset) == (last.base_offset, last.end - 1)
 
         self.attempt(write)

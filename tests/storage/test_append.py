@@ -48,7 +48,6 @@ def test_s1_offsets_count_from_zero(log: LogBuilder) -> None:
     appended = log.append(b"a", b"b", b"c")
     assert (appended.base_offset, appended.last_offset) == (3, 5)
     assert appended.log_append_time_ms == -1
-    assert not appended.is_duplicate
     assert log.offsets() == [0, 1, 2, 3, 4, 5]
 
 

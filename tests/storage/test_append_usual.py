@@ -150,7 +150,7 @@ def test_what_goes_the_long_way(make_log: MakeLog) -> None:
     log, data = builder.log, batch(b"v")
     assert log.append_usual(data, seen_in(data)) is None
     builder.append(b"v")
-    assert log.append_usual(data, seen_in(data)) == Appended(1, 1, -1, 0, False)
+    assert log.append_usual(data, seen_in(data)) == Appended(1, 1, -1, 0)
     of_producer = batch(b"v", producer_id=3, producer_epoch=0, base_sequence=0)
     assert log.append_usual(of_producer, seen_in(of_producer)) is None
     timeless = batch(b"v", timestamp=-1)

@@ -81,7 +81,7 @@ class MemoryPartition:
         log.log_end_offset += parse_header(records).record_count
         if not self.holds_flushes:
             log.high_watermark = log.log_end_offset
-        return Appended(base_offset, log.log_end_offset - 1, -1, 0, False)
+        return Appended(base_offset, log.log_end_offset - 1, -1, 0)
 
     def when_flushed(self, offset_exclusive: int) -> asyncio.Future[None] | None:
         if offset_exclusive <= self.log.high_watermark:
