@@ -177,7 +177,7 @@ class Cleaner:
         """Clean `log` up to the end of `wanted`, or as far as the map reaches; the log is changed by its
         owner. `config` stands in for the log's own.
         """
-        snapshot: LogSnapshot = self._run_on_owner(log.snapshot)
+        snapshot: LogSnapshot = self._run_on_owner(lambda: LogSnapshot.of(log))
         if config is not None:
             snapshot = snapshot._replace(config=config)
         result = CleanResult(

@@ -40,7 +40,6 @@ from storage.types import (
     Expired,
     FlushJob,
     LogLimits,
-    LogSnapshot,
     Origin,
     SwapJob,
     TimestampOffset,
@@ -432,10 +431,6 @@ class Log:
             return Expired(0, 0, lambda: None)
         self._advance_log_start(self.segments[0].base_offset)
         return Expired(count, before - self.size_bytes, work)
-
-    def snapshot(self) -> LogSnapshot:
-        """This log at this moment, for the cleaner."""
-        return LogSnapshot.of(self)
 
     def replace_segments(
         self, sources: Sequence[Segment], cleaned: Sequence[CleanedSegment], now_ms: int = 0

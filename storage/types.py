@@ -84,6 +84,7 @@ class LogSnapshot(NamedTuple):
 
     @classmethod
     def of(cls, log: Log) -> LogSnapshot:
+        """For the log's owner to take."""
         return cls(
             topic_partition=log.topic_partition,
             topic_id=log.topic_id,

@@ -15,6 +15,7 @@ from protocol.batch import is_intact
 from protocol.compression import Codec
 from protocol.control import Marker, encode_marker
 from protocol.records import Record, decode_batch, encode_batch
+from storage.types import LogSnapshot
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import HOUR_MS, NOW_MS, World
 
@@ -414,7 +415,7 @@ def test_t110_offsets_too_far_for_one_segment_begin_another(world: World) -> Non
         encode_batch([(NOW_MS, b"k", b"v", ())], base_offset=offset)
         for offset in (0, 5, 2**31 + 4, 2**31 + 9)
     ]
-    sink = FileSink(world.log.snapshot(), world.closed())
+    sink = FileSink(LogSnapshot.of(world.log), world.closed())
     data = b"".join(far)
     sink.write(memoryview(data), 2**31 + 9)
     sink.finish(NOW_MS)

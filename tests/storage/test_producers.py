@@ -323,7 +323,7 @@ def test_the_marker_may_lie_in_a_later_segment(log: LogBuilder) -> None:
 def test_the_cleaner_learns_of_active_producers(log: LogBuilder) -> None:
     send(log, 0, 3, epoch=1)
     log.end_transaction(9, is_commit=True)
-    assert log.log.snapshot().active_producers == {7: LastRecord(2, 1), 9: LastRecord(None, 0)}
+    assert log.log.producers.active_producers() == {7: LastRecord(2, 1), 9: LastRecord(None, 0)}
 
 
 def test_a_snapshot_that_a_roll_left_empty_is_removed(log: LogBuilder) -> None:
