@@ -396,7 +396,7 @@ def aborted_from(segments: Sequence[Segment], start: int) -> list[AbortedTransac
         one
         for index, segment in enumerate(segments)
         if index + 1 == len(segments) or segments[index + 1].base_offset > start
-        for one in segment.aborted_transactions()
+        for one in segment.txn_index.entries()
         if one.last_offset >= start
     ]
 

@@ -59,7 +59,7 @@ def split_segment(disk: Disk, directory: Path, segment: Segment, config: TopicCo
             )
             parts[-1].append(segment.read_at(position, size))
     with contextlib.suppress(ValueError):  # a damaged one says nothing
-        share_out(segment.aborted_transactions(), parts)
+        share_out(segment.txn_index.entries(), parts)
     for part in parts:
         part.finish(segment.last_modified_ms)
     made = [part.to_segment() for part in parts]

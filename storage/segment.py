@@ -1,5 +1,4 @@
-"""One segment of a log: a `.log` file and its indexes (Kafka's `LogSegment`), and the writer of a cleaned
-one.
+"""One segment of a log: a `.log` file and its indexes (Kafka's `LogSegment`).
 
 Only the active segment is written. A closed one never changes; cleaning makes a new one that takes its
 place.
@@ -21,7 +20,6 @@ from storage.index import BrokenIndex, OffsetIndex, TimeIndex
 from storage.roll import RollLimits
 from storage.stored_batches import SCAN_BYTES, StoredBatches
 from storage.txn_index import TransactionIndex
-from storage.types import AbortedTransaction
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
@@ -162,11 +160,6 @@ class Segment(StoredBatches):
         """
         timestamp = self._largest_entry()[0]
         return timestamp if timestamp >= 0 else self.last_modified_ms
-
-    @property
-    def largest_timestamp_offset(self) -> int:
-        """The last offset of the batch that has the largest timestamp."""
-        return self._largest_entry()[1]
 
     def _largest_entry(self) -> tuple[int, int]:
         largest = self._largest
@@ -316,11 +309,6 @@ class Segment(StoredBatches):
                     disk.close(descriptor)
         with contextlib.suppress(FileNotFoundError):
             self.txn_index.sync()
-
-    # Reading
-
-    def aborted_transactions(self) -> tuple[AbortedTransaction, ...]:
-        return self.txn_index.entries()
 
     # Removal
 

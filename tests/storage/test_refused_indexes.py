@@ -52,9 +52,7 @@ def stopped_log(make_log: MakeLog) -> LogBuilder:
 
 def answers(log: Log) -> list[object]:
     """What the indexes are asked for."""
-    found: list[object] = [
-        (one.base_offset, one.max_timestamp, one.largest_timestamp_offset) for one in log.segments
-    ]
+    found: list[object] = [(one.base_offset, *one._largest_entry()) for one in log.segments]
     found += [log.offset_for_timestamp(NOW_MS + time) for time in range(0, 510, 10)]
     found += [header.base_offset for header, _ in log.scan(0)]
     found += [*log.aborted_transactions(0, log.log_end_offset), log.max_timestamp_offset()]

@@ -88,7 +88,7 @@ def made_of(log: Log) -> Any:
         [
             (
                 segment.size_bytes, segment.next_offset, segment.damages, segment.offset_index.entries(),
-                segment.time_index.entries(), segment.aborted_transactions(), segment.max_timestamp,
+                segment.time_index.entries(), segment.txn_index.entries(), segment.max_timestamp,
                 segment.bytes_since_entry,
             )
             for segment in log.segments
