@@ -1,9 +1,9 @@
 """What a partition remembers of its idempotent and transactional producers (Kafka's
 `ProducerStateManager`).
 
-Pure but for the two functions that read and write `.snapshot` files: takes headers and numbers, so that
-every rule of T155-T164 can be tried without a disk. The last five batches of a producer are remembered, by
-which a re-sent batch is recognised and answered with the offsets it already has.
+Pure: takes headers and numbers, and the bytes of `.snapshot` files (`replay.py` reads and writes those), so
+that every rule of T155-T164 can be tried without a disk. The last five batches of a producer are remembered,
+by which a re-sent batch is recognised and answered with the offsets it already has.
 """
 
 from __future__ import annotations
@@ -290,8 +290,8 @@ class ProducerStateManager:
         """producer id -> first offset of its open transaction."""
         return dict(self._open)
 
-    def expire(self, now_ms: int) -> int:
-        """Forget producers that were silent too long and have no open transaction; how many."""
+    def expire(self, now_ms: int) -> None:
+        """Forget producers that were silent too long and have no open transaction."""
         gone = [
             producer_id
             for producer_id, state in self.producers.items()
@@ -299,7 +299,6 @@ class ProducerStateManager:
         ]
         for producer_id in gone:
             del self.producers[producer_id]
-        return len(gone)
 
     def active_producers(self) -> dict[int, LastRecord]:
         """What the cleaner has to spare for each living producer."""
@@ -326,10 +325,6 @@ class ProducerStateManager:
         self.producers = {one.producer_id: one.copy() for one in other.producers.values()}
         self._open, self._completed = dict(other._open), list(other._completed)
         self.first_unstable_offset = other.first_unstable_offset
-
-    def encode_snapshot(self) -> bytes:
-        """The bytes of a `.snapshot` file, which keeps the last batch of each producer only."""
-        return encode_snapshot(self.producers.values())
 
     def load(self, states: Iterable[ProducerState], now_ms: int) -> None:
         """Start from a snapshot; producers that expired since are left out."""
@@ -369,6 +364,7 @@ class ProducerStateManager:
 
 
 def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
+    """The bytes of a `.snapshot` file, which keeps the last batch of each producer only."""
     entries = [
         _SNAPSHOT_ENTRY.pack(
             state.producer_id,

@@ -24,6 +24,7 @@ from storage.producer_state import (
     ProducerState,
     ProducerStateManager,
     decode_snapshot,
+    encode_snapshot,
 )
 from storage.segment import Segment
 from storage.small_files import read_whole, write_whole
@@ -141,7 +142,7 @@ def take_snapshot(disk: Disk, directory: Path, producers: ProducerStateManager, 
     """Write the producers as they are at `offset`. Not synced here: a torn one is told by its checksum."""
     path = snapshot_path(directory, offset)
     try:
-        write_whole(disk, path, producers.encode_snapshot(), is_durable=False)
+        write_whole(disk, path, encode_snapshot(producers.producers.values()), is_durable=False)
     except OSError:
         with contextlib.suppress(OSError):
             disk.unlink(path)
