@@ -46,21 +46,17 @@ class LeaderEpochs:
         self.latest = epoch
         return True
 
-    def truncate_from_end(self, end_offset: int) -> bool:
+    def truncate_from_end(self, end_offset: int) -> None:
         """The log now ends at `end_offset`."""
-        before = len(self._entries)
         while self._entries and self._entries[-1][1] >= end_offset:
             self._entries.pop()
         self._note_latest()
-        return len(self._entries) != before
 
-    def truncate_from_start(self, start_offset: int) -> bool:
+    def truncate_from_start(self, start_offset: int) -> None:
         """The log now begins at `start_offset`; its epoch is kept, moved there."""
         found = bisect_right(self._entries, start_offset, key=lambda entry: entry[1]) - 1
-        if found < 0 or (found == 0 and self._entries[0][1] == start_offset):
-            return False
-        self._entries[: found + 1] = [(self._entries[found][0], start_offset)]
-        return True
+        if found >= 0:
+            self._entries[: found + 1] = [(self._entries[found][0], start_offset)]
 
     def end_offset_for(self, epoch: int, log_end_offset: int, current: int) -> tuple[int, int]:
         """The largest epoch not above `epoch` and the offset behind its last record; (-1, -1) when
