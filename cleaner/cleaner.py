@@ -87,7 +87,7 @@ class FileSink:
     def _begin(self, base_offset: int) -> CleanedSegment:
         directory = self._snapshot.directory
         try:
-            begun = CleanedSegment.create(directory, base_offset, self._snapshot.config, self._disk)
+            begun = CleanedSegment(self._disk, directory, base_offset, self._snapshot.config)
         except OSError:
             for kind in layout.SEGMENT_SUFFIXES:
                 with contextlib.suppress(OSError):

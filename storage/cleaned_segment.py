@@ -17,7 +17,7 @@ from protocol.batch import NO_TIMESTAMP
 from protocol.errors import ErrorCode, KafkaError
 from storage import batch_table, layout
 from storage.batch_table import COMPLETE, read_table
-from storage.file import SYSTEM_DISK, DataFile, Disk
+from storage.file import DataFile, Disk
 from storage.index import OffsetIndex, TimeIndex, add_entries
 from storage.prefixes import Checksums, Prefixes
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
@@ -36,7 +36,7 @@ class CleanedSegment:
     Owned by: the thread that makes it, until `finish`; then by the log that takes it over.
     """
 
-    def __init__(self, disk: Disk, directory: Path, base_offset: int, interval_bytes: int) -> None:
+    def __init__(self, disk: Disk, directory: Path, base_offset: int, config: TopicConfig) -> None:
         def path(kind: str) -> Path:
             return directory / layout.segment_file_name(base_offset, kind, layout.CLEANED_SUFFIX)
 
@@ -45,7 +45,7 @@ class CleanedSegment:
         self.size_bytes = 0
         self.last_offset = base_offset - 1
         self._disk = disk
-        self._interval_bytes = interval_bytes
+        self._interval_bytes = config.index_interval_bytes
         self._state = numpy.array([0, NO_TIMESTAMP, base_offset, 0], numpy.int64)
         self._prefixes = Prefixes()
         self._packed_prefixes: Checksums | None = None
@@ -61,12 +61,6 @@ class CleanedSegment:
             self.file.close()  # it is held open until it is finished
             raise
         self._last_modified_ms = 0
-
-    @classmethod
-    def create(
-        cls, directory: Path, base_offset: int, config: TopicConfig, disk: Disk | None = None
-    ) -> CleanedSegment:
-        return cls(disk or SYSTEM_DISK, directory, base_offset, config.index_interval_bytes)
 
     def append(self, batches: Buffer) -> None:
         """Write whole batches with their final offsets. KafkaError when they are none."""

@@ -44,7 +44,7 @@ def overflows(segment: Segment, known_end: int) -> bool:
 def split_segment(disk: Disk, directory: Path, segment: Segment, config: TopicConfig) -> list[Segment]:
     """The same batches in as many segments as their offsets need, swapped in as a cleaning would."""
     # The first one begins as the segment does, even if it stays empty: a start that finds both must know it.
-    parts = [CleanedSegment.create(directory, segment.base_offset, config, disk)]
+    parts = [CleanedSegment(disk, directory, segment.base_offset, config)]
     for table in segment.tables():
         for column in range(table.shape[1]):
             base, last = (
@@ -52,7 +52,7 @@ def split_segment(disk: Disk, directory: Path, segment: Segment, config: TopicCo
                 int(table[batch_table.LAST_OFFSET, column]),
             )
             if last - parts[-1].base_offset > MAX_RELATIVE_OFFSET:
-                parts.append(CleanedSegment.create(directory, base, config, disk))
+                parts.append(CleanedSegment(disk, directory, base, config))
             position, size = (
                 int(table[batch_table.POSITION, column]),
                 int(table[batch_table.SIZE_BYTES, column]),

@@ -39,7 +39,7 @@ def build(make_log: MakeLog) -> LogBuilder:
     log.log.roll(NOW_MS)
     log.append(b"last")
     sources = log.log.segments[:2]
-    cleaned = CleanedSegment.create(log.directory, 0, log.config)
+    cleaned = CleanedSegment(log.disk, log.directory, 0, log.config)
     for header, view in log.log.scan(0, sources[-1].next_offset):
         if header.base_offset % 3:
             cleaned.append(bytes(view))

@@ -30,7 +30,7 @@ from storage.sidecar import DamagedStatistics, SegmentStatistics
 from storage.statistics_kernels import BLOCK_BITS, BLOCK_BYTES, block_of, is_in_block
 from storage.types import Origin
 from storage.verify import verify_log
-from tests.storage.builders import LATER_MS, NOW_MS, LogBuilder, batch
+from tests.storage.builders import LATER_MS, NOW_MS, LogBuilder, batch, topic_config
 from tests.storage.conftest import MakeLog
 
 CODECS = tuple(Codec)
@@ -315,7 +315,7 @@ def test_a_broken_segment_is_named(make_log: MakeLog) -> None:
 
 def test_the_worked_example(tmp_path: Path) -> None:
     """The bytes of FORMAT.md."""
-    cleaned = CleanedSegment(Disk(), tmp_path, 1573, 4096)
+    cleaned = CleanedSegment(Disk(), tmp_path, 1573, topic_config())
     rows = [(1_700_000_000_000, b"k1", b"v1", ()), (1_700_000_000_005, b"k2", None, ())]
     cleaned.append(encode_batch(rows, base_offset=1573))
     cleaned.finish(NOW_MS)

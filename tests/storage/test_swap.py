@@ -74,7 +74,7 @@ def clean(log: LogBuilder, sources: Sequence[Segment], groups: int = 1) -> list[
     made: list[CleanedSegment] = []
     for number, segment in enumerate(sources):
         if number in (0, 2)[:groups]:
-            made.append(CleanedSegment.create(log.directory, segment.base_offset, log.config, log.disk))
+            made.append(CleanedSegment(log.disk, log.directory, segment.base_offset, log.config))
         for header, view in log.log.scan(segment.base_offset, segment.next_offset):
             if header.base_offset % 2 == 0:
                 made[-1].append(bytes(view))
@@ -191,7 +191,7 @@ def test_t124_an_abandoned_cleaning_leaves_nothing(make_log: MakeLog) -> None:
 
 def test_t106_a_cleaned_segment_holds_no_offset_too_far(make_log: MakeLog) -> None:
     log = build(make_log)
-    cleaned = CleanedSegment.create(log.directory, 0, log.config)
+    cleaned = CleanedSegment(SYSTEM_DISK, log.directory, 0, log.config)
     near = struct.pack(">q", 0) + batch()[8:]
     far = struct.pack(">q", MAX_RELATIVE_OFFSET + 1) + batch()[8:]
     cleaned.append(near)

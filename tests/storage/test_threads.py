@@ -18,7 +18,7 @@ from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode, KafkaError
 from storage.batch_table import Table
 from storage.cleaned_segment import CleanedSegment
-from storage.file import Buffer
+from storage.file import SYSTEM_DISK, Buffer
 from storage.stored_batches import StoredBatches
 from storage.verify import verify_log
 from tests.storage.builders import NOW_MS, LogBuilder, batch
@@ -55,7 +55,7 @@ def clean(log: LogBuilder, number: int) -> None:
     sources = log.log.segments[number : number + 2]
     if len(sources) < 2 or sources[-1].is_active:
         return
-    cleaned = CleanedSegment.create(log.directory, sources[0].base_offset, log.config)
+    cleaned = CleanedSegment(SYSTEM_DISK, log.directory, sources[0].base_offset, log.config)
     for header, view in log.log.scan(sources[0].base_offset, sources[-1].next_offset):
         if header.base_offset % 7 or header.next_offset == sources[-1].next_offset:
             cleaned.append(bytes(view))
@@ -166,7 +166,7 @@ def test_indexes_made_anew_during_a_swap_do_not_take_the_new_segments_names(
     log.fill(1)
     log.log.flush()
     old = log.log.segments[0]
-    cleaned = CleanedSegment.create(log.directory, 0, log.config)
+    cleaned = CleanedSegment(SYSTEM_DISK, log.directory, 0, log.config)
     for header, view in log.log.scan(0, 10):
         if header.base_offset > 6:
             cleaned.append(bytes(view))
