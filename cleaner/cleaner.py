@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
@@ -35,7 +35,6 @@ from storage.types import AbortedTransaction, LogSnapshot, SwapJob
 if TYPE_CHECKING:
     from config.topic import TopicConfig
 
-T = TypeVar("T")
 RunOnOwner = Callable[[Callable[[], Any]], Any]
 
 LAST_OFFSET_BITS_BYTES = 16 << 20

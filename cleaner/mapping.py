@@ -35,7 +35,7 @@ from protocol.batch import CODEC_MASK, CONTROL, TRANSACTIONAL, parse_header
 from protocol.control import control_type
 from protocol.errors import KafkaError
 from protocol.record_kernels import MIN_RECORD_BYTES
-from protocol.records import DEFAULT_LIMIT_BYTES, decode_batch, payload
+from protocol.records import decode_batch, payload
 from storage.batch_table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -214,6 +214,6 @@ def decompressed(chunk: Chunk, index: int) -> Bytes:
     """
     position = int(chunk.batches[POSITION, index])
     try:
-        return payload(chunk.data, position, parse_header(chunk.data, position), DEFAULT_LIMIT_BYTES)
+        return payload(chunk.data, position, parse_header(chunk.data, position))
     except KafkaError as error:
         raise chunk.corrupt(index, f"cannot be decompressed: {error}") from None

@@ -34,7 +34,6 @@ class Chunk:
     """Whole batches of a segment: their bytes, and a column of `batches` for each."""
 
     segment: Segment
-    position: int
     data: memoryview
     array: Bytes
     batches: Longs
@@ -92,7 +91,7 @@ class ChunkReader:
                 wanted = self._larger(segment, position, array, reason, end)
                 continue
             wanted = self.read_bytes
-            chunk = Chunk(segment, position, array.data, array, self._batches, count)
+            chunk = Chunk(segment, array.data, array, self._batches, count)
             if damaged != UNDAMAGED:
                 raise chunk.corrupt(damaged, FAILS_CHECKSUM)
             yield chunk

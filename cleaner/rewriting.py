@@ -37,7 +37,6 @@ from cleaner.filter_kernels import (
     Knowledge,
     copy_kept,
 )  # fmt: skip
-from cleaner.map_kernels import BROKEN as MAP_BROKEN
 from cleaner.mapping import decompressed, special_batches, tell_transactions
 from cleaner.offset_map import Bytes, Longs
 from cleaner.reading import FAILS_CHECKSUM, Chunk, ChunkReader
@@ -71,8 +70,6 @@ from storage.checksums import crc32c, is_damaged
 from storage.file import Buffer
 from storage.segment import Segment
 from storage.types import AbortedTransaction, LastRecord
-
-assert MAP_BROKEN == BROKEN
 
 
 class Sink(Protocol):

@@ -23,12 +23,11 @@ class Work:
 
     log: Log
     range: Range
-    assessment: Assessment
     cause: str
 
 
 def work_on(log: Log, assessment: Assessment, cause: str) -> Work:
-    return Work(log, Range(assessment.first_dirty_offset, assessment.end), assessment, cause)
+    return Work(log, Range(assessment.first_dirty_offset, assessment.end), cause)
 
 
 def cause_of(assessment: Assessment) -> str:

@@ -77,7 +77,6 @@ class LogManager:
         now_ms: Callable[[], int],
         disk: Disk = SYSTEM_DISK,
     ) -> None:
-        self.config = config
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_to_recover = 0
         self.segments_recovered = 0

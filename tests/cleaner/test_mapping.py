@@ -131,7 +131,7 @@ def test_t39_offsets_beyond_any_small_number_are_mapped(world: World) -> None:
     offset_map = OffsetMap(24 * 10, 0.75)
     table, _, _ = read_table(data)
     mapper = Mapper(offset_map, ChunkReader(4096, lambda size: None), world.log.key_hashes)
-    chunk = Chunk(world.log.segments[0], 0, data, as_chunk(data), table, table.shape[1])
+    chunk = Chunk(world.log.segments[0], data, as_chunk(data), table, table.shape[1])
     assert mapper._map_chunk(chunk, 0, CleanedTransactions([]))
     assert (offset_map.get(b"b"), offset_map.latest_offset) == (7_206_178, 7_206_178)
 
