@@ -13,13 +13,16 @@ import numpy
 
 from protocol.batch import checksum
 from protocol.errors import KafkaError
-from storage import batch_table, layout
+from storage import layout
+from storage.batch_table import BASE_OFFSET, CHECKSUM, LAST_OFFSET, POSITION, SIZE_BYTES
 from storage.cleaned_segment import CleanedSegment, share_out
 from storage.file import Disk
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
+
+SPLIT_ROWS = [POSITION, SIZE_BYTES, BASE_OFFSET, LAST_OFFSET]
 
 
 def overflows(segment: Segment, known_end: int) -> bool:
@@ -29,11 +32,11 @@ def overflows(segment: Segment, known_end: int) -> bool:
     count = 0
     with contextlib.suppress(KafkaError):
         for table in segment.tables():
-            lasts = table[batch_table.LAST_OFFSET]
+            lasts = table[LAST_OFFSET]
             for column in numpy.flatnonzero(lasts - segment.base_offset > MAX_RELATIVE_OFFSET).tolist():
-                size = int(table[batch_table.SIZE_BYTES, column])
-                data = segment.read_at(int(table[batch_table.POSITION, column]), size)
-                if checksum(data, 0, size) != int(table[batch_table.CHECKSUM, column]):
+                size = int(table[SIZE_BYTES, column])
+                data = segment.read_at(int(table[POSITION, column]), size)
+                if checksum(data, 0, size) != int(table[CHECKSUM, column]):
                     return False
                 count += 1
                 if count > 1 or lasts[column] < known_end:
@@ -46,17 +49,9 @@ def split_segment(disk: Disk, directory: Path, segment: Segment, config: TopicCo
     # The first one begins as the segment does, even if it stays empty: a start that finds both must know it.
     parts = [CleanedSegment(disk, directory, segment.base_offset, config)]
     for table in segment.tables():
-        for column in range(table.shape[1]):
-            base, last = (
-                int(table[batch_table.BASE_OFFSET, column]),
-                int(table[batch_table.LAST_OFFSET, column]),
-            )
+        for position, size, base, last in table[SPLIT_ROWS].T.tolist():
             if last - parts[-1].base_offset > MAX_RELATIVE_OFFSET:
                 parts.append(CleanedSegment(disk, directory, base, config))
-            position, size = (
-                int(table[batch_table.POSITION, column]),
-                int(table[batch_table.SIZE_BYTES, column]),
-            )
             parts[-1].append(segment.read_at(position, size))
     with contextlib.suppress(ValueError):  # a damaged one says nothing
         share_out(segment.txn_index.entries(), parts)
