@@ -7,28 +7,17 @@ the kernels (`filter_kernels.py`) apply the same rule to millions, and a test co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy
 
 from cleaner.filter_kernels import ARM, DISCARD, KEEP_SHELL
 from cleaner.offset_map import NOT_FOUND, Bytes, Longs
-from protocol.batch import CONTROL, NO_PRODUCER_ID
+from protocol.batch import CONTROL, NO_PRODUCER_ID, BatchHeader
 from storage.batch_table import ATTRIBUTES, LAST_OFFSET, PRODUCER_ID
 from storage.types import LastRecord
 
 
-class BatchFacts(NamedTuple):
-    """What is asked about a batch. `delete_horizon_ms` is None until a cleaning has met a tombstone in it."""
-
-    last_offset: int
-    producer_id: int
-    producer_epoch: int
-    is_control: bool
-    delete_horizon_ms: int | None
-
-
-def is_last_of_producer(batch: BatchFacts, last_record: LastRecord | None) -> bool:
+def _is_last_of_producer(batch: BatchHeader, last_record: LastRecord | None) -> bool:
     """Whether a living producer's state rests on this batch (T50, T92).
 
     It is the batch with its last sequence, or, when only a marker is left of it, one with its last epoch.
@@ -41,7 +30,7 @@ def is_last_of_producer(batch: BatchFacts, last_record: LastRecord | None) -> bo
 
 
 def judge_batch(
-    batch: BatchFacts,
+    batch: BatchHeader,
     *,
     is_obsolete: bool,
     last_record: LastRecord | None,
@@ -63,7 +52,7 @@ def judge_batch(
                 verdict |= DISCARD
     elif is_obsolete:
         verdict |= DISCARD
-    is_last = batch.producer_id != NO_PRODUCER_ID and is_last_of_producer(batch, last_record)
+    is_last = batch.producer_id != NO_PRODUCER_ID and _is_last_of_producer(batch, last_record)
     if is_last or batch.last_offset + 1 == end_of_round:
         verdict |= KEEP_SHELL
     return verdict

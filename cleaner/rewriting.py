@@ -41,7 +41,7 @@ from cleaner.mapping import decompressed, special_batches, tell_transactions
 from cleaner.offset_map import Bytes, Longs
 from cleaner.reading import FAILS_CHECKSUM, Chunk, ChunkReader
 from cleaner.recoding import Recoder
-from cleaner.retention import BatchFacts, judge_batch, judge_plain_batches, last_data_offsets
+from cleaner.retention import judge_batch, judge_plain_batches, last_data_offsets
 from cleaner.rewrite_kernels import filter_batches, filter_records, keep_all, write_shell
 from cleaner.transactions import CleanedTransactions
 from cleaner.unpacking import new_scratch
@@ -165,15 +165,12 @@ class Rewriter:
         for index in special_batches(chunk):
             header = parse_header(chunk.data, int(chunk.batches[POSITION, index]))
             verdicts[index] = judge_batch(
-                BatchFacts(
-                    header.last_offset, header.producer_id, header.producer_epoch, header.is_control,
-                    header.delete_horizon_ms,
-                ),
+                header,
                 is_obsolete=tell_transactions(chunk, index, self._transactions),
                 last_record=self._active_producers.get(header.producer_id),
                 end_of_round=self._end_of_round,
                 now_ms=self._known.now_ms,
-            )  # fmt: skip
+            )
         return verdicts
 
     def _make_room(self, chunk: Chunk) -> None:

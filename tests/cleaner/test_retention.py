@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from cleaner import filter_kernels as kernels
 from cleaner.filter_kernels import ARM, DISCARD, KEEP_SHELL, Knowledge
 from cleaner.offset_map import NOT_FOUND, OffsetMap
-from cleaner.retention import BatchFacts, judge_batch, judge_plain_batches, keeps_record, last_data_offsets
-from protocol.records import as_array, encode_record
+from cleaner.retention import judge_batch, judge_plain_batches, keeps_record, last_data_offsets
+from protocol.batch import DELETE_HORIZON, BatchHeader, parse_header
+from protocol.control import Marker, marker_batch
+from protocol.records import as_array, encode_batch, encode_record
 from storage.batch_table import ATTRIBUTES, LAST_OFFSET, PRODUCER_ID, TABLE_ROWS
 from storage.types import LastRecord
 
@@ -70,9 +72,18 @@ def test_t44_a_record_is_kept_or_not(facts: dict[str, Any], kept: bool) -> None:
     assert keeps_record(now_ms=NOW_MS, **{**asked, **facts}) is kept
 
 
-DATA = BatchFacts(19, 7, 0, False, None)
-MARKER = BatchFacts(19, 7, 3, True, None)
-BATCHES: list[tuple[str, BatchFacts, dict[str, Any], int]] = [
+DATA = parse_header(encode_batch([(NOW_MS, b"k", b"v", ())], base_offset=19, producer_id=7, producer_epoch=0))
+MARKER = parse_header(
+    marker_batch(Marker(True), base_offset=19, producer_id=7, producer_epoch=3, now_ms=NOW_MS)
+)
+
+
+def armed(batch: BatchHeader, horizon_ms: int) -> BatchHeader:
+    """A cleaning has given it a delete horizon."""
+    return batch._replace(attributes=batch.attributes | DELETE_HORIZON, base_timestamp=horizon_ms)
+
+
+BATCHES: list[tuple[str, BatchHeader, dict[str, Any], int]] = [
     ("T49 plain", DATA, {}, 0),
     ("T85 aborted", DATA, {"is_obsolete": True}, DISCARD),
     ("T50 last data of a living producer", DATA, {"last_record": LastRecord(19, 0)}, KEEP_SHELL),
@@ -82,9 +93,9 @@ BATCHES: list[tuple[str, BatchFacts, dict[str, Any], int]] = [
     ("T55 end of the round", DATA, {"end_of_round": 20}, KEEP_SHELL),
     ("T87 marker with records left", MARKER, {}, 0),
     ("T88 marker without, first met", MARKER, {"is_obsolete": True}, ARM),
-    ("T88 marker without, before its horizon", MARKER._replace(delete_horizon_ms=NOW_MS + 1),
+    ("T88 marker without, before its horizon", armed(MARKER, NOW_MS + 1),
      {"is_obsolete": True}, ARM),
-    ("T88 marker without, at its horizon", MARKER._replace(delete_horizon_ms=NOW_MS), {"is_obsolete": True},
+    ("T88 marker without, at its horizon", armed(MARKER, NOW_MS), {"is_obsolete": True},
      ARM | DISCARD),
     ("T92 last marker of a producer without data", MARKER, {"last_record": LastRecord(None, 3)}, KEEP_SHELL),
     ("T92 an older epoch", MARKER, {"last_record": LastRecord(None, 4)}, 0),
@@ -96,7 +107,7 @@ BATCHES: list[tuple[str, BatchFacts, dict[str, Any], int]] = [
 @pytest.mark.parametrize(
     ("batch", "facts", "verdict"), [case[1:] for case in BATCHES], ids=[case[0] for case in BATCHES]
 )
-def test_t50_a_batch_is_judged(batch: BatchFacts, facts: dict[str, Any], verdict: int) -> None:
+def test_t50_a_batch_is_judged(batch: BatchHeader, facts: dict[str, Any], verdict: int) -> None:
     """T49, T50, T51, T54, T55, T85, T87, T88, T92"""
     asked: dict[str, Any] = {"is_obsolete": False, "last_record": None, "end_of_round": 100, "now_ms": NOW_MS}
     assert judge_batch(batch, **{**asked, **facts}) == verdict
