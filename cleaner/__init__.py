@@ -20,7 +20,7 @@ One cleaning, in four steps (`cleaner.py`):
    next one.
 2. *group*: neighbouring segments that together fit into one are rewritten as one (`grouping.py`).
 3. *rewrite*: read from the very beginning up to the end of the mapped part, and copy what survives to a
-   `.cleaned` segment: a record goes if the map knows a later offset for its key (`retention.py`).
+   `.cleaned` segment: a record goes if the map knows a later offset for its key (`filter_kernels.py`).
 4. *swap*: the log's owner puts the new segments in the place of the old; only then is the checkpoint moved.
    A crash at any point leaves the old log or the new one, and at worst the same part is cleaned twice.
 

@@ -1,9 +1,13 @@
 """Kernels of the third step: which records of a batch survive, and copying them.
 
-What the decisions are is said in `retention.py`, in Python and one record at a time; here they are made for
-a chunk of a segment at a time, and tests hold the two against each other. A record of the mapped part
-survives when the bit of its offset says that it is its key's last (`OffsetMap.last_offset_bits`), so only
-the clean part needs the map itself. A batch without a surviving bit is passed over unread.
+Mirrors `Cleaner.shouldRetainRecord`. Behind the mapped part nobody may judge: all records stay. Before it, a
+record stays as the last of its key, and a tombstone only until the delete horizon of its batch, which the
+first cleaning that meets it sets. (Where versions decide, the mapped record is its key's winner, and earlier
+and later ones go; a tombstone that is outlived by later ones stays until they have gone.)
+
+A record of the mapped part survives when the bit of its offset says that it is its key's last
+(`OffsetMap.last_offset_bits`), so only the clean part needs the map itself. A batch without a surviving bit
+is passed over unread.
 """
 
 from __future__ import annotations

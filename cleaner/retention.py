@@ -1,7 +1,5 @@
-"""What becomes of a batch, and of a record: pure questions that the I/O loop asks and never decides.
-
-Mirrors `Cleaner.checkBatchRetention` and `shouldRetainRecord`. `keeps_record` says the rule for one record;
-the kernels (`filter_kernels.py`) apply the same rule to millions, and a test compares the two.
+"""What becomes of a batch before its records are looked at: a pure question that the I/O loop asks and never
+decides. Mirrors `Cleaner.checkBatchRetention`. What becomes of a record is decided in `filter_kernels.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from collections.abc import Mapping
 import numpy
 
 from cleaner.filter_kernels import ARM, DISCARD, KEEP_SHELL
-from cleaner.offset_map import NOT_FOUND, Bytes, Longs
+from cleaner.offset_map import Bytes, Longs
 from protocol.batch import CONTROL, NO_PRODUCER_ID, BatchHeader
 from storage.batch_table import ATTRIBUTES, LAST_OFFSET, PRODUCER_ID
 from storage.types import LastRecord
@@ -56,35 +54,6 @@ def judge_batch(
     if is_last or batch.last_offset + 1 == end_of_round:
         verdict |= KEEP_SHELL
     return verdict
-
-
-def keeps_record(
-    *,
-    offset: int,
-    has_key: bool,
-    has_value: bool,
-    mapped_offset: int,
-    latest_offset: int,
-    delete_horizon_ms: int | None,
-    now_ms: int,
-    is_versioned: bool = False,
-    is_outlived: bool = False,
-) -> bool:
-    """Whether a record of a data batch survives (T36, T44, T46, T73-T76).
-
-    Behind the mapped part nobody may judge. Before it, a record stays as the last of its key, and a
-    tombstone only until the horizon of its batch, which the first cleaning that meets it sets. Where versions
-    decide, the mapped record is its key's winner, and earlier and later ones go; a tombstone `is_outlived` by
-    later ones, and stays until they have gone.
-    """
-    if offset > latest_offset:
-        return True
-    if not has_key:
-        return False
-    if mapped_offset != NOT_FOUND and (offset != mapped_offset if is_versioned else offset < mapped_offset):
-        return False
-    is_awaited = is_versioned and is_outlived
-    return has_value or is_awaited or delete_horizon_ms is None or now_ms < delete_horizon_ms
 
 
 def last_data_offsets(active_producers: Mapping[int, LastRecord]) -> Longs:

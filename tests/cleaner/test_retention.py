@@ -1,8 +1,8 @@
 """Goal: a record and a batch are kept or dropped by exactly Kafka's rules, and the kernels apply just
 these.
 
-Method: a table of cases for the pure functions; random batches through the kernels against the pure
-functions.
+Method: a table of cases for the pure functions, and for the rule of one record, which is written out here;
+random batches through the kernels against that rule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cleaner import filter_kernels as kernels
 from cleaner.filter_kernels import ARM, DISCARD, KEEP_SHELL, Knowledge
 from cleaner.offset_map import NOT_FOUND, OffsetMap
-from cleaner.retention import judge_batch, judge_plain_batches, keeps_record, last_data_offsets
+from cleaner.retention import judge_batch, judge_plain_batches, last_data_offsets
 from protocol.batch import DELETE_HORIZON, BatchHeader, parse_header
 from protocol.control import Marker, marker_batch
 from protocol.records import as_array, encode_batch, encode_record
@@ -25,6 +25,29 @@ from storage.batch_table import ATTRIBUTES, LAST_OFFSET, PRODUCER_ID, TABLE_ROWS
 from storage.types import LastRecord
 
 NOW_MS = 1_700_000_000_000
+
+
+def keeps_record(
+    *,
+    offset: int,
+    has_key: bool,
+    has_value: bool,
+    mapped_offset: int,
+    latest_offset: int,
+    delete_horizon_ms: int | None,
+    now_ms: int,
+) -> bool:
+    """Whether a record of a data batch survives (T36, T44, T46, T73-T76): the rule that the head of
+    `filter_kernels.py` says, where versions do not decide.
+    """
+    if offset > latest_offset:
+        return True
+    if not has_key:
+        return False
+    if offset < mapped_offset:
+        return False
+    return has_value or delete_horizon_ms is None or now_ms < delete_horizon_ms
+
 
 RECORDS: list[tuple[str, dict[str, Any], bool]] = [
     ("T44 the last of its key", {"offset": 5, "mapped_offset": 5}, True),
