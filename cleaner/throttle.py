@@ -17,18 +17,11 @@ CHECK_SECONDS = 0.1
 class Throttle:
     """Owned by: any thread, under lock."""
 
-    def __init__(
-        self,
-        bytes_per_second: float,
-        clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], object] = threading.Event().wait,
-    ) -> None:
-        self._pause = pause
+    def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
         self._clock = clock
         self._free_at = clock()
         self.bytes_per_second = bytes_per_second
-        self.seconds_waited = 0.0
 
     def take(self, size: int, check: Callable[[], None]) -> None:
         """Account for `size` bytes and wait for their turn; `check` is called meanwhile and may raise."""
@@ -36,7 +29,7 @@ class Throttle:
         end = self._clock() + self.reserve(size)
         check()
         while (left := end - self._clock()) > 0 and self.bytes_per_second == rate:
-            self._pause(min(left, CHECK_SECONDS))
+            time.sleep(min(left, CHECK_SECONDS))
             check()
 
     def reserve(self, size: int) -> float:
@@ -46,9 +39,7 @@ class Throttle:
             if self.bytes_per_second <= 0:
                 return 0.0
             self._free_at = max(self._free_at, now - BURST_SECONDS) + size / self.bytes_per_second
-            delay = max(0.0, self._free_at - now)
-            self.seconds_waited += delay
-            return delay
+            return max(0.0, self._free_at - now)
 
     def set_rate(self, bytes_per_second: float) -> None:
         """From the next call on; debts at the old rate are forgiven."""

@@ -28,6 +28,12 @@ Make = Callable[..., tuple[House, CleanerPool]]
 T = TopicPartition("t", 0)
 
 
+def wait_until_throttled(house: House) -> None:
+    """Return when a cleaning waits for its turn to read."""
+    throttle = house.manager.throttle
+    wait_for(lambda: throttle.reserve(0) > 0, "the throttle")
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
     made: list[tuple[House, CleanerPool]] = []
@@ -145,7 +151,7 @@ def test_t28_the_rate_can_be_changed_while_a_cleaning_waits_for_it(make: Make) -
     house, pool = make(log_cleaner_io_max_bytes_per_second=1.0)
     house.put("t", ("a", "1"), ("a", "2"))
     pool.start()
-    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    wait_until_throttled(house)
     assert house.checkpoints() == {}
     pool.reconfigure(dataclasses.replace(house.config, log_cleaner_io_max_bytes_per_second=1e308))
     wait_for(lambda: house.checkpoints(), "a cleaning without a limit")
@@ -203,7 +209,7 @@ def test_t28_one_more_thread_cleans_one_more_log_at_the_same_time(make: Make) ->
         return sum(house.manager.state_of(one).phase is Phase.IN_PROGRESS for one in both)
 
     pool.start()
-    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    wait_until_throttled(house)
     assert cleaned_now() == 1
     pool.reconfigure(dataclasses.replace(house.manager.config, log_cleaner_threads=2))
     wait_for(lambda: cleaned_now() == 2, "the second thread")
@@ -223,7 +229,7 @@ def test_t42_a_stop_ends_a_running_cleaning(make: Make) -> None:
     house, pool = make(log_cleaner_io_max_bytes_per_second=1.0)
     house.put("t", ("a", "1"), ("a", "2"))
     pool.start()
-    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    wait_until_throttled(house)
     pool.stop()
     assert house.checkpoints() == {}
     assert [one.offset for one in house.records("t")] == [0, 1]
@@ -281,7 +287,7 @@ def test_t122_a_topic_is_deleted_while_it_is_cleaned(make: Make) -> None:
     house, pool = make(log_cleaner_io_max_bytes_per_second=1.0)
     house.put("t", ("a", "1"), ("a", "2"))
     pool.start()
-    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    wait_until_throttled(house)
     house.logs.logs.pop(T).abandon()
     aborting = threading.Thread(target=lambda: house.manager.abort_and_pause(T))
     aborting.start()
@@ -295,7 +301,7 @@ def test_t29_a_cleaning_that_waits_ends_when_the_topic_is_compacted_no_more(make
     house, pool = make(log_cleaner_io_max_bytes_per_second=1.0)
     house.put("t", ("a", "1"), ("a", "2"))
     pool.start()
-    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    wait_until_throttled(house)
     log = house.log("t")
     log.update_config(dataclasses.replace(log.config, cleanup_policy=frozenset({"delete"})))
     wait_for(lambda: house.manager.state_of(T) == IDLE, "the end of the cleaning")
@@ -312,7 +318,7 @@ def test_a_cleaning_that_comes_to_nothing_holds_up_no_other_log(make: Make, ends
     if ends == "failed":
         house.damage("t")
     pool.start()
-    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    wait_until_throttled(house)
     house.put("u", ("a", "1"), ("a", "2"))
     log = house.log("t")
     if ends == "aborted":
@@ -331,7 +337,7 @@ def test_t135_a_cleaning_that_takes_for_ever_holds_up_no_retention(make: Make) -
     house, pool = make(log_cleaner_threads=1, log_cleaner_io_max_bytes_per_second=1.0)
     house.put("t", ("a", "1"), ("a", "2"))
     pool.start()
-    wait_for(lambda: house.manager.throttle.seconds_waited > 0, "the throttle")
+    wait_until_throttled(house)
     log = house.log("u", cleanup_policy="compact,delete", retention_ms=1000)
     house.put("u", ("a", "1"))
     house.put("u", ("b", "1"))
