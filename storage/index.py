@@ -23,7 +23,7 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 import numpy
 
@@ -47,7 +47,7 @@ LOADED_BYTES = 64 * 1024 * 1024
 _naming = threading.Lock()
 """held while the name of a file is read and used: a swap gives the old name to another segment's index"""
 
-Column = TypeVar("Column", bound="array[int]")
+Columns = tuple["array[int]", "array[int]"]
 
 
 class WouldBlock(Exception):
@@ -68,9 +68,9 @@ class LoadedIndexes:
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
         self._lock = threading.Lock()
-        self._sizes: OrderedDict[int, tuple[IndexFile[Any], int]] = OrderedDict()
+        self._sizes: OrderedDict[int, tuple[IndexFile, int]] = OrderedDict()
 
-    def loaded(self, index: IndexFile[Any], size_bytes: int) -> None:
+    def loaded(self, index: IndexFile, size_bytes: int) -> None:
         with self._lock:
             self._forget(index)
             self._sizes[id(index)] = (index, size_bytes)
@@ -80,11 +80,11 @@ class LoadedIndexes:
                 self.used_bytes -= oldest_bytes
                 oldest.unload()
 
-    def forget(self, index: IndexFile[Any]) -> None:
+    def forget(self, index: IndexFile) -> None:
         with self._lock:
             self._forget(index)
 
-    def _forget(self, index: IndexFile[Any]) -> None:
+    def _forget(self, index: IndexFile) -> None:
         known = self._sizes.pop(id(index), None)
         if known is not None:
             self.used_bytes -= known[1]
@@ -93,7 +93,7 @@ class LoadedIndexes:
 LOADED = LoadedIndexes(LOADED_BYTES)
 
 
-class IndexFile(ABC, Generic[Column]):
+class IndexFile(ABC):
     """What both indexes share: two columns in memory, and how they come from and go to the file.
 
     Owned by: the log's owner for appending; any thread for looking up (columns only grow, and are replaced as
@@ -107,12 +107,12 @@ class IndexFile(ABC, Generic[Column]):
         self.disk = disk
         self.path = path
         self.base_offset = base_offset
-        self._columns: tuple[Column, Column] | None = None
+        self._columns: Columns | None = None
         self.is_writable = False  # of a closed segment, when they are made anew: until the file is written
         self._saved_entries = 0
 
     @abstractmethod
-    def _empty(self) -> tuple[Column, Column]:
+    def _empty(self) -> Columns:
         """Columns without entries."""
 
     @abstractmethod
@@ -151,7 +151,7 @@ class IndexFile(ABC, Generic[Column]):
         if not self.is_writable:
             self._columns = None
 
-    def columns(self, may_wait: bool = True) -> tuple[Column, Column]:
+    def columns(self, may_wait: bool = True) -> Columns:
         """Both columns; WouldBlock when they are on disk and `may_wait` is false; BrokenIndex,
         FileNotFoundError, OSError where there is no memory or no descriptor for it.
         """
@@ -190,7 +190,7 @@ class IndexFile(ABC, Generic[Column]):
             raise WouldBlock
         return data
 
-    def _parse(self, data: Buffer) -> tuple[Column, Column]:
+    def _parse(self, data: Buffer) -> Columns:
         if len(data) % self.entry.itemsize:
             raise BrokenIndex(f"{self.path.name} has {len(data)} bytes")
         entries = numpy.frombuffer(data, self.entry)
@@ -228,7 +228,7 @@ class IndexFile(ABC, Generic[Column]):
                 # So that a write that fails leaves nothing of another index behind it.
                 self.disk.truncate(descriptor, position)
                 if self.disk.pwritev(descriptor, [data], position) != len(data):
-                    raise OSError(28, "a short write", str(self.path))
+                    raise OSError(errno.ENOSPC, "a short write", str(self.path))
             self.disk.truncate(descriptor, count * self.entry.itemsize)
             if is_durable:
                 self.disk.fsync(descriptor)
@@ -268,13 +268,13 @@ class IndexFile(ABC, Generic[Column]):
         finally:
             self.disk.close(descriptor)
 
-    def _encode(self, columns: tuple[Column, Column], start: int, end: int) -> bytes:
+    def _encode(self, columns: Columns, start: int, end: int) -> bytes:
         entries = numpy.empty(end - start, self.entry)
         for column, name in zip(columns, self.entry.names, strict=True):
             entries[name] = column[start:end]
         return entries.tobytes()
 
-    def take(self, other: IndexFile[Column]) -> None:
+    def take(self, other: IndexFile) -> None:
         """Have the entries of `other`, none of which are in the file. An entry that is appended meanwhile is
         lost, which a sparse index can bear.
         """
@@ -292,13 +292,13 @@ class IndexFile(ABC, Generic[Column]):
         self.is_writable = False
 
 
-class OffsetIndex(IndexFile["array[int]"]):
+class OffsetIndex(IndexFile):
     """Relative offset -> position."""
 
     __slots__ = ()
     entry = OFFSET_ENTRY
 
-    def _empty(self) -> tuple[array[int], array[int]]:
+    def _empty(self) -> Columns:
         return array("i"), array("i")
 
     def _check(self, entries: numpy.ndarray[Any, Any]) -> bool:
@@ -349,13 +349,13 @@ class OffsetIndex(IndexFile["array[int]"]):
         ]
 
 
-class TimeIndex(IndexFile["array[int]"]):
+class TimeIndex(IndexFile):
     """Timestamp -> relative offset of the batch that carries it."""
 
     __slots__ = ()
     entry = TIME_ENTRY
 
-    def _empty(self) -> tuple[array[int], array[int]]:
+    def _empty(self) -> Columns:
         return array("q"), array("i")
 
     def _check(self, entries: numpy.ndarray[Any, Any]) -> bool:
