@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +17,7 @@ from storage import layout
 from storage.file import DataFile, Disk, check_regular
 from storage.index import BrokenIndex, OffsetIndex, TimeIndex
 from storage.roll import RollLimits
+from storage.small_files import sync_file
 from storage.stored_batches import SCAN_BYTES, StoredBatches
 from storage.txn_index import TransactionIndex
 
@@ -299,16 +299,9 @@ class Segment(StoredBatches):
     def flush_closed(self) -> None:
         """Make the whole segment durable: on any thread, once it is closed."""
         self.flush_data()
-        disk = self.file.disk
         for index in (self.offset_index, self.time_index):
-            with contextlib.suppress(FileNotFoundError):  # renamed or removed meanwhile, by retention
-                descriptor = disk.open(index.path, os.O_RDWR)
-                try:
-                    disk.fsync(descriptor)
-                finally:
-                    disk.close(descriptor)
-        with contextlib.suppress(FileNotFoundError):
-            self.txn_index.sync()
+            sync_file(self.file.disk, index.path)  # it may be gone: retention renames and removes meanwhile
+        self.txn_index.sync()
 
     # Removal
 

@@ -7,13 +7,14 @@ touch its range. The file exists only where a transaction was aborted.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from struct import Struct
 
 from storage.file import Disk
-from storage.small_files import read_whole, replace_whole, room_or_none
+from storage.small_files import read_whole, replace_whole, room_or_none, sync_file
 from storage.types import AbortedTransaction
 
 ENTRY = Struct(">hqqqq")
@@ -81,7 +82,7 @@ class TransactionIndex:
         descriptor = self.disk.open(self.path, os.O_WRONLY | os.O_CREAT)
         try:
             if self.disk.pwritev(descriptor, [data], len(entries) * ENTRY_BYTES) != len(data):
-                raise OSError(28, "a short write", str(self.path))
+                raise OSError(errno.ENOSPC, "a short write", str(self.path))
             if is_durable:
                 self.disk.fsync(descriptor)
         finally:
@@ -103,11 +104,7 @@ class TransactionIndex:
 
     def sync(self) -> None:
         if self._entries:
-            descriptor = self.disk.open(self.path, os.O_WRONLY)
-            try:
-                self.disk.fsync(descriptor)
-            finally:
-                self.disk.close(descriptor)
+            sync_file(self.disk, self.path)
 
     def exists(self) -> bool:
         return bool(self.entries())
