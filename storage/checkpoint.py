@@ -182,7 +182,7 @@ def read_leader_epochs(disk: Disk, directory: Path) -> list[tuple[int, int]] | N
 def write_leader_epochs(disk: Disk, directory: Path, entries: Sequence[tuple[int, int]]) -> Path:
     """The file. Not synced here: the batches say the same, and the next flush job syncs both."""
     path = directory / layout.LEADER_EPOCH_CHECKPOINT
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + layout.TEMPORARY_SUFFIX)
     rows = [f"{epoch} {start_offset}" for epoch, start_offset in entries]
     write_whole(disk, temporary, _with_head(rows), is_durable=False)
     disk.rename(temporary, path)

@@ -14,14 +14,12 @@ from storage.file import Disk
 from storage.integrity import MAX_SPAN
 from storage.small_files import read_whole
 
-INDEXES = (layout.INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX, layout.TXN_INDEX_SUFFIX)
-
 
 def had_batches(disk: Disk, directory: Path, base_offset: int) -> bool:
     """Whether what lies beside an empty `.log` speaks of batches. Where it cannot be read it says nothing."""
-    return any(_has_entry(disk, _path(directory, base_offset, kind)) for kind in INDEXES) or _counts_batches(
-        disk, _path(directory, base_offset, layout.STATISTICS_SUFFIX)
-    )
+    if any(_has_entry(disk, _path(directory, base_offset, kind)) for kind in layout.INDEX_SUFFIXES):
+        return True
+    return _counts_batches(disk, _path(directory, base_offset, layout.STATISTICS_SUFFIX))
 
 
 def is_too_far(base_offset: int, behind: int) -> bool:

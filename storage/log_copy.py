@@ -115,7 +115,7 @@ class LogCopy:
 
     def _copy_beside(self, base_offset: int) -> None:
         """The other files of a closed segment, which soon have no more reason to change."""
-        for kind in (layout.INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX, layout.TXN_INDEX_SUFFIX):
+        for kind in layout.INDEX_SUFFIXES:
             self._copy_small(layout.segment_file_name(base_offset, kind))
 
     def _copy_small(self, name: str) -> None:

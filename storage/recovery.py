@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-KNOWN_FILES = layout.PARTITION_FILES | {name + layout.TEMPORARY_SUFFIX for name in layout.PARTITION_FILES}
-
 
 class LoadedLog(NamedTuple):
     """What a log starts from."""
@@ -271,7 +269,7 @@ def _segment_files(directory: Path) -> list[layout.SegmentFile]:
         file = layout.parse_segment_file(path.name)
         if file is not None:
             found.append(file)
-        elif path.name not in KNOWN_FILES:
+        elif not layout.is_log_file(path.name):
             logger.warning("%s is unknown and left alone", path)
     return found
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from storage.file import Disk
+from storage.layout import TEMPORARY_SUFFIX
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ def write_whole(disk: Disk, path: Path, data: bytes, *, is_durable: bool) -> Non
 
 def replace_whole(disk: Disk, path: Path, data: bytes) -> None:
     """A small file replaced in one step, durably: temporary file, fsync, rename, fsync of the directory."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     write_whole(disk, temporary, data, is_durable=True)
     disk.rename(temporary, path)
     disk.sync_directory(path.parent)
