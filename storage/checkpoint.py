@@ -143,6 +143,23 @@ def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
     return found
 
 
+def written_log_start(directory: Path) -> int:
+    """Where the data directory's checkpoint says that the log in `directory` starts, for who only looks: 0
+    where it says nothing, or is damaged.
+
+    DeleteRecords moves the start within a segment, which its files do not show.
+    """
+    directory = directory.resolve()
+    topic_partition = layout.parse_partition_directory(directory.name)
+    if topic_partition is None:
+        return 0
+    try:
+        starts = parse_offsets(read_whole(SYSTEM_DISK, directory.parent / layout.LOG_START_CHECKPOINT))
+    except (OSError, ValueError):
+        return 0
+    return starts.get(topic_partition, 0)
+
+
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     rows = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
     return _with_head(rows)

@@ -13,15 +13,8 @@ from pathlib import Path
 from struct import Struct
 
 from protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, parse_header
-from storage.checkpoint import parse_offsets
-from storage.layout import (
-    INDEX_SUFFIX,
-    LOG_START_CHECKPOINT,
-    LOG_SUFFIX,
-    parse_partition_directory,
-    parse_segment_file,
-    segment_file_name,
-)
+from storage.checkpoint import written_log_start
+from storage.layout import INDEX_SUFFIX, LOG_SUFFIX, parse_segment_file, segment_file_name
 
 _INDEX_ENTRY = Struct(">ii")
 MAX_SCANNED_SHOWN = 8
@@ -153,19 +146,6 @@ def base_offsets(directory: Path) -> list[int]:
     return sorted(name.base_offset for name in names if name and name.kind == LOG_SUFFIX and not name.state)
 
 
-def log_start_offset(directory: Path) -> int:
-    """Where the data directory's checkpoint says that the log in `directory` starts; 0 where it says nothing.
-
-    DeleteRecords moves the start within a segment, which its files do not show.
-    """
-    topic_partition = parse_partition_directory(directory.resolve().name)
-    try:
-        starts = parse_offsets((directory.resolve().parent / LOG_START_CHECKPOINT).read_bytes())
-    except (OSError, ValueError):
-        return 0
-    return starts.get(topic_partition, 0) if topic_partition else 0
-
-
 def _scan(log_file: Path, position: int, target: int) -> list[ScannedBatch]:
     """Batches from `position` on, up to and with the first whose last offset is at or after `target`."""
     scanned: list[ScannedBatch] = []
@@ -197,7 +177,7 @@ def explain_read(directory: Path, target: int) -> ReadExplanation:
     bases = base_offsets(directory)
     if not bases:
         raise OffsetNotThere(f"{directory} holds no segment")
-    start = log_start_offset(directory)
+    start = written_log_start(directory)
     if target < start:
         raise OffsetNotThere(f"offset {target} is gone: the log starts at {start}")
     place = bisect.bisect_right(bases, target) - 1

@@ -24,7 +24,7 @@ from protocol.errors import KafkaError
 from protocol.records import OFFSET_DELTA, locate, payload
 from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
-from storage.checkpoint import CheckpointWitness, judged, parse_offsets, read_properties, topic_id_in
+from storage.checkpoint import CheckpointWitness, judged, read_properties, topic_id_in, written_log_start
 from storage.directory_set import KNOWN_VERSIONS, META_VERSION
 from storage.emptied import had_batches
 from storage.file import DataFile, Disk, check_regular
@@ -211,7 +211,7 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
     with _reading(layout.LEADER_EPOCH_CHECKPOINT, complain):
         entries = _read_epochs(directory, complain)
     expected, epochs = 0, LeaderEpochs(entries)
-    log_start_offset = _log_start_offset(directory)
+    log_start_offset = written_log_start(directory)
     for base, behind in itertools.zip_longest(bases, bases[1:]):
         if base < expected:
             complain(f"segment {base} begins before {expected}, where the one before it ends")
@@ -236,17 +236,6 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
     with _reading(layout.PARTITION_METADATA, complain):
         _verify_metadata(directory, complain)
     return violations, expected
-
-
-def _log_start_offset(directory: Path) -> int:
-    """As the checkpoint of the data directory says, whose own damage has its own lines; 0 where none does."""
-    topic_partition = layout.parse_partition_directory(directory.resolve().name)
-    known: dict[layout.TopicPartition, int] = {}
-    with contextlib.suppress(OSError, ValueError):
-        known = parse_offsets(
-            read_whole(READING_DISK, directory.resolve().parent / layout.LOG_START_CHECKPOINT)
-        )
-    return known.get(topic_partition, 0) if topic_partition else 0
 
 
 def _walk(
