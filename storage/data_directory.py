@@ -133,40 +133,39 @@ class DataDirectory:
 
     def write_checkpoints(self, logs: Sequence[Log], unopened: Set[TopicPartition]) -> None:
         """Recovery points and log start offsets, where they changed; those of unopened logs stay."""
-        recovery_points = _only(self.recovery_points, unopened)
-        recovery_points |= {log.topic_partition: log.recovery_point for log in logs}
-        if recovery_points != self.recovery_points:
-            self.recovery_checkpoint.write(recovery_points)
-            self.recovery_points = recovery_points
-        starts = _only(self.log_starts, unopened)
-        starts |= {  # without what the first file's name says anyway, as in Kafka
-            log.topic_partition: log.log_start_offset for log in logs if log.needs_written_start
-        }
-        if starts != self.log_starts:
-            self.log_start_checkpoint.write(starts)
-            self.log_starts = starts
+        self._write_recovery_points(
+            _only(self.recovery_points, unopened) | {log.topic_partition: log.recovery_point for log in logs}
+        )
+        self._write_log_starts(
+            _only(self.log_starts, unopened)
+            | {  # without what the first file's name says anyway, as in Kafka
+                log.topic_partition: log.log_start_offset for log in logs if log.needs_written_start
+            }
+        )
 
     def expect(self, log: Log) -> None:
         """Write down what the checkpoints have to say of a log that comes here from another directory."""
         self.forget(log.topic_partition)
-        recovery_points = {**self.recovery_points, log.topic_partition: log.recovery_point}
-        self.recovery_checkpoint.write(recovery_points)
-        self.recovery_points = recovery_points
+        self._write_recovery_points({**self.recovery_points, log.topic_partition: log.recovery_point})
         if log.log_start_offset:
-            starts = {**self.log_starts, log.topic_partition: log.log_start_offset}
-            self.log_start_checkpoint.write(starts)
-            self.log_starts = starts
+            self._write_log_starts({**self.log_starts, log.topic_partition: log.log_start_offset})
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Take what the checkpoints say of a deleted log out of them, before one of its name is made."""
         if topic_partition in self.recovery_points:
-            others = _only(self.recovery_points, self.recovery_points.keys() - {topic_partition})
-            self.recovery_checkpoint.write(others)
-            self.recovery_points = others
+            self._write_recovery_points(_without(self.recovery_points, topic_partition))
         if topic_partition in self.log_starts:
-            others = _only(self.log_starts, self.log_starts.keys() - {topic_partition})
-            self.log_start_checkpoint.write(others)
-            self.log_starts = others
+            self._write_log_starts(_without(self.log_starts, topic_partition))
+
+    def _write_recovery_points(self, offsets: dict[TopicPartition, int]) -> None:
+        if offsets != self.recovery_points:
+            self.recovery_checkpoint.write(offsets)
+            self.recovery_points = offsets
+
+    def _write_log_starts(self, offsets: dict[TopicPartition, int]) -> None:
+        if offsets != self.log_starts:
+            self.log_start_checkpoint.write(offsets)
+            self.log_starts = offsets
 
     def mark_clean(self) -> None:
         replace_whole(self._disk, self.path / layout.CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT)
@@ -181,3 +180,7 @@ def _is_kafkas(disk: Disk, marker: Path) -> bool:
 
 def _only(offsets: Mapping[TopicPartition, int], wanted: Set[TopicPartition]) -> dict[TopicPartition, int]:
     return {key: offset for key, offset in offsets.items() if key in wanted}
+
+
+def _without(offsets: Mapping[TopicPartition, int], one: TopicPartition) -> dict[TopicPartition, int]:
+    return {key: offset for key, offset in offsets.items() if key != one}
