@@ -1,9 +1,9 @@
-"""From the files of a directory to a log that may be served (Kafka's `LogLoader` and `LogSegment.recover`).
+"""From the files of a directory to a log that may be served (Kafka's `LogLoader`).
 
-After a clean shutdown nothing is scanned. Otherwise a swap that a crash interrupted is finished or undone,
-segments from the recovery point on are read batch by batch with their checksums, the first bad batch ends
-the log, and indexes, transaction indexes and producer state are made anew from what is left. Files that are
-not ours stay.
+A swap that a crash interrupted is finished or undone. After a clean shutdown nothing is scanned. Otherwise
+the segments from the recovery point on are read batch by batch (`segment_recovery.py`): the first bad batch
+at or above that point ends the log, and indexes, transaction indexes and producer state are made anew from
+what is left. Files that are not ours stay.
 """
 
 from __future__ import annotations
@@ -88,9 +88,11 @@ def load(request: LoadRequest) -> LoadedLog:
     if request.is_clean and segments:
         _settle_end(segments[-1], request.recovery_point)
     producers = ProducerStateManager(request.limits)
-    recovered_from = segments[first_dirty].base_offset if first_dirty < len(segments) else None
-    scan_start = recovered_from if recovered_from is not None else _next_offset(segments, log_start_offset)
-    load_producers(disk, directory, producers, segments[:first_dirty], scan_start, request.now_ms)
+    if first_dirty < len(segments):
+        known_end = segments[first_dirty].base_offset
+    else:
+        known_end = _next_offset(segments, log_start_offset)
+    load_producers(disk, directory, producers, segments[:first_dirty], known_end, request.now_ms)
     settle_aborted(segments, first_dirty)
     segments = _recover(request, segments, first_dirty, producers, epochs)
     unflushed = _make_durable(request, segments[first_dirty:])
@@ -248,7 +250,7 @@ def finish_swaps(disk: Disk, directory: Path) -> None:
 
 def _swapped_range(disk: Disk, directory: Path, swaps: list[layout.SegmentFile]) -> tuple[int, int]:
     """The offsets that the `.swap` segments hold: old segments that begin in there are superseded."""
-    first, end = 2**63 - 1, -1
+    first, end = layout.LARGEST_OFFSET, -1
     for file in swaps:
         if file.kind != layout.LOG_SUFFIX:
             continue

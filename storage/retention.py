@@ -74,8 +74,7 @@ def expired_segments(
         count = _by_time(segments[:allowed], now_ms - rules.retention_ms)
     if rules.is_deleted and rules.retention_bytes >= 0:
         count += _by_size(segments, count, allowed, rules.retention_bytes)
-    behind = allowed if allowed < len(segments) else len(segments) - 1
-    while count < behind and segments[count].next_base_offset <= log_start_offset:
+    while count < min(allowed, len(segments) - 1) and segments[count].next_base_offset <= log_start_offset:
         count += 1
     return min(count, MOST_AT_ONCE)
 
