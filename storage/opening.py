@@ -1,4 +1,4 @@
-"""A log from its directory: what there is of its files and its topic's id, repaired or made (`LogLoader`)."""
+"""A log from its directory: what there is of its files and its topic's id, repaired or made."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ def open_log(
         segments_left=segments_left, writes_again=writes_again,
     )  # fmt: skip
     loaded = recovery.load(request)
-    removals = Removals() if removals is None else removals  # an empty one is false
-    log = Log(topic_partition, log_id, directory, config, loaded, disk, removals, limits)
+    log = Log(topic_partition, log_id, directory, config, loaded, disk, removals or Removals(), limits)
     if known_id is None:
         log.sync_later(lambda: sync_file(disk, path), log.sync_directory)
     if is_new:

@@ -23,12 +23,10 @@ from storage.page_cache import PAGE_BYTES
 if TYPE_CHECKING:
     from storage.segment import Segment
 
-
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 60_000
 """what cannot be removed is tried again after so long: each try is a line in the log"""
-
 
 PIECE_BYTES = 1 << 20
 PIECE_SECONDS = 0.004
@@ -107,9 +105,6 @@ class Removals:
         with self._lock:
             self._waiting += [(due_ms, segment) for segment in segments]
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def run(self, now_ms: int) -> int:
         """Unlink what is due, on a thread; how many segments. A clock that was set back makes none wait
         longer: the disk might be full by then.
@@ -122,8 +117,6 @@ class Removals:
         for segment in due:
             try:
                 segment.unlink(self.pace.remove)
-            except FileNotFoundError:
-                continue
             except OSError as error:
                 logger.warning("%s cannot be removed yet: %s", segment.file.path, error)
                 self.add(now_ms + RETRY_MS, [segment])
