@@ -1,8 +1,8 @@
 """Records of a batch as Python values, on top of the kernels of `record_kernels`.
 
 The broker's hot path uses `payload` and the kernels only; `encode_batch` and `decode_batch` are for whoever
-handles few records (internal topics, commands, tests). `ColumnBatch` turns columns into batches without a
-Python object a record, for bulk writers.
+handles few records (internal topics, commands, tests). `encode_column_batch` turns columns into a batch
+without a Python object a record, for bulk writers.
 """
 
 from __future__ import annotations
@@ -250,9 +250,7 @@ def decode_headers(records: Buffer, position: int, count: int) -> tuple[tuple[st
     return tuple(headers)
 
 
-def _located(
-    buffer: Buffer, position: int, max_decompressed_bytes: int, *, check_crc: bool
-) -> tuple[batch.BatchHeader, Bytes, Longs]:
+def _located(buffer: Buffer, position: int, *, check_crc: bool) -> tuple[BatchHeader, Bytes, Longs]:
     """The batch at `position`: its header, its records unpacked, and where they are (`locate`)."""
     header = batch.parse_header(buffer, position)
     if header.magic != batch.MAGIC:
@@ -265,19 +263,13 @@ def _located(
         )
     if header.record_count == 0:
         return header, numpy.empty(0, numpy.uint8), numpy.empty((LOCATED_ROWS, 0), numpy.int64)
-    section = payload(buffer, position, header, max_decompressed_bytes)
+    section = payload(buffer, position, header)
     return header, section, locate(section, header.record_count)
 
 
-def decode_batch(
-    buffer: Buffer,
-    position: int = 0,
-    *,
-    max_decompressed_bytes: int = DEFAULT_LIMIT_BYTES,
-    check_crc: bool = True,
-) -> list[Record]:
+def decode_batch(buffer: Buffer, position: int = 0, *, check_crc: bool = True) -> list[Record]:
     """The records of the batch at `position`, control batches included; KafkaError when it is damaged."""
-    header, section, table = _located(buffer, position, max_decompressed_bytes, check_crc=check_crc)
+    header, section, table = _located(buffer, position, check_crc=check_crc)
     data = section.data
     stamped = header.max_timestamp if header.timestamp_type == batch.TIMESTAMP_LOG_APPEND_TIME else None
     records = []
@@ -294,19 +286,20 @@ def decode_batch(
     return records
 
 
-def offsets_and_timestamps(buffer: Buffer, position: int = 0) -> tuple[Longs, Longs]:
+def offsets_and_timestamps(buffer: Buffer) -> tuple[Longs, Longs]:
     """Those of the records that `decode_batch` gives, int64 (n), timestamps in ms; the same errors."""
-    header, _, table = _located(buffer, position, DEFAULT_LIMIT_BYTES, check_crc=True)
-    offsets, timestamps = header.base_offset + table[0], header.base_timestamp + table[1]
+    header, _, table = _located(buffer, 0, check_crc=True)
+    offsets = header.base_offset + table[OFFSET_DELTA]
+    timestamps = header.base_timestamp + table[TIMESTAMP_DELTA]
     if header.timestamp_type == batch.TIMESTAMP_LOG_APPEND_TIME:
         timestamps[:] = header.max_timestamp
     return offsets, timestamps
 
 
-def decode_all(buffer: Buffer, *, with_control: bool = False) -> Iterator[Record]:
-    """The records of all whole batches of `buffer`, those of control batches on request."""
+def decode_all(buffer: Buffer) -> Iterator[Record]:
+    """The records of all whole batches of `buffer` but control batches."""
     for position, header in batch.iterate_headers(buffer):
-        if with_control or not header.is_control:
+        if not header.is_control:
             yield from decode_batch(buffer, position)
 
 

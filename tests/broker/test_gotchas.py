@@ -13,6 +13,7 @@ import pytest
 
 from broker.api import Api, apis
 from broker.handlers.metadata import MOST_MADE_AT_ONCE
+from protocol.batch import iterate_headers
 from protocol.control import Marker, marker_batch
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
@@ -21,7 +22,7 @@ from protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest
 from protocol.messages.metadata import ApiVersionsRequest, DescribeTopicPartitionsRequest, MetadataRequest
 from protocol.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from protocol.messages.produce import ProduceRequest
-from protocol.records import decode_all
+from protocol.records import decode_batch
 from storage.layout import TopicPartition
 from storage.types import Origin
 from tests.broker.client import Client, until
@@ -141,7 +142,8 @@ def aborted(partition: Fetched) -> list[tuple[int, int]]:
 
 
 def offsets(partition: Fetched) -> list[int]:
-    return [record.offset for record in decode_all(partition.records or b"", with_control=True)]
+    data = partition.records or b""
+    return [one.offset for position, _ in iterate_headers(data) for one in decode_batch(data, position)]
 
 
 @pytest.mark.parametrize("version", [4, 5, 11, 12])

@@ -11,7 +11,9 @@ import os
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -121,6 +123,7 @@ def attack(seed: int, rounds: int) -> int:
 def attack_batches(seed: int, rounds: int) -> None:
     """Whole batches with any byte changed: decoded as they were, or refused with a KafkaError."""
     chance = random.Random(seed)
+    limited = partial(records.payload, limit=1 << 20)  # whatever a damaged length promises
     for _ in range(rounds):
         codec = chance.randrange(5)
         made = encode_batch(
@@ -130,7 +133,8 @@ def attack_batches(seed: int, rounds: int) -> None:
         for _ in range(chance.randint(1, 3)):
             broken[chance.randrange(12, len(broken))] = chance.randrange(256)
         try:
-            decode_batch(broken, check_crc=False, max_decompressed_bytes=1 << 20)
+            with patch.object(records, "payload", limited):
+                decode_batch(broken, check_crc=False)
             list(batch.iterate_headers(broken))
         except KafkaError:
             pass

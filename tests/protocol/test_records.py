@@ -91,13 +91,13 @@ def test_round_trip(given_items: list[records.Item], codec: int) -> None:
 )
 def test_offsets_and_timestamps_are_those_of_the_records(codec: int, fields: dict[str, Any]) -> None:
     chosen = SHAPES[:6]
-    made = b"before" + encode_batch(chosen, base_offset=40, codec=codec, **fields)
-    offsets, timestamps = records.offsets_and_timestamps(made, 6)
+    made = encode_batch(chosen, base_offset=40, codec=codec, **fields)
+    offsets, timestamps = records.offsets_and_timestamps(made)
     assert list(zip(offsets.tolist(), timestamps.tolist(), strict=True)) == [
-        (record.offset, record.timestamp) for record in decode_batch(made, 6)
+        (record.offset, record.timestamp) for record in decode_batch(b"before" + made, 6)
     ]
     with pytest.raises(KafkaError):
-        records.offsets_and_timestamps(made[:-1] + bytes([made[-1] ^ 1]), 6)
+        records.offsets_and_timestamps(made[:-1] + bytes([made[-1] ^ 1]))
 
 
 def test_an_empty_batch_has_no_offsets() -> None:
@@ -143,14 +143,15 @@ def test_missing_timestamps_take_now() -> None:
     ] == [77]
 
 
-def test_decode_all_skips_control_batches_unless_asked() -> None:
+def test_decode_all_skips_control_batches() -> None:
     marker = control.marker_batch(
         control.Marker(True, 6), producer_id=3, producer_epoch=1, now_ms=9, base_offset=1
     )
     log = encode_batch([(1, None, b"a", ())]) + marker + encode_batch([(2, None, b"b", ())], base_offset=2)
     assert [record.offset for record in decode_all(log)] == [0, 2]
-    found = list(decode_all(log, with_control=True))
-    assert control.decode_marker(found[1].key, found[1].value) == control.Marker(True, 6)
+    [found] = decode_batch(marker)
+    assert found.offset == 1
+    assert control.decode_marker(found.key, found.value) == control.Marker(True, 6)
     header = next(header for _, header in batch.iterate_headers(marker))
     assert (header.is_control, header.is_transactional, header.producer_id) == (True, True, 3)
 
