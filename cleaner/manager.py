@@ -1,7 +1,7 @@
 """Which log is cleaned next, by whom, and how far each one is: the cleaner's memory (`LogCleanerManager`).
 
 The threads of `pool.py`, and whoever asks for a cleaning by hand, come here for work. A log has one
-cleaning at a time; others may pause or abort it. Logs are only read here; what changes one is run by its
+cleaning at a time; others may abort it. Logs are only read here; what changes one is run by its
 owner.
 """
 
@@ -113,21 +113,14 @@ class CleanerManager:
         self._changed.notify_all()
         return state
 
-    def pause(self, topic_partition: TopicPartition) -> None:
-        """Begin no cleaning of it until `resume`; one that runs is let finish. For whoever works on the files
-        (T123): the broker itself only aborts, what else it does to a log its owner does in one step.
-        """
-        with self._changed:
-            self._move(topic_partition, Move.PAUSE)
-
     def resume(self, topic_partition: TopicPartition) -> None:
         """Take one pause back; `IllegalMove` when there is none."""
         with self._changed:
             self._move(topic_partition, Move.RESUME)
 
     def abort_and_pause(self, topic_partition: TopicPartition) -> None:
-        """As `pause`, and return when no cleaning of it runs any more. Waits: not for the logs' owner to
-        call.
+        """Begin no cleaning of it until `resume` (T123), and return when none runs any more. Waits: not for
+        the logs' owner to call.
 
         A partition that is no longer served was deleted: all that is known of it goes, its checkpoint too
         (T122).

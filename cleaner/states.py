@@ -1,7 +1,8 @@
 """Who may touch a partition: its cleaning states and every legal move between them.
 
-Mirrors Kafka's `LogCleaningState`. Pauses are counted: who pauses twice must resume twice (T123). A running
-cleaning is aborted cooperatively; it notices at the next chunk.
+Mirrors Kafka's `LogCleaningState`. Pauses are counted: who pauses twice must resume twice (T123). Who pauses
+aborts a running cleaning, cooperatively: it notices at the next chunk. What else the broker does to a log its
+owner does in one step, beside cleanings (in Kafka it pauses them).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ class Phase(Enum):
 
 class Move(Enum):
     BEGIN = "begin"
-    PAUSE = "pause"
     ABORT = "abort"
     RESUME = "resume"
     DONE = "done"
@@ -42,22 +42,17 @@ IDLE = CleaningState()
 # (phase, move) -> the phase while somebody holds it back afterwards, and the phase when nobody does.
 MOVES: dict[tuple[Phase, Move], tuple[Phase, Phase]] = {
     (Phase.IDLE, Move.BEGIN): (Phase.PAUSED, Phase.IN_PROGRESS),
-    (Phase.IDLE, Move.PAUSE): (Phase.PAUSED, Phase.IDLE),
     (Phase.IDLE, Move.ABORT): (Phase.PAUSED, Phase.IDLE),
-    (Phase.IN_PROGRESS, Move.PAUSE): (Phase.IN_PROGRESS, Phase.IN_PROGRESS),
-    (Phase.IN_PROGRESS, Move.RESUME): (Phase.IN_PROGRESS, Phase.IN_PROGRESS),
     (Phase.IN_PROGRESS, Move.ABORT): (Phase.ABORTED, Phase.ABORTED),
     (Phase.IN_PROGRESS, Move.DONE): (Phase.PAUSED, Phase.IDLE),
-    (Phase.ABORTED, Move.PAUSE): (Phase.ABORTED, Phase.ABORTED),
     (Phase.ABORTED, Move.ABORT): (Phase.ABORTED, Phase.ABORTED),
     (Phase.ABORTED, Move.RESUME): (Phase.ABORTED, Phase.ABORTED),
     (Phase.ABORTED, Move.DONE): (Phase.PAUSED, Phase.IDLE),
-    (Phase.PAUSED, Move.PAUSE): (Phase.PAUSED, Phase.PAUSED),
     (Phase.PAUSED, Move.ABORT): (Phase.PAUSED, Phase.PAUSED),
     (Phase.PAUSED, Move.RESUME): (Phase.PAUSED, Phase.IDLE),
 }  # fmt: skip
 
-PAUSES = {Move.PAUSE: 1, Move.ABORT: 1, Move.RESUME: -1}
+PAUSES = {Move.ABORT: 1, Move.RESUME: -1}
 
 
 def after(state: CleaningState, move: Move) -> CleaningState:

@@ -376,7 +376,7 @@ async def test_paused_offline_and_being_cleaned(asker: Asker) -> None:
     compacted(asker.world)
     world, key = asker.world, TopicPartition("t", 0)
     await put(world, ("a", "1"), ("a", "2"), roll=True)
-    world.broker.cleaner.pause(key)
+    await world.broker.run_blocking(world.broker.cleaner.abort_and_pause, key)
     assert (await asker.why("paused", "paused, 1 time"))["pauses"] == 1
     assert "paused" in (await asker.compact())["error"]
     world.broker.cleaner.resume(key)

@@ -155,8 +155,8 @@ def test_t25_a_log_without_figures_is_set_aside_alone(house: House, monkeypatch:
 
 def test_t123_a_paused_log_is_not_picked_until_it_is_released_as_often(house: House) -> None:
     house.put("t", ("a", "1"), ("a", "2"))
-    house.manager.pause(T)
-    house.manager.pause(T)
+    house.manager.abort_and_pause(T)
+    house.manager.abort_and_pause(T)
     assert house.clean() is None
     house.manager.resume(T)
     assert house.clean() is None
@@ -200,7 +200,7 @@ def test_the_dirtiest_is_one_of_those_that_may_be_cleaned_as_in_kafka(house: Hou
     assert house.clean() is not None
     house.put("t", ("a", "1"))
     house.put("paused", ("a", "1"), ("a", "2"))
-    house.manager.pause(TopicPartition("paused", 0))
+    house.manager.abort_and_pause(TopicPartition("paused", 0))
     house.put("bad", ("a", "1"), ("a", "2"))
     house.damage("bad")
     assert house.clean() is None
@@ -488,7 +488,7 @@ def test_a_cleaning_by_hand_says_why_it_cannot_be(house: House) -> None:
         with pytest.raises(CleaningRefused, match="no compacted partition"):
             house.manager.clean_now(TopicPartition(topic, 0))
     house.put("t", ("a", "1"))
-    house.manager.pause(T)
+    house.manager.abort_and_pause(T)
     with pytest.raises(CleaningRefused, match="paused"):
         house.manager.clean_now(T)
     house.manager.resume(T)

@@ -20,8 +20,8 @@ def walk(*moves: Move) -> CleaningState:
 
 
 def test_t123_two_pauses_need_two_resumes() -> None:
-    assert walk(Move.PAUSE, Move.PAUSE, Move.RESUME) == CleaningState(Phase.PAUSED, 1)
-    assert walk(Move.PAUSE, Move.PAUSE, Move.RESUME, Move.RESUME) == IDLE
+    assert walk(Move.ABORT, Move.ABORT, Move.RESUME) == CleaningState(Phase.PAUSED, 1)
+    assert walk(Move.ABORT, Move.ABORT, Move.RESUME, Move.RESUME) == IDLE
 
 
 def test_t123_a_resume_without_a_pause_is_an_error() -> None:
@@ -38,15 +38,14 @@ def test_t123_an_aborted_cleaning_ends_paused() -> None:
     assert walk(Move.BEGIN, Move.ABORT, Move.RESUME, Move.DONE) == IDLE
 
 
-def test_a_pause_lets_a_running_cleaning_finish() -> None:
-    assert walk(Move.BEGIN, Move.PAUSE).phase is Phase.IN_PROGRESS
-    assert walk(Move.BEGIN, Move.PAUSE, Move.DONE) == CleaningState(Phase.PAUSED, 1)
+def test_a_cleaning_that_is_left_alone_ends_idle() -> None:
+    assert walk(Move.BEGIN).phase is Phase.IN_PROGRESS
     assert walk(Move.BEGIN, Move.DONE) == IDLE
 
 
 @pytest.mark.parametrize(
     "moves",
-    [(Move.DONE,), (Move.BEGIN, Move.BEGIN), (Move.PAUSE, Move.BEGIN), (Move.PAUSE, Move.DONE)],
+    [(Move.DONE,), (Move.BEGIN, Move.BEGIN), (Move.ABORT, Move.BEGIN), (Move.ABORT, Move.DONE)],
     ids=str,
 )
 def test_t123_what_nobody_began_cannot_end(moves: tuple[Move, ...]) -> None:

@@ -170,7 +170,7 @@ async def test_more_versions_than_are_looked_at_prove_nothing(
     await put(asker.world, *(("alice", str(number)) for number in range(9)))
     (receipt,) = await erase(asker)
     assert (receipt["is_erased"], receipt["is_cut"], receipt["values"]) == (True, True, 3)
-    asker.world.broker.cleaner.pause(TopicPartition("t", 0))
+    await asker.world.broker.run_blocking(asker.world.broker.cleaner.abort_and_pause, TopicPartition("t", 0))
     await put(asker.world, *(("alice", str(number)) for number in range(9)))
     (receipt,) = await erase(asker)
     assert receipt["is_erased"] is False
@@ -208,7 +208,7 @@ async def test_a_pause_and_a_damage_hold_it_back(asker: Asker) -> None:
     world = asker.world
     compacted(world)
     await put(world, ("alice", SECRET), roll=True)
-    world.broker.cleaner.pause(TopicPartition("t", 0))
+    await world.broker.run_blocking(world.broker.cleaner.abort_and_pause, TopicPartition("t", 0))
     (receipt,) = await erase(asker)
     assert (receipt["is_erased"], receipt["values_left"]) == (False, [0])
     assert "paused" in receipt["held_back_by"]
