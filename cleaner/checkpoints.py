@@ -1,8 +1,8 @@
 """How far each log is clean: `cleaner-offset-checkpoint` of each data directory.
 
-Written only after a swap (T126): a crash in between cleans the same part again, which is harmless. A file
-that is damaged is put right from its witness or counts as empty (T180), as one does that cannot be read; one
-that cannot be written is written again next time.
+Of a cleaning it is written only after its swaps (T126): a crash in between cleans the same part again, which
+is harmless. A file that is damaged is put right from its witness or counts as empty (T180), as one does that
+cannot be read; one that cannot be written is written again next time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CheckpointFile(Protocol):
 
 
 class Directory(Protocol):
-    """What is asked of a data directory (`storage.manager.DataDirectory`)."""
+    """What is asked of a data directory (`storage.data_directory.DataDirectory`)."""
 
     @property
     def path(self) -> Path: ...

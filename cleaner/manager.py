@@ -102,7 +102,7 @@ class CleanerManager:
         # Had the first gone meanwhile, no file would say any more where the log begins: a crash undid that.
         return self.state_of(topic_partition).phase in (Phase.IN_PROGRESS, Phase.ABORTED)
 
-    def _move(self, topic_partition: TopicPartition, move: Move) -> CleaningState:
+    def _move(self, topic_partition: TopicPartition, move: Move) -> None:
         state = after(self.state_of(topic_partition), move)
         if state == IDLE:
             self._states.pop(topic_partition, None)
@@ -111,7 +111,6 @@ class CleanerManager:
         if move is Move.DONE:
             self._dry_runs.discard(topic_partition)
         self._changed.notify_all()
-        return state
 
     def resume(self, topic_partition: TopicPartition) -> None:
         """Take one pause back; `IllegalMove` when there is none."""
@@ -243,7 +242,7 @@ class CleanerManager:
     def _prune(self, served: set[TopicPartition]) -> None:
         """Forget partitions that are no longer served."""
         for gone in (self._states.keys() | self.checkpoints.known()) - served:
-            if self.state_of(gone).phase not in (Phase.IN_PROGRESS, Phase.ABORTED):
+            if not self.is_being_cleaned(gone):
                 self.forget(gone)
 
     # Cleaning
