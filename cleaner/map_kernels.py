@@ -14,11 +14,11 @@ import numpy
 from cleaner.offset_map import U64, Bytes, Longs, put_hashed
 from cleaner.pauses import Pauses, work_done
 from cleaner.unpacking import Lz4Scratch, lz4_room, new_scratch, unpack_lz4
-from protocol.batch import CODEC_MASK
+from protocol.batch import CODEC_MASK, HEADER_BYTES
 from protocol.kernel import kernel, unchecked_kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, OK, TRUNCATED, read_varint
 from protocol.siphash import hash_keys
-from storage.batch_table import ATTRIBUTES, BASE_OFFSET, HEADER_BYTES, POSITION, RECORD_COUNT, SIZE_BYTES
+from storage.batch_table import ATTRIBUTES, BASE_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES
 
 BLOCK_RECORDS = 1024
 SKIMMED_BYTES = 16  # more than `skim_record` reads

@@ -14,8 +14,9 @@ import numpy
 from cleaner.offset_map import Bytes, Longs
 from cleaner.pauses import new_pauses
 from cleaner.read_kernels import IS_THERE, read_batches
+from protocol.batch import HEADER_BYTES
 from protocol.native import MISSING, libc_address
-from storage.batch_table import BASE_OFFSET, HEADER_BYTES, TABLE_ROWS, batch_size
+from storage.batch_table import BASE_OFFSET, TABLE_ROWS, batch_size
 from storage.batch_table import BROKEN as NO_BATCH
 from storage.checksums import UNDAMAGED, crc32c
 from storage.file import SYSTEM_DISK

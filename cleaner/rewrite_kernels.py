@@ -36,6 +36,7 @@ from protocol.batch import (
     CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
+    HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
@@ -46,7 +47,6 @@ from protocol.record_kernels import OK, copy_bytes
 from storage.batch_table import (
     ATTRIBUTES,
     BASE_OFFSET,
-    HEADER_BYTES,
     LAST_OFFSET,
     POSITION,
     RECORD_COUNT,

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy
 
 from cleaner.offset_map import Bytes, Longs
-from protocol.batch import CODEC_MASK, CONTROL
+from protocol.batch import CODEC_MASK, CONTROL, HEADER_BYTES
 from protocol.compression import Codec
 from protocol.kernel import kernel
 from protocol.lz4_frames import OTHER_FORM, unpack, unpacked_room
 from protocol.native import MISSING, lz4_addresses
-from storage.batch_table import ATTRIBUTES, HEADER_BYTES, POSITION, SIZE_BYTES
+from storage.batch_table import ATTRIBUTES, POSITION, SIZE_BYTES
 
 SCRATCH_BYTES = 2 << 20
 """of the records of one batch"""

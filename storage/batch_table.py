@@ -11,15 +11,12 @@ from typing import Any
 
 import numpy
 
+from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
 from protocol.kernel import early, kernel
 
 Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
 Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 Table = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
-
-HEADER_BYTES = 61
-LENGTH_PREFIX_BYTES = 12
-MAGIC = 2
 
 POSITION = 0
 SIZE_BYTES = 1

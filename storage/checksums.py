@@ -13,7 +13,7 @@ import numpy
 from protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
 from protocol.kernel import early, kernel
 from protocol.native import ALL_ONES, MISSING, crc32c_address, crc32c_call
-from storage.batch_table import CHECKSUM, HEADER_BYTES, POSITION, SIZE_BYTES, Bytes, Longs
+from storage.batch_table import CHECKSUM, POSITION, SIZE_BYTES, Bytes, Longs
 
 POLYNOMIAL = 0x82F63B78
 UNDAMAGED = -1
@@ -108,6 +108,3 @@ def seal(output: Bytes, at: int, end: int, crc32c: Crc32c) -> None:
     crc = checksum(output, at + ATTRIBUTES_POSITION, end, crc32c)
     for byte in range(4):
         output[at + CRC_POSITION + byte] = (crc >> (24 - 8 * byte)) & 0xFF
-
-
-assert HEADER_BYTES > ATTRIBUTES_POSITION

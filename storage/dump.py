@@ -14,13 +14,12 @@ from typing import Any, BinaryIO
 
 import numpy
 
-from protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, is_intact, parse_header
+from protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, is_intact, parse_header
 from protocol.compression import Codec
 from protocol.control import decode_marker
 from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch
 from storage import layout, sidecar
-from storage.batch_table import LENGTH_PREFIX_BYTES
 from storage.checkpoint import topic_id_in, witnessed
 from storage.index import OFFSET_ENTRY, TIME_ENTRY
 from storage.producer_state import decode_snapshot

@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
-from protocol.batch import checksum, parse_header
+from protocol.batch import HEADER_BYTES, MAGIC, checksum, parse_header
 from protocol.kernel import kernel
 from storage import batch_table
 from storage.batch_table import (
     BASE_OFFSET,
     CUT,
-    HEADER_BYTES,
     LAST_OFFSET,
     LEADER_EPOCH,
-    MAGIC,
     NOT_FOUND,
     POSITION,
     SIZE_BYTES,

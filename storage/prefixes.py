@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy
 
+from protocol.batch import LENGTH_PREFIX_BYTES
 from storage.batch_table import (
     BASE_OFFSET,
     LEADER_EPOCH,
-    LENGTH_PREFIX_BYTES,
     POSITION,
     SIZE_BYTES,
     Longs,

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy
 
-from protocol.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, NO_TIMESTAMP
+from protocol.batch import CODEC_MASK, CONTROL, HEADER_BYTES, LOG_APPEND_TIME, NO_TIMESTAMP
 from protocol.kernel import allocating_kernel, kernel
 from protocol.record_kernels import INT_BITS, LONG_BITS, read_varint
 from storage.batch_table import (
     ATTRIBUTES,
-    HEADER_BYTES,
     MAX_TIMESTAMP,
     POSITION,
     RECORD_COUNT,

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
+from protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_BYTES
 from protocol.kernel import SMALL_BYTES, kernel, would_load_numba
 from protocol.native import ALL_ONES, MISSING, crc32c_address, crc32c_call, libc_address, pread_call
 from storage.batch_table import (
-    HEADER_BYTES,
     TABLE_ROWS,
     Bytes,
     Longs,

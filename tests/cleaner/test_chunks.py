@@ -18,8 +18,9 @@ import pytest
 from cleaner.pauses import new_pauses
 from cleaner.read_kernels import read_bytes
 from cleaner.reading import ChunkReader, CorruptSegment
+from protocol.batch import HEADER_BYTES
 from protocol.native import MISSING, libc_address
-from storage.batch_table import HEADER_BYTES
+from storage.batch_table import POSITION, SIZE_BYTES
 from storage.file import Disk
 from tests.cleaner.world import World
 
@@ -37,8 +38,12 @@ def reader_of(size: int, pread: int | None = None) -> ChunkReader:
 
 
 def chunks(world: World, reader: ChunkReader) -> list[tuple[int, bytes, list[list[int]]]]:
-    segment = world.log.segments[0]
-    return [(one.position, bytes(one.data), one.columns.tolist()) for one in reader.chunks(segment)]
+    """(position in the file, bytes, batches) of each."""
+    found, position = [], 0
+    for one in reader.chunks(world.log.segments[0]):
+        found.append((position, bytes(one.data), one.columns.tolist()))
+        position += int(one.columns[POSITION, -1] + one.columns[SIZE_BYTES, -1])
+    return found
 
 
 @pytest.fixture
