@@ -51,6 +51,12 @@ FIRST_READ_BYTES = 8192
 CHECKSUMS_A_BLOCK = CHECKED_BYTES // 4
 
 
+def _size_of_head(horizons: int, sketch_bytes: int) -> int:
+    """In bytes, which are whole blocks."""
+    size = _HEAD.size + _BODY.size + _HORIZON.size * horizons + sketch_bytes
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
 class DamagedStatistics(ValueError):
     """The bytes are no statistics."""
 
@@ -94,8 +100,7 @@ class SegmentStatistics:
 
     @property
     def filter_position(self) -> int:
-        size = _HEAD.size + _BODY.size + _HORIZON.size * len(self.horizons) + len(self.packed_sketch)
-        return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+        return _size_of_head(len(self.horizons), len(self.packed_sketch))
 
     @property
     def filter_level(self) -> int:
@@ -157,14 +162,13 @@ def decode_head(data: bytes) -> SegmentStatistics:
 
 
 def bytes_of_head(data: bytes) -> int:
-    """How many bytes the head takes, judged by its first 128, of which no checksum was looked at yet."""
+    """How many bytes the head takes, judged by its first 148, of which no checksum was looked at yet."""
     if len(data) < _HEAD.size + _BODY.size:
         raise DamagedStatistics("cut off")
     *_, horizon_count, sketch_bytes, _, _, _, _ = _BODY.unpack_from(data, _HEAD.size)
     if horizon_count > MOST_HORIZONS or sketch_bytes > MOST_SKETCH_BYTES:
         raise DamagedStatistics(f"{horizon_count} delete horizons, a sketch of {sketch_bytes} bytes")
-    size = _HEAD.size + _BODY.size + _HORIZON.size * int(horizon_count) + int(sketch_bytes)
-    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+    return _size_of_head(horizon_count, sketch_bytes)
 
 
 def decode(data: bytes) -> tuple[SegmentStatistics, bytes]:
