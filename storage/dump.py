@@ -131,7 +131,7 @@ def _rest(file: BinaryIO, position: int, size: int, problem: str) -> Row:
 
 
 def _batch(header: BatchHeader, position: int, is_whole: bool) -> Row:
-    codec = header.attributes & 7
+    codec = header.codec
     row: Row = {
         "kind": "batch",
         "position": position,
@@ -286,15 +286,9 @@ def _statistics(data: bytes) -> Iterator[Row]:
         return
     names = (
         "base_offset", "next_offset", "size_bytes", "batches", "records", "keyed_records", "distinct_keys",
-        "tombstones", "empty_values", "markers", "holes",
+        "tombstones", "empty_values", "markers", "holes", "min_timestamp", "max_timestamp", "filter_blocks",
     )  # fmt: skip
-    yield {
-        "kind": "statistics",
-        **{name: getattr(found, name) for name in names},
-        "min_timestamp": found.min_timestamp,
-        "max_timestamp": found.max_timestamp,
-        "filter_blocks": found.filter_blocks,
-    }
+    yield {"kind": "statistics", **{name: getattr(found, name) for name in names}}
     for horizon_ms, count in found.horizons:
         yield {"kind": "armed", "delete_horizon_ms": horizon_ms, "tombstones": count}
 

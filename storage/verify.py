@@ -43,6 +43,8 @@ MAX_VIOLATIONS = 100
 
 Complain = Callable[[str], None]
 Account = Callable[[int], None]
+Present = set[tuple[int, str]]
+"""(base offset, kind) of the files of segments that are in use"""
 
 
 def _nobody(size_bytes: int) -> None:
@@ -165,13 +167,18 @@ def _lines(path: Path) -> list[str]:
     return read_whole(READING_DISK, path).decode(errors="replace").splitlines()
 
 
+def _has_head(lines: list[str]) -> bool:
+    """Whether the version of a checkpoint and the count of its lines are right."""
+    return len(lines) >= 2 and lines[0] == "0" and lines[1] == str(len(lines) - 2)
+
+
 def _checkpoint_problems(path: Path, ends: dict[layout.TopicPartition, int]) -> Iterator[str]:
     if not path.exists():
         return
     lines = _lines(path)
     if not lines:  # Kafka makes the files when it starts, and writes them when there is something to write
         return
-    if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
+    if not _has_head(lines):
         yield "is damaged"
         return
     for line in lines[2:]:
@@ -198,20 +205,43 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
         if len(violations) < MAX_VIOLATIONS:
             violations.append(f"{directory.name}: {text}")
 
+    present = _verify_names(directory, complain)
+    entries: list[tuple[int, int]] = []
+    with _reading(layout.LEADER_EPOCH_CHECKPOINT, complain):
+        entries = _read_epochs(directory, complain)
+    end = _verify_segments(directory, present, LeaderEpochs(entries), complain, account)
+    for base, kind in sorted(present):
+        if kind == layout.SNAPSHOT_SUFFIX:
+            with _reading(layout.segment_file_name(base, kind), complain):
+                _verify_snapshot(directory, base, end, complain)
+    if entries and entries[-1][1] > end:
+        epoch, start = entries[-1]
+        complain(f"{layout.LEADER_EPOCH_CHECKPOINT}: epoch {epoch} begins at {start}, beyond the end {end}")
+    with _reading(layout.PARTITION_METADATA, complain):
+        _verify_metadata(directory, complain)
+    return violations, end
+
+
+def _verify_names(directory: Path, complain: Complain) -> Present:
+    """Which files of segments are in use; the others must not be of a swap, nor these without a log."""
     files = [file for path in directory.iterdir() if (file := layout.parse_segment_file(path.name))]
     for file in files:
         if file.state in (layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX):
             complain(f"{layout.segment_file_name(*file)} is left of an unfinished swap")
     present = {(file.base_offset, file.kind) for file in files if not file.state}
-    bases = sorted(base for base, kind in present if kind == layout.LOG_SUFFIX)
     for base, kind in sorted(present):
-        if kind in layout.SEGMENT_SUFFIXES and base not in bases:
+        if kind in layout.SEGMENT_SUFFIXES and (base, layout.LOG_SUFFIX) not in present:
             complain(f"{layout.segment_file_name(base, kind)} has no log")
-    entries: list[tuple[int, int]] = []
-    with _reading(layout.LEADER_EPOCH_CHECKPOINT, complain):
-        entries = _read_epochs(directory, complain)
-    expected, epochs = 0, LeaderEpochs(entries)
+    return present
+
+
+def _verify_segments(
+    directory: Path, present: Present, epochs: LeaderEpochs, complain: Complain, account: Account
+) -> int:
+    """All segments in order, with what belongs to each; the offset behind the last record."""
+    bases = sorted(base for base, kind in present if kind == layout.LOG_SUFFIX)
     log_start_offset = written_log_start(directory)
+    expected = 0
     for base, behind in itertools.zip_longest(bases, bases[1:]):
         if base < expected:
             complain(f"segment {base} begins before {expected}, where the one before it ends")
@@ -225,17 +255,7 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
             _verify_indexes(directory, facts, base == bases[-1], complain)
             if (base, layout.STATISTICS_SUFFIX) in present:
                 _verify_statistics(directory, facts, complain)
-    for base, kind in sorted(present):
-        if kind == layout.SNAPSHOT_SUFFIX:
-            with _reading(layout.segment_file_name(base, kind), complain):
-                _verify_snapshot(directory, base, expected, complain)
-    if entries and entries[-1][1] > expected:
-        epoch, start = entries[-1]
-        name = layout.LEADER_EPOCH_CHECKPOINT
-        complain(f"{name}: epoch {epoch} begins at {start}, beyond the end {expected}")
-    with _reading(layout.PARTITION_METADATA, complain):
-        _verify_metadata(directory, complain)
-    return violations, expected
+    return expected
 
 
 def _walk(
@@ -445,7 +465,7 @@ def _read_epochs(directory: Path, complain: Complain) -> list[tuple[int, int]]:
     if not path.exists():
         return []
     lines = _lines(path)
-    if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
+    if not _has_head(lines):
         complain(f"{path.name} is damaged")
         return []
     try:
