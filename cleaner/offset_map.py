@@ -19,7 +19,7 @@ import numpy
 
 from config.together import OFFSET_MAP_ENTRY_BYTES
 from protocol.kernel import kernel, unchecked_kernel
-from protocol.siphash import SECRET, hash_keys
+from protocol.siphash import SECRET
 
 ENTRY_BYTES = OFFSET_MAP_ENTRY_BYTES
 ENTRY_LONGS = 3
@@ -116,17 +116,10 @@ class OffsetMap:
         self.latest_offset = -1
         self.table = numpy.zeros(ENTRY_LONGS * min(self.slots, GROWTH_STEPS[0]), numpy.uint64)
 
-    def __len__(self) -> int:
-        return self.entries
-
     @property
     def utilization(self) -> float:
         """How full the buffer is, 0 to 1."""
         return self.entries / self.slots
-
-    @property
-    def is_full(self) -> bool:
-        return self.entries >= self.capacity
 
     def reserve(self, count: int) -> None:
         """Make the table large enough for `count` more entries, as far as the buffer reaches."""
@@ -138,19 +131,6 @@ class OffsetMap:
         grown = numpy.zeros(ENTRY_LONGS * (fitting[0] if fitting else self.slots), numpy.uint64)
         _move_entries(self.table, grown)
         self.table = grown
-
-    def put(self, key: bytes, offset: int) -> None:
-        """One key by hand; the kernels do it by the block."""
-        if self.is_full:
-            raise OverflowError(f"{self.entries} keys are all that the offset map may hold")
-        self.reserve(1)
-        low, high = self._hash(key)
-        self.entries += put_hashed(self.table, low, high, offset)
-        self.latest_offset = max(self.latest_offset, offset)
-
-    def get(self, key: bytes) -> int:
-        """The last offset of `key`, or NOT_FOUND."""
-        return int(find_hashed(self.table, *self._hash(key)))
 
     def update_latest_offset(self, offset: int) -> None:
         self.latest_offset = max(self.latest_offset, offset)
@@ -166,11 +146,3 @@ class OffsetMap:
         bits = numpy.zeros((span + 7) // 8, numpy.uint8)
         mark_last_offsets(self.table, start, bits)
         return bits
-
-    def _hash(self, key: bytes) -> tuple[Any, Any]:
-        data = numpy.frombuffer(key, numpy.uint8) if key else numpy.zeros(0, numpy.uint8)
-        data.flags.writeable = False
-        hashes = numpy.empty((2, 1), numpy.uint64)
-        one = numpy.array([len(key)], numpy.int64)
-        hash_keys(data, numpy.zeros(1, numpy.int64), one, 1, self.secret, hashes)
-        return hashes[0, 0], hashes[1, 0]

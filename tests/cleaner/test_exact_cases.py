@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from cleaner.mapping import Mapper
-from cleaner.offset_map import OffsetMap
 from cleaner.reading import ChunkReader
 from cleaner.rewriting import Rewriter
 from protocol.control import Marker, marker_batch
@@ -25,6 +24,7 @@ from storage.segment import Segment
 from storage.types import AbortedTransaction
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.house import House
+from tests.cleaner.maps import MapByHand
 from tests.cleaner.world import NOW_MS, RETENTION_MS, World
 from tests.storage.builders import batch
 
@@ -80,11 +80,11 @@ def test_t39_two_records_millions_of_offsets_apart_are_mapped(make_world: MakeWo
     world = make_world()
     end = world.roll()
     assert end == far + 1
-    offset_map = OffsetMap(24 * 10, 0.75)
+    offset_map = MapByHand(24 * 10, 0.75)
     mapper = Mapper(offset_map, ChunkReader(4096, lambda size: None), world.log.key_hashes)
     mapper.run(world.closed(), 0, end, [])
     assert (offset_map.get(b"a"), offset_map.get(b"b")) == (0, far)
-    assert (len(offset_map), offset_map.latest_offset) == (2, far)
+    assert (offset_map.entries, offset_map.latest_offset) == (2, far)
     assert world.clean().end_offset == end
     assert world.offsets() == [0, far]
 

@@ -14,7 +14,6 @@ import pytest
 
 from cleaner import map_kernels, mapping
 from cleaner.mapping import Mapper
-from cleaner.offset_map import OffsetMap
 from cleaner.reading import Chunk, ChunkReader
 from cleaner.unpacking import new_scratch
 from protocol.compression import Codec
@@ -22,6 +21,7 @@ from protocol.native import MISSING
 from protocol.records import as_array, encode_record
 from storage.key_hashes import ENTRY_BYTES, HASH_BYTES, LOOK_EVERY_BYTES, KeyHashes, LogKeyHashes
 from tests.cleaner.conftest import MakeWorld
+from tests.cleaner.maps import MapByHand
 from tests.cleaner.world import World
 from tests.storage.builders import topic_config
 
@@ -31,8 +31,8 @@ NOTHING = LogKeyHashes(KeyHashes(0))
 
 def mapped(
     world: World, known: LogKeyHashes, start: int, slots: int = 1000, classes: int = 1, number: int = 0
-) -> tuple[OffsetMap, Mapper]:
-    offset_map = OffsetMap(24 * slots, 0.75)
+) -> tuple[MapByHand, Mapper]:
+    offset_map = MapByHand(24 * slots, 0.75)
     mapper = Mapper(offset_map, ChunkReader(4096, lambda size: None), known, classes=classes, number=number)
     segments = [one for one in world.closed() if one.next_offset > start]
     mapper.run(segments, start, world.log.active_segment.base_offset, world.aborted())
@@ -74,9 +74,9 @@ def test_a_map_is_the_same_as_if_everything_had_been_unpacked(make_world: MakeWo
         known, one = mapped(world, world.log.key_hashes, start, slots, classes, classes - 1)
         unpacked, other = mapped(world, NOTHING, start, slots, classes, classes - 1)
         assert known.table.tolist() == unpacked.table.tolist()
-        assert (known.latest_offset, len(known)) == (unpacked.latest_offset, len(unpacked))
+        assert (known.latest_offset, known.entries) == (unpacked.latest_offset, unpacked.entries)
         assert (one.records_read, one.keyless) == (other.records_read, other.keyless)
-        assert known.is_full is (slots < 100)
+        assert (known.entries == known.capacity) is (slots < 100)
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -104,7 +104,7 @@ def test_what_the_broker_writes_anew_is_known_as_it_is_stored(
         world.put(("a", "2"))  # it comes as it is, and is stored compressed
     world.roll()
     refuse_to_unpack(monkeypatch)
-    assert len(mapped(world, world.log.key_hashes, 0)[0]) == 2
+    assert mapped(world, world.log.key_hashes, 0)[0].entries == 2
 
 
 def test_only_compressed_batches_that_are_cleaned_by_offset_are_remembered(make_world: MakeWorld) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from cleaner.cleaner import CleaningAborted
 from cleaner.mapping import Mapper
-from cleaner.offset_map import COMFORTABLE_LOAD, ENTRY_LONGS, GROWTH_STEPS, NOT_FOUND, OffsetMap
+from cleaner.offset_map import COMFORTABLE_LOAD, ENTRY_LONGS, GROWTH_STEPS, NOT_FOUND
 from cleaner.reading import Chunk, ChunkReader
 from cleaner.results import Range
 from cleaner.transactions import CleanedTransactions
@@ -18,13 +18,14 @@ from protocol.records import encode_batch
 from storage.batch_table import as_chunk, read_table
 from storage.types import Origin
 from tests.cleaner.conftest import MakeWorld
+from tests.cleaner.maps import MapByHand
 from tests.cleaner.world import NOW_MS, World
 
 
 def mapped(
     world: World, start: int, end: int, slots: int = 100, read_bytes: int = 4096
-) -> tuple[OffsetMap, Mapper]:
-    offset_map = OffsetMap(24 * slots, 0.75)
+) -> tuple[MapByHand, Mapper]:
+    offset_map = MapByHand(24 * slots, 0.75)
     mapper = Mapper(offset_map, ChunkReader(read_bytes, lambda size: None), world.log.key_hashes)
     segments = [one for one in world.log.segments if one.base_offset < end and one.next_offset > start]
     mapper.run(segments, start, end, [])
@@ -37,7 +38,7 @@ def test_t33_records_below_the_first_dirty_offset_and_without_a_key_stay_out(mak
     end = world.roll()
     offset_map, mapper = mapped(world, 1, end)
     assert [offset_map.get(key) for key in (b"a", b"b", b"c")] == [NOT_FOUND, 1, 3]
-    assert len(offset_map) == 2
+    assert offset_map.entries == 2
     assert mapper.keyless == 1
 
 
@@ -94,8 +95,8 @@ def test_t34_plain_and_packed_batches_side_by_side_do_not_fill_the_table(world: 
     world.put(*((str(number), "") for number in range(half, 2 * half)), codec=Codec.ZSTD)
     end = world.roll()
     offset_map, _ = mapped(world, 0, end, 8 * half, 1 << 22)
-    assert len(offset_map) == 2 * half
-    assert len(offset_map) <= len(offset_map.table) // ENTRY_LONGS * COMFORTABLE_LOAD
+    assert offset_map.entries == 2 * half
+    assert offset_map.entries <= len(offset_map.table) // ENTRY_LONGS * COMFORTABLE_LOAD
 
 
 def test_t36_records_behind_the_mapped_part_are_kept_unread(make_world: MakeWorld) -> None:
@@ -120,7 +121,7 @@ def test_t38_a_start_within_a_segment_maps_from_there(world: World) -> None:
     world.put_each(range(100))
     end = world.roll()
     offset_map, mapper = mapped(world, 60, end)
-    assert len(offset_map) == 40
+    assert offset_map.entries == 40
     assert offset_map.get(b"59") == NOT_FOUND
     assert mapper.records_read == 40
 
@@ -128,7 +129,7 @@ def test_t38_a_start_within_a_segment_maps_from_there(world: World) -> None:
 def test_t39_offsets_beyond_any_small_number_are_mapped(world: World) -> None:
     world.put(("a", "1"))
     data = encode_batch([(NOW_MS, b"b", b"1", ())], base_offset=7_206_178)
-    offset_map = OffsetMap(24 * 10, 0.75)
+    offset_map = MapByHand(24 * 10, 0.75)
     table, _, _ = read_table(data)
     mapper = Mapper(offset_map, ChunkReader(4096, lambda size: None), world.log.key_hashes)
     chunk = Chunk(world.log.segments[0], data, as_chunk(data), table, table.shape[1])
@@ -180,4 +181,4 @@ def test_t33_control_batches_are_not_mapped(world: World) -> None:
     world.log.append(data, now_ms=NOW_MS, origin=Origin.COORDINATOR)
     world.end_transaction(5, is_commit=True)
     offset_map, _ = mapped(world, 0, world.roll())
-    assert (len(offset_map), offset_map.latest_offset) == (1, 1)
+    assert (offset_map.entries, offset_map.latest_offset) == (1, 1)

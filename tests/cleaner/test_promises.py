@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cleaner.offset_map import OffsetMap
 from cleaner.selection import Assessment, Reason, dirtiest
 from storage.file import Disk
 from tests.cleaner.conftest import MakeWorld
+from tests.cleaner.maps import MapByHand
 
 SEGMENT_BYTES = 20_000
 
@@ -45,10 +45,10 @@ def test_s61_the_dirtiest_log_comes_first() -> None:
 
 
 def test_s69_the_map_knows_the_last_offset_of_each_key() -> None:
-    offsets = OffsetMap(1 << 16)
+    offsets = MapByHand(1 << 16)
     for offset in range(300):
         offsets.put(b"key-%d" % (offset % 7), offset)
-    assert len(offsets) == 7
+    assert offsets.entries == 7
     assert {offsets.get(b"key-%d" % key) for key in range(7)} == set(range(293, 300))
 
 

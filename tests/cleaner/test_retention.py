@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from cleaner import filter_kernels as kernels
 from cleaner.filter_kernels import ARM, DISCARD, KEEP_SHELL, Knowledge
-from cleaner.offset_map import NOT_FOUND, OffsetMap
+from cleaner.offset_map import NOT_FOUND
 from cleaner.retention import judge_batch, judge_plain_batches, last_data_offsets
 from protocol.batch import DELETE_HORIZON, BatchHeader, parse_header
 from protocol.control import Marker, marker_batch
 from protocol.records import as_array, encode_batch, encode_record
 from storage.batch_table import ATTRIBUTES, LAST_OFFSET, PRODUCER_ID, TABLE_ROWS
 from storage.types import LastRecord
+from tests.cleaner.maps import MapByHand
 
 NOW_MS = 1_700_000_000_000
 
@@ -171,7 +172,7 @@ def test_t44_the_kernel_decides_as_the_rule_says(
     has_bits: bool,
 ) -> None:
     """T36, T44-T46, T57, T73-T76: a batch at offset 100 through `decide`, against `keeps_record`."""
-    offset_map = OffsetMap(24 * 100)
+    offset_map = MapByHand(24 * 100)
     for index, (key, _) in enumerate(records):
         if key is not None and first_dirty <= 100 + index <= latest:
             offset_map.put(key, 100 + index)
