@@ -7,7 +7,6 @@ more, from one that was never there.
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import uuid
@@ -56,11 +55,10 @@ class DirectorySet:
         self.cluster_id = self._agree(found, is_fresh)
 
     def _agree(self, known: Mapping[DataDirectory, dict[str, str] | None], is_fresh: bool) -> str:
-        clusters = {found[CLUSTER_ID] for found in known.values() if found and CLUSTER_ID in found}
+        clusters = {found[CLUSTER_ID] for found in known.values() if found}
         if len(clusters) > 1:
             raise DataDirectoryError(f"the data directories are of several clusters: {sorted(clusters)}")
-        new_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        cluster_id = clusters.pop() if clusters else new_id
+        cluster_id = clusters.pop() if clusters else encode_uuid(uuid.uuid4())
         ids: set[str] = set()
         for directory, found in known.items():
             node_id = (found or {}).get("node.id", (found or {}).get("broker.id", self._node_id))
