@@ -1,7 +1,7 @@
 """What the cleaner counts, as plain numbers: `broker/metric_tables.py` says how they are read.
 
-`CleanerStatistics` has Kafka's meanings (maxima over all threads); `PartitionCleanStats` is what Kafka
-lacks, the same for each partition.
+`CleanerStatistics` has Kafka's names; where that takes the maximum over its threads' last cleanings, here it
+is the last cleaning of any. `PartitionCleanStats` is what Kafka lacks, the same for each partition.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The small text files: offset checkpoints, leader epochs, partition metadata, meta.properties. As Kafka
 writes them.
 
-All are replaced in one step (temporary file, fsync, rename, fsync of the directory). A damaged checkpoint
-is an empty one: everything in it can be found out again. Those of log starts and of the cleaner have a copy
-with a checksum.
+Those of a data directory are replaced in one step (temporary file, fsync, rename, fsync of the directory);
+those of a partition are synced by the next flush of its log. A damaged checkpoint is an empty one: everything
+in it can be found out again. Those of log starts and of the cleaner have a copy with a checksum.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ that offset. Both are sparse (an entry when more than `index.interval.bytes` wer
 one) and ascending.
 
 Kafka maps preallocated files into memory. Here a full disk would then kill the process (SIGBUS) and every
-map would hold a descriptor, so entries live in arrays, are appended to the file when the segment rolls, is
-flushed or closes, and those of closed segments are loaded when they are asked for, within one budget for
-the process.
+map would hold a descriptor, so entries live in arrays, are appended to the file when the segment rolls or its
+log is settled, and those of closed segments are loaded when they are asked for, within one budget for the
+process.
 """
 
 from __future__ import annotations
