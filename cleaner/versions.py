@@ -133,7 +133,7 @@ class VersionMapper:
         transactions = CleanedTransactions(aborted)
         ends = [*(segment.base_offset for segment in segments), end][1:]
         for segment, segment_end in zip(segments, ends, strict=True):
-            position = segment.position_of(start) if segment.base_offset < start else 0
+            position = segment.position_behind(start) if segment.base_offset < start else 0
             for chunk in self._chunks(segment, position):
                 if not self._weigh(chunk, transactions, start, LARGEST_OFFSET, may_add=True):
                     self._map.update_latest_offset(int(self._state[LATEST]))

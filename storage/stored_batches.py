@@ -244,14 +244,17 @@ class StoredBatches:
         return None
 
     def position_behind(self, offset: int) -> int:
-        """As `position_of`, behind the damage when the offset is lost."""
+        """As `locate`; the end of the file when there is no such batch, behind the damage when the offset is
+        lost.
+        """
         try:
-            return self.position_of(offset)
+            position = self.locate(offset)
         except KafkaError:
             for damage in self.damages:
                 if offset < damage.next_offset:
                     return damage.end
             raise
+        return self.size_bytes if position is None else position
 
     def floor(self, offset: int, may_wait: bool = True) -> int:
         """A batch start at or before that of `offset`; the stretch up to the next index entry is checked."""
@@ -307,11 +310,6 @@ class StoredBatches:
         if len(hints) >= MAX_HINTS:
             hints.clear()
         hints[offset] = position
-
-    def position_of(self, offset: int) -> int:
-        """As `locate`, the end of the file when there is no such batch."""
-        position = self.locate(offset)
-        return self.size_bytes if position is None else position
 
     def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
         """Write both indexes anew from the batches; what cannot be read of a damaged file has no entries."""

@@ -316,7 +316,7 @@ async def test_what_was_not_flushed_is_written_once_more(
     """After a failed flush the kernel calls the pages clean, and the next flush leaves them out."""
     await offline(world, failing)
     log = log_of(world)
-    first = log.active_segment.position_of(1)
+    first = log.active_segment.position_behind(1)
     written: list[tuple[int, int]] = []
     synced: list[int] = []
     pwritev, fdatasync = Disk.pwritev, Disk.fdatasync

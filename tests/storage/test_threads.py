@@ -134,7 +134,7 @@ def test_a_reader_is_not_misled_by_a_descriptor_that_was_given_back(
         for descriptor in opened:
             os.close(descriptor)
     assert opened
-    assert segment.position_of(0) == 0
+    assert segment.locate(0) == 0
     assert [header.base_offset for header, _ in log.log.scan(0)] == list(range(10))
 
 
