@@ -10,6 +10,7 @@ told of as a problem, batch by batch: the key may have had a version there. Bloc
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -57,13 +58,10 @@ def find_key(
     """The versions of `key` in `log`: the latest, or with `history` up to `most` of all that are left; with
     `hidden` whatever its files hold, seen by a reader or not.
     """
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
+    for _ in range(ATTEMPTS - 1):
+        with contextlib.suppress(FileNotFoundError):  # a cleaning or retention took a segment away meanwhile
             return _search(log, key, most if history else 1, hidden)
-        except FileNotFoundError:  # a cleaning or retention took a segment away meanwhile
-            if attempt == ATTEMPTS:
-                raise
-    raise AssertionError("not reached")
+    return _search(log, key, most if history else 1, hidden)
 
 
 def _search(log: Log, key: bytes, most: int, hidden: bool) -> KeySearch:
