@@ -16,7 +16,7 @@ from cleaner.pauses import Pauses, work_done
 from cleaner.unpacking import Lz4Scratch, lz4_room, new_scratch, unpack_lz4
 from protocol.batch import CODEC_MASK, HEADER_BYTES
 from protocol.kernel import kernel, unchecked_kernel
-from protocol.record_kernels import INT_BITS, LONG_BITS, OK, TRUNCATED, read_varint
+from protocol.record_kernels import INT_BITS, LONG_BITS, read_varint
 from protocol.siphash import hash_keys
 from storage.batch_table import ATTRIBUTES, BASE_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES
 
@@ -82,24 +82,24 @@ def put_block(
 
 
 @kernel
-def find_key(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, int]:
-    """(fault, next record, offset delta, key position, key size or -1) of the record at `position`."""
+def find_key(data: Bytes, position: int, end: int) -> tuple[int, int, int, int]:
+    """(next record, offset delta, key position, key size or -1) of the record at `position`; next BROKEN_OFF
+    is broken.
+    """
     size, position = read_varint(data, position, end, INT_BITS)
-    if position < 0:
-        return TRUNCATED, -1, 0, 0, 0
-    if size < 1 or size > end - position:
-        return TRUNCATED, -1, 0, 0, 0
+    if position < 0 or size < 1 or size > end - position:
+        return BROKEN_OFF, 0, 0, 0
     end = position + size
     _, position = read_varint(data, position + 1, end, LONG_BITS)
     if position < 0:
-        return TRUNCATED, -1, 0, 0, 0
+        return BROKEN_OFF, 0, 0, 0
     offset_delta, position = read_varint(data, position, end, INT_BITS)
     if position < 0:
-        return TRUNCATED, -1, 0, 0, 0
+        return BROKEN_OFF, 0, 0, 0
     key_bytes, position = read_varint(data, position, end, INT_BITS)
     if position < 0 or key_bytes < -1 or key_bytes > end - position:
-        return TRUNCATED, -1, 0, 0, 0
-    return OK, end, offset_delta, position, key_bytes
+        return BROKEN_OFF, 0, 0, 0
+    return end, offset_delta, position, key_bytes
 
 
 @unchecked_kernel
@@ -162,8 +162,8 @@ def map_section(
     for _ in range(count):
         following, _, _, offset_delta, key_position, key_bytes = skim_record(data, position, end)
         if following < 0:
-            fault, following, offset_delta, key_position, key_bytes = find_key(data, position, end)
-            if fault != OK:
+            following, offset_delta, key_position, key_bytes = find_key(data, position, end)
+            if following < 0:
                 return BROKEN
         position = following
         offset = base_offset + offset_delta

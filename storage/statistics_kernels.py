@@ -161,28 +161,26 @@ def is_in_block(block: Bytes, value: Any) -> bool:
 
 
 @kernel
-def head_of(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, int, int]:
-    """(next record, timestamp delta, key position, key bytes or -1, value bytes or -1, offset delta); next -1
-    is broken.
-    """
+def head_of(data: Bytes, position: int, end: int) -> tuple[int, int, int, int, int]:
+    """(next record, timestamp delta, key position, key bytes or -1, value bytes or -1); next -1 is broken."""
     size, position = read_varint(data, position, end, INT_BITS)
     if position < 0 or size < 1 or size > end - position:
-        return -1, 0, 0, 0, 0, 0
+        return -1, 0, 0, 0, 0
     record_end = position + size
     delta, position = read_varint(data, position + 1, record_end, LONG_BITS)
     if position < 0:
-        return -1, 0, 0, 0, 0, 0
-    offset_delta, position = read_varint(data, position, record_end, INT_BITS)
+        return -1, 0, 0, 0, 0
+    _, position = read_varint(data, position, record_end, INT_BITS)
     if position < 0:
-        return -1, 0, 0, 0, 0, 0
+        return -1, 0, 0, 0, 0
     key_bytes, position = read_varint(data, position, record_end, INT_BITS)
     if position < 0 or key_bytes < -1 or key_bytes > record_end - position:
-        return -1, 0, 0, 0, 0, 0
+        return -1, 0, 0, 0, 0
     key_position = position
     value_bytes, position = read_varint(data, position + max(key_bytes, 0), record_end, INT_BITS)
     if position < 0:
-        return -1, 0, 0, 0, 0, 0
-    return record_end, delta, key_position, key_bytes, value_bytes, offset_delta
+        return -1, 0, 0, 0, 0
+    return record_end, delta, key_position, key_bytes, value_bytes
 
 
 @kernel
@@ -193,7 +191,7 @@ def count_section(
     """Take the records of a data batch into account; its tombstones, or -1 when it is broken."""
     tombstones = 0
     for _ in range(count):
-        position, delta, key_position, key_bytes, value_bytes, _ = head_of(data, position, end)
+        position, delta, key_position, key_bytes, value_bytes = head_of(data, position, end)
         if position < 0:
             return -1
         timestamp = stamped if stamped != NO_TIMESTAMP else base_timestamp + delta
@@ -283,7 +281,7 @@ def holds_key(data: Bytes, position: int, end: int, count: int, key: Bytes) -> i
     """How many of these records have the key; -1 when they are broken."""
     found = 0
     for _ in range(count):
-        position, _, key_position, key_bytes, _, _ = head_of(data, position, end)
+        position, _, key_position, key_bytes, _ = head_of(data, position, end)
         if position < 0:
             return -1
         if key_bytes == key.size and same_key(data, key_position, key):
