@@ -341,13 +341,6 @@ class OffsetIndex(IndexFile):
             return self.base_offset, 0
         return self.base_offset + offsets[-1], positions[-1]
 
-    def entries(self) -> list[tuple[int, int]]:
-        offsets, positions = self.columns()
-        return [
-            (self.base_offset + offset, position)
-            for offset, position in zip(offsets, positions, strict=False)
-        ]
-
 
 class TimeIndex(IndexFile):
     """Timestamp -> relative offset of the batch that carries it."""
@@ -394,10 +387,6 @@ class TimeIndex(IndexFile):
         if not timestamps:
             return NO_TIMESTAMP, self.base_offset
         return timestamps[-1], self.base_offset + offsets[-1]
-
-    def entries(self) -> list[tuple[int, int]]:
-        timestamps, offsets = self.columns()
-        return [(time, self.base_offset + offset) for time, offset in zip(timestamps, offsets, strict=False)]
 
 
 def _packed(numbers: Longs) -> bytes:

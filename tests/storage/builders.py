@@ -11,6 +11,7 @@ from config.topic import TopicConfig
 from protocol.control import Marker, marker_batch
 from protocol.records import Record, decode_all, encode_batch
 from storage.file import SYSTEM_DISK, Disk
+from storage.index import OffsetIndex, TimeIndex
 from storage.key_hashes import KeyHashes
 from storage.layout import TopicPartition
 from storage.log import Log
@@ -23,6 +24,16 @@ LATER_MS = NOW_MS + 100 * HOUR_MS
 TOPIC_PARTITION = TopicPartition("orders", 2)
 FEW_KEY_HASH_BYTES = 2000
 """the keys of a few batches are known and the others unpacked: every test of a cleaning may meet both"""
+
+
+def entries_of(index: OffsetIndex | TimeIndex) -> list[tuple[int, int]]:
+    """(offset, position), or (timestamp, offset), of each entry."""
+    base, (first, second) = index.base_offset, index.columns()
+    if isinstance(index, OffsetIndex):
+        first = [base + offset for offset in first]
+    else:
+        second = [base + offset for offset in second]
+    return list(zip(first, second, strict=True))
 
 
 def topic_config(**values: Any) -> TopicConfig:

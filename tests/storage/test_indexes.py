@@ -17,7 +17,7 @@ from protocol.errors import KafkaError
 from storage.file import SYSTEM_DISK
 from storage.index import LOADED, OffsetIndex, TimeIndex, WouldBlock
 from storage.segment import Segment
-from tests.storage.builders import NOW_MS, LogBuilder, batch
+from tests.storage.builders import NOW_MS, LogBuilder, batch, entries_of
 from tests.storage.conftest import MakeLog
 
 INDEX_FILES = (".index", ".timeindex")
@@ -72,13 +72,13 @@ def test_s42_s43_entries_are_sparse_and_kafkas(make_log: MakeLog) -> None:
             since = 0
         since += size
     index, time_index = log.log.active_segment.offset_index, log.log.active_segment.time_index
-    assert index.entries() == [(offset, position) for offset, position, _ in expected]
-    assert time_index.entries() == [(time, offset) for offset, _, time in expected]
+    assert entries_of(index) == [(offset, position) for offset, position, _ in expected]
+    assert entries_of(time_index) == [(time, offset) for offset, _, time in expected]
     log.log.roll(NOW_MS)
     closed = log.log.segments[0]
     data = closed.offset_index.path.read_bytes()
-    assert list(struct.iter_unpack(">ii", data)) == index.entries()
-    assert closed.time_index.entries()[-1] == (NOW_MS + 99, 199), "the final entry is forced"
+    assert list(struct.iter_unpack(">ii", data)) == entries_of(index)
+    assert entries_of(closed.time_index)[-1] == (NOW_MS + 99, 199), "the final entry is forced"
     assert len(data) < closed.size_bytes / 50
 
 

@@ -21,7 +21,7 @@ from storage.cleaned_segment import CleanedSegment
 from storage.file import SYSTEM_DISK, Buffer
 from storage.stored_batches import StoredBatches
 from storage.verify import verify_log
-from tests.storage.builders import NOW_MS, LogBuilder, batch
+from tests.storage.builders import NOW_MS, LogBuilder, batch, entries_of
 from tests.storage.conftest import MakeLog
 from tests.storage.faults import UnsyncedDisk
 from tests.waiting import LIMIT_SECONDS
@@ -193,7 +193,7 @@ def test_indexes_made_anew_during_a_swap_do_not_take_the_new_segments_names(
     fresh = log.log.segments[0]
     assert fresh is not old
     fresh.offset_index.unload()
-    assert fresh.offset_index.entries() == [(8, SIZE), (9, 2 * SIZE)]
+    assert entries_of(fresh.offset_index) == [(8, SIZE), (9, 2 * SIZE)]
     assert log.offsets() == [7, 8, 9, 10]
 
 
@@ -216,7 +216,7 @@ def test_an_index_of_the_active_segment_is_made_anew_while_that_is_rolled(
     assert segment.max_timestamp == NOW_MS + 7
     expected = [(offset, offset * SIZE) for offset in range(1, 5)]
     for _ in range(2):
-        assert segment.offset_index.entries() == expected
+        assert entries_of(segment.offset_index) == expected
         segment.offset_index.unload()
     log.log.close()
     assert verify_log(log.directory) == []
