@@ -92,17 +92,14 @@ def parse_offsets(text: str, what: str) -> dict[TopicPartition, int]:
 def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     """The partitions of `{"topic":[0,1]}`."""
     value = _load(text, "assign")
-    partitions: set[TopicPartition] = set()
-    if isinstance(value, dict):
-        for topic, numbers in value.items():
-            if not isinstance(numbers, list) or not all(
-                type(number) is int and number >= 0 for number in numbers
-            ):
-                raise ConnectorError(f'assign must look like {{"topic":[0,1]}}, not {text}')
-            partitions.update(TopicPartition(topic, number) for number in numbers)
-    if not partitions:
+    topics = value if isinstance(value, dict) else {}
+    if not any(topics.values()) or not all(map(_are_partitions, topics.values())):
         raise ConnectorError(f'assign must look like {{"topic":[0,1]}}, not {text}')
-    return tuple(sorted(partitions))
+    return tuple(sorted({TopicPartition(topic, number) for topic in topics for number in topics[topic]}))
+
+
+def _are_partitions(value: Any) -> bool:
+    return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)
 
 
 def require_same_partitions(
@@ -138,7 +135,7 @@ def split_ranges(
     total = sum(piece.size for piece in left)
     cut = {piece for piece in left if _tasks_of(piece, total, min_partitions) > 1}
     cut_size = sum(piece.size for piece in cut)
-    tasks = max(min_partitions - (len(left) - len(cut)), 1)
+    tasks = min_partitions - (len(left) - len(cut))
     result: list[OffsetRange] = []
     for piece in left:
         result.extend(_divide(piece, _tasks_of(piece, cut_size, tasks)) if piece in cut else [piece])
@@ -154,8 +151,8 @@ def _tasks_of(piece: OffsetRange, total: int, tasks: int) -> int:
 
 
 def _divide(piece: OffsetRange, parts: int) -> list[OffsetRange]:
-    """`parts` ranges of nearly the same size that cover `piece` exactly."""
-    parts = min(max(parts, 1), max(piece.size, 1))
+    """`parts` ranges of nearly the same size, one an offset at most, that cover `piece` exactly."""
+    parts = min(parts, piece.size)
     edges = [piece.start + piece.size * index // parts for index in range(parts + 1)]
     return [replace(piece, start=edges[index], end=edges[index + 1]) for index in range(parts)]
 
