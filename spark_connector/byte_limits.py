@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_connector.offsets import Offsets, TopicPartition
+from spark_connector.offsets import Offsets, TopicPartition, backlogs
 from spark_connector.probing import Probe
 
 LOOKS = 32
@@ -12,7 +12,7 @@ LOOKS = 32
 
 def places_to_look(start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
     """Where to look at sizes: at the beginnings of the largest backlogs."""
-    backlog = {tp: end[tp] - start[tp] for tp in end if tp in start and end[tp] > start[tp]}
+    backlog = backlogs(start, end)
     largest = sorted(backlog, key=lambda tp: (-backlog[tp], tp))[:LOOKS]
     return {tp: start[tp] for tp in largest}
 
@@ -27,7 +27,7 @@ def limit_bytes(
     """
     if not probes:
         return dict(end)
-    backlog = {tp: end[tp] - start[tp] for tp in end if tp in start and end[tp] > start[tp]}
+    backlog = backlogs(start, end)
     sizes = {tp: _bytes_per_offset(tp, probes) for tp in backlog}
     total = sum(size * sizes[tp] for tp, size in backlog.items())
     limited = dict(end)

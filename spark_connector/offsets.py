@@ -162,7 +162,7 @@ def limit_offsets(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartiti
 
     A partition with a backlog gets at least one offset, so that small ones do not starve behind large ones.
     """
-    backlog = {tp: end[tp] - start[tp] for tp in end if tp in start and end[tp] > start[tp]}
+    backlog = backlogs(start, end)
     total = sum(backlog.values())
     limited = dict(end)
     for topic_partition, size in backlog.items():
@@ -172,9 +172,9 @@ def limit_offsets(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartiti
     return limited
 
 
-def total_backlog(start: Offsets, end: Offsets) -> int:
-    """How many offsets lie between `start` and `end` in all."""
-    return sum(max(end[tp] - start[tp], 0) for tp in end if tp in start)
+def backlogs(start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+    """How many offsets of each partition lie between `start` and `end`; of those that have some."""
+    return {tp: end[tp] - start[tp] for tp in end if tp in start and end[tp] > start[tp]}
 
 
 def _load(text: str, what: str) -> Any:

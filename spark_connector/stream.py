@@ -23,10 +23,10 @@ from spark_connector.client import connect
 from spark_connector.offsets import (
     EARLIEST,
     LATEST,
+    backlogs,
     from_json_object,
     limit_offsets,
     to_json_object,
-    total_backlog,
 )
 from spark_connector.options import Options
 from spark_connector.probing import probe
@@ -107,6 +107,8 @@ class StreamReader(StreamPlanner, SupportsTriggerAvailableNow):  # type: ignore[
     def _should_wait(self, begin: Found, latest: Found) -> bool:
         """Whether too little came (minOffsetsPerTrigger) in too little time (maxTriggerDelay)."""
         minimum = self._options.min_offsets_per_trigger
-        if minimum is None or self._fixed_end is not None or total_backlog(begin, latest) >= minimum:
+        if minimum is None or self._fixed_end is not None:
+            return False
+        if sum(backlogs(begin, latest).values()) >= minimum:
             return False
         return time.monotonic() - self._last_batch_s < self._options.max_trigger_delay_ms / 1000

@@ -15,6 +15,7 @@ from spark_connector.errors import ConnectorError
 from spark_connector.offsets import (
     OffsetRange,
     TopicPartition,
+    backlogs,
     from_json_object,
     limit_offsets,
     parse_assignment,
@@ -22,7 +23,6 @@ from spark_connector.offsets import (
     require_same_partitions,
     split_ranges,
     to_json_object,
-    total_backlog,
 )
 
 A0, A1, A10, B0 = (TopicPartition(*pair) for pair in (("a", 0), ("a", 1), ("a", 10), ("b", 0)))
@@ -110,7 +110,7 @@ def test_limits_are_shared(backlog: dict[int, tuple[int, int]], limit: int) -> N
     assert limited.keys() == end.keys()
     assert all(start[tp] <= limited[tp] <= end[tp] for tp in end)
     assert all(limited[tp] > start[tp] for tp in end if end[tp] > start[tp])
-    assert total_backlog(start, limited) <= max(limit, 0) + len(end)
+    assert sum(backlogs(start, limited).values()) <= max(limit, 0) + len(end)
 
 
 def test_limits_are_proportional() -> None:
