@@ -154,15 +154,15 @@ def parse_options(given: Mapping[str, str]) -> Options:
         max_records_per_partition=positive(values, "maxrecordsperpartition"),
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,
-        max_trigger_delay_ms=parse_duration_ms(values.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
-        poll_timeout_ms=positive(values, "kafkaconsumer.polltimeoutms") or 120_000,
+        max_trigger_delay_ms=_max_trigger_delay_ms(values),
+        poll_timeout_ms=positive(values, "kafkaconsumer.polltimeoutms") or Options.poll_timeout_ms,
         columns=_columns(values),
         are_columns_given="columns" in values,
         formats=parse_formats(values),
         max_bytes_per_trigger=positive(values, "maxbytespertrigger"),
-        pack_offsets=_not_negative(values, "packoffsets") if "packoffsets" in values else 50_000,
+        pack_offsets=_not_negative(values, "packoffsets", Options.pack_offsets),
         is_view=is_view,
-        view_memory_bytes=positive(values, "viewmemorybytes") or 4 * 1024 * 1024,
+        view_memory_bytes=positive(values, "viewmemorybytes") or Options.view_memory_bytes,
         fail_on_keyless=_word(values, "keylessRecords", "error", ("error", "absent")) == "error",
         is_pushdown=boolean(values, "pushdown", False),
         commit_group=_commit_group(values),
@@ -171,11 +171,14 @@ def parse_options(given: Mapping[str, str]) -> Options:
     )
 
 
-def parse_duration_ms(text: str, name: str) -> int:
+def _max_trigger_delay_ms(values: Mapping[str, str]) -> int:
     """Spark's durations: `500ms`, `90s`, `15m`, a bare number being milliseconds. One below 0 is no wait."""
+    text = values.get("maxtriggerdelay")
+    if text is None:
+        return Options.max_trigger_delay_ms
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or (match[2] or "ms") not in _SIZES:
-        raise ConnectorError(f"{name} must be a duration such as 90s or 15m, not {text}")
+        raise ConnectorError(f"maxTriggerDelay must be a duration such as 90s or 15m, not {text}")
     return int(int(match[1]) * _SIZES[match[2] or "ms"])
 
 
@@ -325,7 +328,7 @@ def _with_look_ups(settings: ClientSettings, values: Mapping[str, str]) -> Clien
     return replace(
         settings,
         look_up_tries=positive(values, tries) or settings.look_up_tries,
-        look_up_pause_ms=_not_negative(values, pause) if pause in values else settings.look_up_pause_ms,
+        look_up_pause_ms=_not_negative(values, pause, settings.look_up_pause_ms),
     )
 
 
@@ -358,7 +361,9 @@ def _word(values: Mapping[str, str], name: str, default: str, known: tuple[str, 
     return text
 
 
-def _not_negative(values: Mapping[str, str], name: str) -> int:
+def _not_negative(values: Mapping[str, str], name: str, default: int) -> int:
+    if name not in values:
+        return default
     text = values[name].strip()
     if not text.isdecimal():
         raise ConnectorError(f"{NAMES.get(name, name)} must be a number that is not negative, not {text}")
@@ -376,13 +381,13 @@ def _min_offsets_per_trigger(values: Mapping[str, str]) -> int | None:
 
 def at_least_one(values: Mapping[str, str], name: str, default: int) -> int:
     """A setting that Kafka takes a 0 for: no pause, or one batch at a time; 1 does the same."""
-    return max(_not_negative(values, name), 1) if name in values else default
+    return max(_not_negative(values, name, default), 1)
 
 
 def positive(values: Mapping[str, str], name: str) -> int | None:
     if name not in values:
         return None
-    number = _not_negative(values, name)
+    number = _not_negative(values, name, 0)
     if number == 0:
         raise ConnectorError(f"{NAMES.get(name, name)} must be positive")
     return number

@@ -11,7 +11,7 @@ import pytest
 
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
-from spark_connector.options import PLAIN_COLUMNS, Position, parse_duration_ms, parse_options, parse_servers
+from spark_connector.options import PLAIN_COLUMNS, Position, parse_options, parse_servers
 from spark_connector.reader import BatchReader
 from spark_connector.source import KompaktDataSource
 from spark_connector.stream import StreamReader
@@ -125,7 +125,7 @@ def test_servers() -> None:
     [("500", 500), ("90s", 90_000), ("15m", 900_000), ("2 h", 7_200_000), ("-1", -1), ("-2s", -2000)],
 )
 def test_durations(text: str, milliseconds: int) -> None:
-    assert parse_duration_ms(text, "maxTriggerDelay") == milliseconds
+    assert parse_options({**BASE, "maxTriggerDelay": text}).max_trigger_delay_ms == milliseconds
 
 
 def test_fetch_sizes_follow_the_consumer_settings() -> None:
