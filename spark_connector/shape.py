@@ -15,7 +15,6 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DateType,
-    DecimalType,
     MapType,
     NumericType,
     StringType,
@@ -35,7 +34,7 @@ MALFORMED = "_corrupt_record"
 SCHEMA_ID = "_schema_id"
 MADE_TYPES = {MALFORMED: ("string", "binary"), SCHEMA_ID: ("int",)}
 
-JSON_TYPES = (BooleanType, NumericType, DecimalType, StringType, DateType, TimestampType, TimestampNTZType)
+JSON_TYPES = (BooleanType, NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 
 _LOWER_CASE = {name.lower(): name for name in COLUMN_TYPES}
 

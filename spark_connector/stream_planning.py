@@ -47,7 +47,7 @@ class StreamPlanner(SentToTasks, DataSourceStreamReader):  # type: ignore[misc]
     """Owned by: the query's planning process, and a pickled copy by each task."""
 
     def __init__(self, options: Options, columns: Sequence[str] | Shape) -> None:
-        options.misplaced.judge_stream()
+        options.misplaced.judge_stream(is_pushdown=options.is_pushdown)
         write_offsets_compactly()
         self._options = options
         self._shape = columns if isinstance(columns, Shape) else Shape.of(columns)

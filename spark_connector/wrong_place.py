@@ -39,7 +39,6 @@ class Misplaced:
     stream_only: tuple[str, ...] = ()
     batch_only: tuple[str, ...] = ()
     lonely: tuple[str, ...] = ()
-    is_pushdown: bool = False
 
     @classmethod
     def among(cls, values: Mapping[str, str]) -> Misplaced:
@@ -52,7 +51,6 @@ class Misplaced:
                 for name, needed in NEEDED.items()
                 if name in values and not any(_is_there(values, each) for each in needed)
             ),
-            is_pushdown=_is_there(values, "pushdown=true"),
         )
 
     def judge_batch(self) -> None:
@@ -61,13 +59,13 @@ class Misplaced:
             logger.warning("%s are for streams; a batch read ignores them", ", ".join(self.stream_only))
         self._warn_of_lonely(self.stream_only)
 
-    def judge_stream(self) -> None:
+    def judge_stream(self, *, is_pushdown: bool) -> None:
         """Warn of what a stream ignores; ConnectorError for an end, which it cannot have."""
         if self.batch_only:
             raise ConnectorError(
                 f"{', '.join(self.batch_only)}: a stream has no end; such options are for batch reads"
             )
-        if self.is_pushdown:
+        if is_pushdown:
             logger.warning("pushdown is for batch reads; a stream ignores it, and Spark filters")
         self._warn_of_lonely(())
 
