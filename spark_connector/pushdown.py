@@ -30,8 +30,10 @@ from pyspark.sql.datasource import (
 
 from spark_connector.client import Cluster
 from spark_connector.offsets import OffsetRange, TopicPartition
+from spark_connector.options import Options
 from spark_connector.planning import resolve
 from spark_connector.reader import BatchReader, Edges
+from spark_connector.shape import Shape
 from spark_connector.tasks import Task
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,8 +56,8 @@ _COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {
 class FilteringReader(BatchReader):
     """Owned by: the driver's planning process, and a pickled copy by each task."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, options: Options, shape: Shape) -> None:
+        super().__init__(options, shape)
         self._of_partitions: list[Filter] = []
         self._first_offset = 0
         self._end_offset: int | None = None

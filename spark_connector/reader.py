@@ -33,9 +33,9 @@ Edges = tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]
 class BatchReader(SentToTasks, DataSourceReader):  # type: ignore[misc]
     """Owned by: the driver's planning process, and a pickled copy by each task."""
 
-    def __init__(self, options: Options, columns: Sequence[str] | Shape) -> None:
+    def __init__(self, options: Options, shape: Shape) -> None:
         self._options = options
-        self._shape = columns if isinstance(columns, Shape) else Shape.of(columns)
+        self._shape = shape
         self._starting = options.starting or Position("startingOffsets", EARLIEST)
         self._ending = options.ending or Position("endingOffsets", LATEST)
         if LATEST in _offsets_of(self._starting):

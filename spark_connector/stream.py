@@ -6,7 +6,6 @@ Limits count offsets, as in Spark's own source: on a cleaned log a batch can hol
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql.streaming.datasource import (
@@ -37,8 +36,8 @@ from spark_connector.stream_planning import Found, StreamPlanner
 class StreamReader(StreamPlanner, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Owned by: the query's planning process, and a pickled copy by each task."""
 
-    def __init__(self, options: Options, columns: Sequence[str] | Shape) -> None:
-        super().__init__(options, columns)
+    def __init__(self, options: Options, shape: Shape) -> None:
+        super().__init__(options, shape)
         # Spark's own source, too, lets the first trigger of a run go without waiting.
         self._last_batch_s = float("-inf")
 

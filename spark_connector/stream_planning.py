@@ -46,11 +46,11 @@ Found = dict[TopicPartition, int]
 class StreamPlanner(SentToTasks, DataSourceStreamReader):  # type: ignore[misc]
     """Owned by: the query's planning process, and a pickled copy by each task."""
 
-    def __init__(self, options: Options, columns: Sequence[str] | Shape) -> None:
+    def __init__(self, options: Options, shape: Shape) -> None:
         options.misplaced.judge_stream(is_pushdown=options.is_pushdown)
         write_offsets_compactly()
         self._options = options
-        self._shape = columns if isinstance(columns, Shape) else Shape.of(columns)
+        self._shape = shape
         self._sizes = TopicSizes()
         self._latest: Found | None = None
         self._fixed_end: Found | None = None

@@ -6,7 +6,6 @@ they tell nobody, so that none can be limited: after a restart a limit would cou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from spark_connector.errors import ConnectorError
@@ -21,9 +20,9 @@ LIMITS = ("minOffsetsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger")
 class WholeStreamReader(StreamPlanner):
     """Owned by: the query's planning process, and a pickled copy by each task."""
 
-    def __init__(self, options: Options, columns: Sequence[str] | Shape) -> None:
+    def __init__(self, options: Options, shape: Shape) -> None:
         refuse_limits(options)
-        super().__init__(options, columns)
+        super().__init__(options, shape)
 
     def latestOffset(self) -> dict[str, Any]:
         """Where the next micro-batch ends: where the log does; none is planned when the last ended there.

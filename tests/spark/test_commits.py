@@ -25,6 +25,7 @@ from spark_connector.commits import GroupCommitter, OffsetCommitListener
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import parse_client_settings, parse_options
+from spark_connector.shape import Shape
 from spark_connector.stream import StreamReader
 from tests.kafka.tools import Tools
 from tests.spark.conftest import options_for
@@ -86,7 +87,7 @@ def test_the_reader_commits_what_the_next_plan_starts_from(leader: FakeLeader) -
     """Not the start of a new query: it has read nothing yet."""
     options = options_for(leader, groupId="g", commitOffsets="true", startingOffsets="earliest")
     parsed = parse_options(options)
-    reader = StreamReader(parsed, parsed.columns)
+    reader = StreamReader(parsed, Shape.of(parsed.columns))
     start = reader.initialOffset()
     limit = reader.getDefaultReadLimit()
     reader.latestOffset(start, limit)
@@ -96,7 +97,7 @@ def test_the_reader_commits_what_the_next_plan_starts_from(leader: FakeLeader) -
     reader.latestOffset({"t": {"0": 4, "1": 2}}, limit)
     reader.commit({"t": {"0": 4, "1": 2}})
     assert leader.committed == [("g", {T0: 4, T1: 2})]
-    again = StreamReader(parsed, parsed.columns)
+    again = StreamReader(parsed, Shape.of(parsed.columns))
     again.latestOffset({"t": {"0": 9, "1": 9}}, limit)
     assert leader.committed[1:] == [("g", {T0: 9, T1: 9})]
 

@@ -19,6 +19,7 @@ from spark_connector.client import Cluster
 from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
 from spark_connector.options import parse_options
 from spark_connector.reader import BatchReader
+from spark_connector.shape import Shape
 from spark_connector.stream import StreamReader
 from tests.process import BrokerProcess
 from tests.spark.test_spark import create_topic, produce
@@ -33,11 +34,11 @@ def settings(bootstrap: str, topic: str, **more: str) -> Any:
 
 
 def stream(bootstrap: str, topic: str, **more: str) -> StreamReader:
-    return StreamReader(settings(bootstrap, topic, **more), ["partition", "offset"])
+    return StreamReader(settings(bootstrap, topic, **more), Shape.of(["partition", "offset"]))
 
 
 def batch(bootstrap: str, topic: str, **more: str) -> BatchReader:
-    return BatchReader(settings(bootstrap, topic, **more), ["partition", "offset"])
+    return BatchReader(settings(bootstrap, topic, **more), Shape.of(["partition", "offset"]))
 
 
 def read(reader: Any, tasks: Any) -> list[tuple[int, int]]:

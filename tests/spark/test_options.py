@@ -13,6 +13,7 @@ from spark_connector.errors import ConnectorError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 from spark_connector.options import PLAIN_COLUMNS, Position, parse_options, parse_servers
 from spark_connector.reader import BatchReader
+from spark_connector.shape import Shape
 from spark_connector.source import KompaktDataSource
 from spark_connector.stream import StreamReader
 
@@ -228,15 +229,17 @@ def test_no_null_is_forbidden_within_a_column() -> None:
 )
 def test_a_batch_that_could_read_nothing_is_refused(option: str, value: str, message: str) -> None:
     with pytest.raises(ConnectorError, match=message):
-        BatchReader(parse_options({**BASE, option: value}), ["value"])
+        BatchReader(parse_options({**BASE, option: value}), Shape.of(["value"]))
 
 
 def test_a_batch_ignores_limits_and_a_stream_refuses_ends() -> None:
-    BatchReader(parse_options({**BASE, "maxOffsetsPerTrigger": "5"}), ["value"])
+    BatchReader(parse_options({**BASE, "maxOffsetsPerTrigger": "5"}), Shape.of(["value"]))
     with pytest.raises(ConnectorError, match="a stream has no end"):
-        StreamReader(parse_options({**BASE, "endingOffsets": "latest"}), ["value"])
+        StreamReader(parse_options({**BASE, "endingOffsets": "latest"}), Shape.of(["value"]))
 
 
 def test_latest_is_a_default_of_the_end_only() -> None:
-    BatchReader(parse_options({**BASE, "startingOffsets": "earliest", "endingOffsets": "latest"}), ["value"])
+    BatchReader(
+        parse_options({**BASE, "startingOffsets": "earliest", "endingOffsets": "latest"}), Shape.of(["value"])
+    )
     assert parse_options({**BASE, "endingOffsets": "latest"}).ending == Position("endingOffsets", LATEST)

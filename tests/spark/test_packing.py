@@ -24,6 +24,7 @@ from spark_connector.options import parse_options
 from spark_connector.packing import PACK_BYTES, pack_ranges
 from spark_connector.probing import Probe, TopicSizes, measure, probe
 from spark_connector.reader import BatchReader
+from spark_connector.shape import Shape
 from spark_connector.stream import StreamReader
 from tests.spark.conftest import options_for
 from tests.spark.fake_broker import FakeBroker, FakeLog, logs_of
@@ -84,7 +85,7 @@ def test_a_batch_of_many_small_partitions_is_one_task(start_broker: Start) -> No
     """The ends stay open till the task runs: what arrived since is read too."""
     broker = start_broker(many(40))
     parsed = parse_options(options_for(broker))
-    chosen = BatchReader(parsed, ["partition", "offset"])
+    chosen = BatchReader(parsed, Shape.of(["partition", "offset"]))
     (task,) = chosen.partitions()
     assert {(wanted.start, wanted.end) for wanted in task.value.ranges} == {(EARLIEST, LATEST)}
     broker.logs[place(7)].batches.append(encode_batch([(1, b"k", b"v", ())], base_offset=3))
@@ -112,7 +113,7 @@ def test_a_batch_of_many_small_partitions_is_one_task(start_broker: Start) -> No
 def test_options_of_the_number_of_tasks(start_broker: Start, options: dict[str, str], tasks: int) -> None:
     broker = start_broker(many(12))
     parsed = parse_options(options_for(broker, **options))
-    chosen = BatchReader(parsed, ["partition", "offset"])
+    chosen = BatchReader(parsed, Shape.of(["partition", "offset"]))
     planned = chosen.partitions()
     assert len(planned) == tasks
     expected = (
@@ -126,21 +127,21 @@ def test_what_min_partitions_has_cut_stays_apart(start_broker: Start, minimum: i
     """Two partitions of 50 offsets: beyond two tasks there are as many as pieces, however small."""
     broker = start_broker(many(2, records=50))
     parsed = parse_options(options_for(broker, minPartitions=str(minimum)))
-    assert len(BatchReader(parsed, ["offset"]).partitions()) == tasks
+    assert len(BatchReader(parsed, Shape.of(["offset"])).partitions()) == tasks
 
 
 def test_large_records_do_not_share(start_broker: Start) -> None:
     """Few offsets, but 20 MiB each."""
     broker = start_broker(many(3, records=20, size=1 << 20))
     parsed = parse_options(options_for(broker))
-    assert len(BatchReader(parsed, ["partition", "offset"]).partitions()) == 3
+    assert len(BatchReader(parsed, Shape.of(["partition", "offset"])).partitions()) == 3
 
 
 def test_a_topic_that_goes_while_its_task_waits(start_broker: Start) -> None:
     broker = start_broker({**many(3), TopicPartition("u", 0): FakeLog([encode_batch([(1, b"k", b"v", ())])])})
     for fail in ("true", "false"):
         parsed = parse_options(options_for(broker, subscribe="t,u", failOnDataLoss=fail))
-        chosen = BatchReader(parsed, ["partition", "offset"])
+        chosen = BatchReader(parsed, Shape.of(["partition", "offset"]))
         (task,) = chosen.partitions()
         log = broker.logs.pop(TopicPartition("u", 0))
         if fail == "true":
@@ -154,7 +155,7 @@ def test_a_topic_that_goes_while_its_task_waits(start_broker: Start) -> None:
 def test_a_stream_packs_and_looks_at_sizes_once_a_minute(start_broker: Start) -> None:
     broker = start_broker(many(30))
     parsed = parse_options(options_for(broker, startingOffsets="earliest"))
-    stream = StreamReader(parsed, ["partition", "offset"])
+    stream = StreamReader(parsed, Shape.of(["partition", "offset"]))
     start = stream.initialOffset()
     end = stream.latestOffset(start, ReadAllAvailable())
     for _ in range(3):
@@ -219,7 +220,7 @@ def test_micro_batches_of_about_so_many_bytes(start_broker: Start) -> None:
     parsed = parse_options(
         options_for(broker, startingOffsets="earliest", maxBytesPerTrigger=str(total // 10))
     )
-    stream = StreamReader(parsed, ["partition", "offset"])
+    stream = StreamReader(parsed, Shape.of(["partition", "offset"]))
     assert stream.getDefaultReadLimit() == ReadMaxBytes(total // 10)
     start = stream.initialOffset()
     sizes = []
@@ -230,7 +231,9 @@ def test_micro_batches_of_about_so_many_bytes(start_broker: Start) -> None:
     assert start == {"t": {"0": 1000, "1": 1000}}
     assert 9 <= len(sizes) <= 12
     assert max(sizes) < 1.1 * total / 10
-    everything = StreamReader(parsed, ["offset"]).latestOffset({"t": {"0": 0, "1": 0}}, ReadAllAvailable())
+    everything = StreamReader(parsed, Shape.of(["offset"])).latestOffset(
+        {"t": {"0": 0, "1": 0}}, ReadAllAvailable()
+    )
     assert everything == start
 
 
@@ -239,7 +242,7 @@ def test_bytes_and_offsets_limit_together(start_broker: Start) -> None:
     for most, reached in ((7, 1000), (10**9, 1000)):
         options = {"maxBytesPerTrigger": "1", "maxOffsetsPerTrigger": str(most)}
         parsed = parse_options(options_for(broker, startingOffsets="earliest", **options))
-        end = StreamReader(parsed, ["offset"]).latestOffset({"t": {"0": 0}}, ReadMaxBytes(1))
+        end = StreamReader(parsed, Shape.of(["offset"])).latestOffset({"t": {"0": 0}}, ReadMaxBytes(1))
         assert end == {"t": {"0": min(reached, most)}}
 
 

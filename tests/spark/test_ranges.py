@@ -25,6 +25,7 @@ from spark_connector.errors import ConnectorError, DataLossError
 from spark_connector.offsets import EARLIEST, TopicPartition
 from spark_connector.options import parse_options
 from spark_connector.reader import BatchReader
+from spark_connector.shape import Shape
 from tests.spark.conftest import options_for
 from tests.spark.fake_broker import FakeBroker, FakeLog, logs_of
 
@@ -43,7 +44,7 @@ def batch(base_offset: int, count: int = 1, **fields: Any) -> bytes:
 def read(broker: FakeBroker, **options: str) -> list[int]:
     """The offsets that a batch read gives; each value must be that of its offset."""
     parsed = parse_options(options_for(broker, **options))
-    reader = BatchReader(parsed, parsed.columns)
+    reader = BatchReader(parsed, Shape.of(parsed.columns))
     found = []
     for partition in reader.partitions():
         for made in reader.read(partition):
@@ -69,7 +70,7 @@ def test_broken_batches_are_named(start_broker: Start, codec: Codec, check_crcs:
     log = broker.logs[TopicPartition("t", 0)]
     log.high_watermark = 30
     parsed = parse_options(options_for(broker, kafka__check__crcs=check_crcs, includeHeaders="true"))
-    reader = BatchReader(parsed, parsed.columns)
+    reader = BatchReader(parsed, Shape.of(parsed.columns))
     (partition,) = reader.partitions()
     errors = 0
     for _ in range(150):
@@ -98,7 +99,7 @@ def test_columns_and_their_values(start_broker: Start) -> None:
     stamped = encode_batch([(8, b"", b"v", ())], base_offset=2, log_append_time_ms=99)
     broker = start_broker(logs_of([plain, stamped]))
     parsed = parse_options(options_for(broker, includeHeaders="true"))
-    reader = BatchReader(parsed, parsed.columns)
+    reader = BatchReader(parsed, Shape.of(parsed.columns))
     (made,) = [made for partition in reader.partitions() for made in reader.read(partition)]
     columns = made.to_pydict()
     stamps = [round(moment.timestamp() * 1000) for moment in columns.pop("timestamp")]
@@ -131,7 +132,7 @@ def test_batches_are_cut_to_the_range(start_broker: Start) -> None:
 def test_splits_read_each_record_once(start_broker: Start) -> None:
     broker = start_broker(logs_of([batch(0, 10), batch(10, 10)]))
     parsed = parse_options(options_for(broker, minPartitions="3"))
-    assert len(BatchReader(parsed, parsed.columns).partitions()) == 3
+    assert len(BatchReader(parsed, Shape.of(parsed.columns)).partitions()) == 3
     assert read(broker, minPartitions="3") == list(range(20))
     assert read(broker, maxRecordsPerPartition="3") == list(range(20))
 
@@ -140,7 +141,7 @@ def test_words_are_bound_when_the_task_runs(start_broker: Start) -> None:
     """What arrives between planning and reading is read."""
     broker = start_broker(logs_of([batch(0)]))
     parsed = parse_options(options_for(broker))
-    reader = BatchReader(parsed, parsed.columns)
+    reader = BatchReader(parsed, Shape.of(parsed.columns))
     (partition,) = reader.partitions()
     broker.logs[TopicPartition("t", 0)].batches.append(batch(1))
     assert [made.num_rows for made in reader.read(partition)] == [2]
@@ -155,7 +156,7 @@ def test_max_records_per_partition_must_not_force_a_split_of_unresolved_ranges(
     broker = start_broker(logs_of([batch(0, 10)]))
     log = broker.logs[TopicPartition("t", 0)]
     parsed = parse_options(options_for(broker, **split))
-    reader = BatchReader(parsed, parsed.columns)
+    reader = BatchReader(parsed, Shape.of(parsed.columns))
     tasks = reader.partitions()
     assert len(tasks) == 4
     log.batches.append(batch(10, 5))
@@ -176,7 +177,7 @@ def test_edges_that_are_offsets_stay(start_broker: Start) -> None:
         ({"startingOffsets": begin, "endingOffsets": end}, range(2, 8)),
     ):
         parsed = parse_options(options_for(broker, **options, maxRecordsPerPartition="3"))
-        reader = BatchReader(parsed, parsed.columns)
+        reader = BatchReader(parsed, Shape.of(parsed.columns))
         log = broker.logs[TopicPartition("t", 0)]
         log.batches = [batch(0, 10)]
         tasks = reader.partitions()
@@ -187,7 +188,7 @@ def test_edges_that_are_offsets_stay(start_broker: Start) -> None:
 def test_small_fetches_are_joined_into_large_record_batches(start_broker: Start) -> None:
     broker = start_broker(logs_of([batch(offset) for offset in range(300)]))
     parsed = parse_options(options_for(broker, kafka__max__partition__fetch__bytes="200"))
-    reader = BatchReader(parsed, parsed.columns)
+    reader = BatchReader(parsed, Shape.of(parsed.columns))
     (made,) = [made for partition in reader.partitions() for made in reader.read(partition)]
     assert made.num_rows == 300
     assert len(broker.fetched) > 50
@@ -199,7 +200,7 @@ def test_large_answers_are_cut_into_several(start_broker: Start, monkeypatch: py
     for codec in (Codec.NONE, Codec.LZ4):
         broker = start_broker(logs_of([batch(offset, 5, codec=codec) for offset in range(0, 100, 5)]))
         parsed = parse_options(options_for(broker))
-        reader = BatchReader(parsed, parsed.columns)
+        reader = BatchReader(parsed, Shape.of(parsed.columns))
         sizes = [made.num_rows for partition in reader.partitions() for made in reader.read(partition)]
         assert sizes == [20] * 5
         assert read(broker) == list(range(100))
@@ -377,7 +378,7 @@ def test_a_log_that_loses_its_head_during_the_read(start_broker: Start) -> None:
             return whole(offset, size)
 
         log.read = shorten  # type: ignore[method-assign]
-        reader = BatchReader(parsed, parsed.columns)
+        reader = BatchReader(parsed, Shape.of(parsed.columns))
         (partition,) = reader.partitions()
         if fail == "true":
             with pytest.raises(DataLossError, match="offsets 4 to 9 are gone"):
@@ -402,7 +403,7 @@ def test_no_piece_of_a_split_waits_for_an_end_beyond_the_log(start_broker: Start
     broker = start_broker(logs_of([batch(0, 3)]))
     plan = {"endingOffsets": '{"t":{"0":5}}', "minPartitions": "2", "failOnDataLoss": "false"}
     parsed = parse_options(options_for(broker, **plan))
-    tasks = BatchReader(parsed, parsed.columns).partitions()
+    tasks = BatchReader(parsed, Shape.of(parsed.columns)).partitions()
     pieces = [piece for task in tasks for piece in task.value.ranges]
     assert [(piece.start, piece.end) for piece in pieces] == [(EARLIEST, 1), (1, 3)]
 
@@ -415,7 +416,7 @@ def test_a_log_that_shrinks_under_the_plan(start_broker: Start) -> None:
         log.high_watermark = 6
         plan = {"endingOffsets": '{"t":{"0":6}}', "minPartitions": "2", "kafkaConsumer__pollTimeoutMs": "20"}
         parsed = parse_options(options_for(broker, failOnDataLoss=fail, **plan))
-        reader = BatchReader(parsed, parsed.columns)
+        reader = BatchReader(parsed, Shape.of(parsed.columns))
         tasks = reader.partitions()
         log.high_watermark = 3
         offsets = []
@@ -466,7 +467,7 @@ def test_transient_errors_are_tried_again(start_broker: Start) -> None:
 def test_a_closed_connection_is_opened_again_without_a_record_twice(start_broker: Start) -> None:
     broker = start_broker(logs_of([batch(offset) for offset in range(9)]))
     parsed = parse_options(options_for(broker, kafka__max__partition__fetch__bytes="1"))
-    reader = BatchReader(parsed, parsed.columns)
+    reader = BatchReader(parsed, Shape.of(parsed.columns))
     (partition,) = reader.partitions()
     broker.closes = 3
     offsets = [number for made in reader.read(partition) for number in made.column("offset").to_pylist()]
@@ -539,7 +540,7 @@ def test_a_reader_that_is_left_early_leaves_no_answer_for_the_next(start_broker:
     big = [batch(offset, 10_000) for offset in range(0, 60_000, 10_000)]
     broker = start_broker(logs_of(big))
     parsed = parse_options(options_for(broker, kafka__max__partition__fetch__bytes="1"))
-    reader = BatchReader(parsed, parsed.columns)
+    reader = BatchReader(parsed, Shape.of(parsed.columns))
     (partition,) = reader.partitions()
     for _ in range(3):
         first = iter(reader.read(partition))

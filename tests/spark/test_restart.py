@@ -13,6 +13,7 @@ import pytest
 from spark_connector import ranges
 from spark_connector.options import parse_options
 from spark_connector.reader import BatchReader
+from spark_connector.shape import Shape
 from tests.process import BrokerProcess
 from tests.spark.conftest import options_for
 
@@ -41,7 +42,7 @@ def test_a_read_survives_a_killed_broker(
                 process, kafka__max__partition__fetch__bytes="1", kafka__default__api__timeout__ms="60000"
             )
         )
-        reader = BatchReader(parsed, parsed.columns)
+        reader = BatchReader(parsed, Shape.of(parsed.columns))
         (partition,) = reader.partitions()
         values: list[bytes] = []
         kills = 0

@@ -25,6 +25,7 @@ from spark_connector.errors import AuthenticationError, ConnectorError
 from spark_connector.options import parse_options
 from spark_connector.reader import BatchReader
 from spark_connector.security import MECHANISMS, Security, parse_jaas, parse_security
+from spark_connector.shape import Shape
 from tests.certificates import Certificates
 from tests.kafka.tools import Tools
 from tests.secured import PASSWORD, USER, SecuredBroker, SecuredKafka, add_user
@@ -269,7 +270,7 @@ def sasl(mechanism: str, **text: str) -> dict[str, str]:
 def rows(given: dict[str, str]) -> int:
     """How many records a batch read finds."""
     parsed = parse_options(given)
-    reader = BatchReader(parsed, ["value"])
+    reader = BatchReader(parsed, Shape.of(["value"]))
     return sum(made.num_rows for task in reader.partitions() for made in reader.read(task))
 
 

@@ -18,6 +18,7 @@ from protocol.records import encode_batch
 from spark_connector.errors import ConnectorError, DataLossError
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import parse_options
+from spark_connector.shape import Shape
 from spark_connector.stream import StreamReader
 from tests.spark.conftest import options_for
 from tests.spark.fake_broker import FakeBroker, FakeLog, logs_of
@@ -33,7 +34,7 @@ def batch(base_offset: int, count: int = 1) -> bytes:
 
 def stream(broker: FakeBroker, **options: str) -> StreamReader:
     parsed = parse_options(options_for(broker, **options))
-    return StreamReader(parsed, parsed.columns)
+    return StreamReader(parsed, Shape.of(parsed.columns))
 
 
 def read(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:

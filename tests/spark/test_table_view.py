@@ -68,7 +68,7 @@ def random_log(chosen: random.Random, records: int, keys: int) -> tuple[list[byt
 def read(broker: FakeBroker, **options: str) -> list[tuple[bytes, int, bytes]]:
     """Key, offset and value of all rows, by offset."""
     parsed = parse_options(options_for(broker, view="latest", **options))
-    chosen = BatchReader(parsed, ["key", "offset", "value"])
+    chosen = BatchReader(parsed, Shape.of(["key", "offset", "value"]))
     found = []
     for partition in chosen.partitions():
         for made in chosen.read(partition):
@@ -120,7 +120,7 @@ def test_the_end_is_that_of_the_plan(start_broker: Start) -> None:
     """What arrives between planning and reading is not in the table."""
     broker = start_broker(logs_of([encode_batch([(1, b"a", b"1", ()), (1, b"b", b"2", ())])]))
     parsed = parse_options(options_for(broker, view="latest"))
-    chosen = BatchReader(parsed, ["key", "value"])
+    chosen = BatchReader(parsed, Shape.of(["key", "value"]))
     (task,) = chosen.partitions()
     log = broker.logs[TopicPartition("t", 0)]
     log.batches.append(encode_batch([(2, b"a", None, ())], base_offset=2))
@@ -138,7 +138,7 @@ def test_a_view_as_of_a_time(start_broker: Start) -> None:
     assert read(broker, asOf="1002") == [(b"a", 2, b"2")]
     assert read(broker, asOf="1970-01-01T01:00:01.0029+01:00") == [(b"a", 2, b"2")]
     parsed = parse_options(options_for(broker, asOf="1500"))
-    chosen = BatchReader(parsed, ["offset"])
+    chosen = BatchReader(parsed, Shape.of(["offset"]))
     (task,) = chosen.partitions()
     log.batches.append(encode_batch([(9999, b"a", b"9", ())], base_offset=5))
     assert [made.column(0).to_pylist() for made in chosen.read(task)] == [[0, 1, 2, 3, 4]]
@@ -169,7 +169,7 @@ def test_what_makes_no_sense_is_refused(options: dict[str, str], message: str) -
 def test_a_stream_has_no_view(option: dict[str, str]) -> None:
     parsed = parse_options({"kafka.bootstrap.servers": "a:1", "subscribe": "t", **option})
     with pytest.raises(ConnectorError, match=f"{next(iter(option))}: a stream has no end"):
-        StreamReader(parsed, parsed.columns)
+        StreamReader(parsed, Shape.of(parsed.columns))
 
 
 def test_records_without_key(start_broker: Start) -> None:
@@ -228,7 +228,7 @@ def test_what_retention_takes_is_lost_data(start_broker: Start) -> None:
     log = broker.logs[TopicPartition("t", 0)]
     for fail in ("true", "false"):
         parsed = parse_options(options_for(broker, view="latest", failOnDataLoss=fail))
-        chosen = BatchReader(parsed, ["offset"])
+        chosen = BatchReader(parsed, Shape.of(["offset"]))
         log.log_start_offset = 0
         (task,) = chosen.partitions()
         log.log_start_offset = 4

@@ -17,6 +17,7 @@ from pyspark.sql.types import BinaryType, StructType
 from spark_connector.errors import ConnectorError, DataLossError
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import parse_options
+from spark_connector.shape import Shape
 from spark_connector.source import KompaktDataSource
 from spark_connector.whole_stream import LIMITS, WholeStreamReader
 from tests.spark.conftest import options_for
@@ -29,7 +30,7 @@ PLACE = TopicPartition("t", 0)
 
 def stream(broker: FakeBroker, **options: str) -> WholeStreamReader:
     parsed = parse_options(options_for(broker, **options))
-    return WholeStreamReader(parsed, parsed.columns)
+    return WholeStreamReader(parsed, Shape.of(parsed.columns))
 
 
 def test_a_new_query_begins_where_its_first_end_lies(start_broker: Start) -> None:

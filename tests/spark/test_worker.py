@@ -155,6 +155,6 @@ def test_a_reader_that_arrives_in_a_worker_is_acknowledged(
 def test_a_reader_that_arrives_elsewhere_touches_no_socket(
     broker: FakeBroker, acknowledged: list[bool]
 ) -> None:
-    reader = BatchReader(parse_options(options_for(broker)), ["offset"])
+    reader = BatchReader(parse_options(options_for(broker)), Shape.of(["offset"]))
     assert pickle.loads(pickle.dumps(reader))._options == reader._options
     assert acknowledged == []
