@@ -25,14 +25,21 @@ from spark_connector.options import ClientSettings
 T = TypeVar("T")
 Versions = Mapping[int, tuple[int, int]]
 
-API_VERSIONS, FETCH, LIST_OFFSETS, METADATA = 18, 1, 2, 3
+FETCH, LIST_OFFSETS, METADATA = 1, 2, 3
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 PRODUCE, OFFSET_COMMIT, FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 0, 8, 10, 22, 32
 # The lowest and highest version spoken of each API: fetches by topic name, isolation levels everywhere.
 READING = {FETCH: (4, 12), LIST_OFFSETS: (2, 7), METADATA: (4, 10)}
-WRITING = {PRODUCE: (3, 9), OFFSET_COMMIT: (2, 8), FIND_COORDINATOR: (0, 3), INIT_PRODUCER_ID: (0, 4)}
-SPOKEN = {**READING, **WRITING, DESCRIBE_CONFIGS: (1, 4)}
-AUTHENTICATING = {SASL_HANDSHAKE: (1, 1), SASL_AUTHENTICATE: (0, 2)}
+SPOKEN = {
+    **READING,
+    PRODUCE: (3, 9),
+    OFFSET_COMMIT: (2, 8),
+    FIND_COORDINATOR: (0, 3),
+    SASL_HANDSHAKE: (1, 1),
+    INIT_PRODUCER_ID: (0, 4),
+    DESCRIBE_CONFIGS: (1, 4),
+    SASL_AUTHENTICATE: (0, 2),
+}
 MAX_FRAME_BYTES = 1 << 30
 # The part of a SASL session's lifetime after which its connection is not used for another task.
 SESSION_SHARE = 0.85
@@ -99,7 +106,7 @@ class Connection:
 
     def version_of(self, api_key: int) -> int:
         """The version to speak of an API; ConnectorError when there is none that both sides know."""
-        lowest, highest = SPOKEN.get(api_key) or AUTHENTICATING[api_key]
+        lowest, highest = SPOKEN[api_key]
         broker_lowest, broker_highest = self._served.get(api_key, (0, -1))
         version = min(highest, broker_highest)
         if version < max(lowest, broker_lowest):
