@@ -19,6 +19,7 @@ from spark_connector.kernels import Bytes, Ints, Longs
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import COLUMN_TYPES
 from spark_connector.shape import Shape
+from spark_connector.unpacking import CorruptBatch
 
 HEADER_TYPE = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
 ARROW_TYPES: dict[str, pyarrow.DataType] = {
@@ -37,14 +38,6 @@ assert ARROW_TYPES.keys() == COLUMN_TYPES.keys()
 # column have 32 bits, and a worker's memory must not depend on how large the batches of a topic are.
 MAX_ROWS = 48_000
 MAX_BYTES = 8 * 1024 * 1024
-
-
-class BrokenRecords(Exception):
-    """The records of a batch are not what its header says; `batch` is its row in the batch table."""
-
-    def __init__(self, batch: int, reason: str) -> None:
-        super().__init__(reason)
-        self.batch = batch
 
 
 class Located(NamedTuple):
@@ -86,7 +79,10 @@ class ColumnBuilder:
             yield self.record_batch(data, located)
 
     def locate(self, data: Bytes, batches: Longs, start: int, end: int) -> Iterator[Located]:
-        """As `build`, without making columns; what is given is good until the next step."""
+        """As `build`, without making columns; what is given is good until the next step.
+
+        CorruptBatch for a batch whose records are not what its header says.
+        """
         cursor = numpy.array([0, 0, -1], numpy.int64)
         records = int(batches[:, kernels.RECORD_COUNT].sum())
         while cursor[kernels.CURSOR_BATCH] < len(batches):
@@ -100,9 +96,9 @@ class ColumnBuilder:
             count, fault = kernels.locate_rows(
                 data, batches, cursor, MAX_BYTES, start, end, rows, offsets, timestamps, timestamp_types
             )
-            batch = int(cursor[kernels.CURSOR_BATCH])
             if fault != OK:
-                raise BrokenRecords(batch, FAULTS[fault])
+                base_offset = int(batches[cursor[kernels.CURSOR_BATCH], kernels.BASE_OFFSET])
+                raise CorruptBatch(self.topic_partition, base_offset, FAULTS[fault])
             records -= count
             if count:
                 yield Located(rows[:count], offsets[:count], timestamps[:count], timestamp_types[:count])

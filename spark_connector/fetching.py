@@ -196,7 +196,7 @@ class Fetcher:
                 self.next = max(self.next, int(batches[:, kernels.NEXT_OFFSET].max()))
                 pieces.append((data, self._choose_visible(data, batches, asked, judge)))
             if fault != kernels.SCANNED and self.next < self.end:
-                raise self.corrupt(self.next, _scan_fault(data, position, fault))
+                raise CorruptBatch(self.topic_partition, self.next, _scan_fault(data, position, fault))
             if count < SCAN_ROWS:
                 break
         if not pieces:
@@ -228,11 +228,7 @@ class Fetcher:
         fields = batches[:, [kernels.POSITION, kernels.SIZE_BYTES, kernels.CRC, kernels.BASE_OFFSET]].tolist()
         for position, size, crc, base_offset in fields:
             if crc32c.crc32c(view[position + ATTRIBUTES_POSITION : position + size]) != crc:
-                raise self.corrupt(base_offset, "its checksum does not fit its bytes")
-
-    def corrupt(self, offset: int, reason: str) -> ConnectorError:
-        """What to raise for a batch that cannot be read."""
-        return CorruptBatch(self.topic_partition, offset, reason)
+                raise CorruptBatch(self.topic_partition, base_offset, "its checksum does not fit its bytes")
 
 
 def _scan_fault(data: Bytes, position: int, fault: int) -> str:

@@ -12,7 +12,7 @@ import pyarrow
 
 from spark_connector import kernels
 from spark_connector.client import Backoff, Cluster
-from spark_connector.columns import BrokenRecords, ColumnBuilder
+from spark_connector.columns import ColumnBuilder
 from spark_connector.connection import Connection, Unavailable
 from spark_connector.errors import MissingTopicError
 from spark_connector.fetching import Fetcher
@@ -105,8 +105,4 @@ class RangeReader:
         self._pending_rows = self._pending_bytes = 0
         data, batches = merged(pending)
         pending.clear()
-        try:
-            yield from self._builder.build(data, batches, self._start, self._fetcher.end)
-        except BrokenRecords as problem:
-            offset = int(batches[problem.batch, kernels.BASE_OFFSET])
-            raise self._unpacker.corrupt(offset, str(problem)) from problem
+        yield from self._builder.build(data, batches, self._start, self._fetcher.end)

@@ -20,7 +20,7 @@ import pyarrow
 from protocol.record_kernels import KEY_BYTES, VALUE_BYTES
 from spark_connector import kernels
 from spark_connector.client import Backoff, Cluster
-from spark_connector.columns import BrokenRecords, ColumnBuilder, Located
+from spark_connector.columns import ColumnBuilder, Located
 from spark_connector.connection import Unavailable
 from spark_connector.errors import ConnectorError, MissingTopicError
 from spark_connector.fetching import Fetcher
@@ -134,35 +134,27 @@ class TableReader:
     def _add(self, keys: KeySet, piece: Piece, end: int) -> Iterator[pyarrow.RecordBatch]:
         """Add the keys of a piece to the set, and make rows of the records that are their key's last."""
         data, batches = piece
-        try:
-            walk = self._builder.locate(data, batches, self._start, end)
-            hashes, offsets, has_value, located = [], [], [], None
-            for located in walk:
-                hashes.append(self._hash(data, located))
-                offsets.append(located.offsets)
-                has_value.append(located.rows[:, VALUE_BYTES] >= 0)
-            if located is None:
-                return
-            below = keys.part.below
-            fresh = self._judge(keys, numpy.concatenate(hashes), numpy.concatenate(offsets))
-            chosen = (fresh != 0) & numpy.concatenate(has_value) & (numpy.concatenate(offsets) < below)
-            if not chosen.any():
-                return
-            walk = (
-                iter([located])
-                if len(offsets) == 1
-                else self._builder.locate(data, batches, self._start, end)
-            )
-            position = 0
-            for located in walk:
-                here = chosen[position : position + len(located.rows)]
-                position += len(located.rows)
-                if here.any():
-                    self._pending.append(self._builder.record_batch(data, located.choose(here)))
-                    yield from self._flush(LEAST_ROWS, LEAST_BYTES)
-        except BrokenRecords as problem:
-            offset = int(batches[problem.batch, kernels.BASE_OFFSET])
-            raise self._unpacker.corrupt(offset, str(problem)) from problem
+        walk = self._builder.locate(data, batches, self._start, end)
+        hashes, offsets, has_value, located = [], [], [], None
+        for located in walk:
+            hashes.append(self._hash(data, located))
+            offsets.append(located.offsets)
+            has_value.append(located.rows[:, VALUE_BYTES] >= 0)
+        if located is None:
+            return
+        below = keys.part.below
+        fresh = self._judge(keys, numpy.concatenate(hashes), numpy.concatenate(offsets))
+        chosen = (fresh != 0) & numpy.concatenate(has_value) & (numpy.concatenate(offsets) < below)
+        if not chosen.any():
+            return
+        walk = iter([located]) if len(offsets) == 1 else self._builder.locate(data, batches, self._start, end)
+        position = 0
+        for located in walk:
+            here = chosen[position : position + len(located.rows)]
+            position += len(located.rows)
+            if here.any():
+                self._pending.append(self._builder.record_batch(data, located.choose(here)))
+                yield from self._flush(LEAST_ROWS, LEAST_BYTES)
 
     def _hash(self, data: Bytes, located: Located) -> Hashes:
         is_keyless = located.rows[:, KEY_BYTES] < 0

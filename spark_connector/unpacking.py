@@ -80,10 +80,6 @@ class Unpacker:
                 yield joined.pop(), batches[index:end]
                 end = index
 
-    def corrupt(self, offset: int, reason: str) -> CorruptBatch:
-        """What to raise for the batch at `offset`."""
-        return CorruptBatch(self._topic_partition, offset, reason)
-
     def _decompress(self, data: Bytes, batch: Longs) -> Bytes:
         stored = data.data[batch[kernels.PAYLOAD_START] : batch[kernels.PAYLOAD_END]]
         try:
@@ -92,7 +88,7 @@ class Unpacker:
             )
         except KafkaError as problem:
             offset = int(batch[kernels.BASE_OFFSET])
-            raise self.corrupt(offset, problem.message) from problem
+            raise CorruptBatch(self._topic_partition, offset, problem.message) from problem
 
     def _join(self, parts: list[Bytes], batches: Longs) -> Bytes:
         """The parts as one; the table of their batches says where each lies in it."""
@@ -109,7 +105,8 @@ class Unpacker:
         impossible = (counts < 0) | (counts > sizes // MIN_RECORD_BYTES)
         if impossible.any():
             index = int(impossible.argmax())
-            raise self.corrupt(
+            raise CorruptBatch(
+                self._topic_partition,
                 int(batches[index, kernels.BASE_OFFSET]),
                 f"{sizes[index]} bytes cannot hold {counts[index]} records",
             )
