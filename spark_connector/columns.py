@@ -113,9 +113,9 @@ class ColumnBuilder:
             "value": lambda: binary_column(data, rows, kernels.VALUE_FIELDS, self._type_of("value")),
             "topic": lambda: self._constant("topic", count),
             "partition": lambda: self._constant("partition", count),
-            "offset": lambda: _fixed(ARROW_TYPES["offset"], located.offsets, count),
-            "timestamp": lambda: _fixed(ARROW_TYPES["timestamp"], located.timestamps, count),
-            "timestampType": lambda: _fixed(ARROW_TYPES["timestampType"], located.timestamp_types, count),
+            "offset": lambda: _fixed("offset", located.offsets),
+            "timestamp": lambda: _fixed("timestamp", located.timestamps),
+            "timestampType": lambda: _fixed("timestampType", located.timestamp_types),
             "headers": lambda: _headers(data, rows),
         }
         columns = [made[name] if name in made else makers[name]() for name in self.schema.names]
@@ -129,7 +129,7 @@ class ColumnBuilder:
             if name == "topic":
                 made = _repeated_text(topic, count)
             else:
-                made = _fixed(ARROW_TYPES[name], numpy.full(count, partition, numpy.int32), count)
+                made = _fixed(name, numpy.full(count, partition, numpy.int32))
             self._constants[name] = made
         return made[:count]
 
@@ -142,8 +142,8 @@ def _repeated_text(text: str, count: int) -> pyarrow.Array:
     return pyarrow.Array.from_buffers(pyarrow.string(), count, buffers)
 
 
-def _fixed(kind: pyarrow.DataType, numbers: Longs | Ints, count: int) -> pyarrow.Array:
-    return pyarrow.Array.from_buffers(kind, count, [None, pyarrow.py_buffer(numbers)])
+def _fixed(name: str, numbers: Longs | Ints) -> pyarrow.Array:
+    return pyarrow.Array.from_buffers(ARROW_TYPES[name], len(numbers), [None, pyarrow.py_buffer(numbers)])
 
 
 def _bits(count: int) -> Bytes:

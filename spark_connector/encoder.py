@@ -19,10 +19,10 @@ from protocol.compression import compress, decompress_array
 from protocol.record_kernels import TIMESTAMP_DELTA, locate_records
 from spark_connector import write_kernels as kernels
 from spark_connector.errors import ConnectorError, TopicError
+from spark_connector.kernels import MICROSECONDS, Bytes, Ints, Longs
 from spark_connector.offsets import TopicPartition
 from spark_connector.partitioners import PARTITIONERS
 from spark_connector.write_columns import NO_INTS, BadHeader, Numbers, Rows, numbers_of, read_only, rows_of
-from spark_connector.write_kernels import Bytes, Ints, Longs
 from spark_connector.write_options import WriteOptions
 
 MIN_SLOT_BYTES = 16 * 1024
@@ -313,7 +313,7 @@ class Encoder:
 def _shifted(timestamps: Numbers) -> Numbers:
     """Times as the kernel takes them; those before 1970 stay below zero unless they are the one for none."""
     numbers = timestamps.numbers
-    made = numbers + SHIFT_MS * kernels.MICROSECONDS
+    made = numbers + SHIFT_MS * MICROSECONDS
     made[(numbers < 0) & (made != 0)] = -1
     return Numbers(read_only(made), timestamps.valid)
 

@@ -18,10 +18,9 @@ import numpy
 from protocol.kernel import kernel
 from protocol.record_kernels import KEY_BYTES, KEY_POSITION, LOCATED_ROWS
 from protocol.siphash import siphash
-from spark_connector.kernels import Bytes, Longs
+from spark_connector.kernels import U64, Bytes, Longs
 
 Hashes = numpy.ndarray[Any, numpy.dtype[numpy.uint64]]
-U64 = numpy.uint64
 ENTRY_BYTES = 16
 FIRST_SLOTS = 1 << 12
 LEAST_SLOTS = 1 << 4

@@ -13,8 +13,7 @@ from typing import Any
 import numpy
 
 from protocol.kernel import kernel
-
-Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
+from spark_connector.kernels import Bytes
 
 MURMUR2 = 0
 CRC32 = 1

@@ -7,7 +7,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse
 from protocol.record_kernels import KEY_BYTES, RECORD_BYTES, VALUE_BYTES, locate_records
 from spark_connector.encoder import BIGGEST_SECTION_BYTES, SealedBatch
-from spark_connector.write_kernels import Longs
+from spark_connector.kernels import Longs
 
 Answer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 

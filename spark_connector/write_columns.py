@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy
 import pyarrow
 
-from spark_connector.write_kernels import Bytes, Ints, Longs, measure_row_headers, write_row_headers
+from spark_connector.kernels import Bytes, Ints, Longs
+from spark_connector.write_kernels import measure_row_headers, write_row_headers
 
 NO_BYTES: Bytes = numpy.empty(0, numpy.uint8)
 NO_INTS: Ints = numpy.empty(0, numpy.int32)

@@ -20,13 +20,8 @@ from protocol.record_kernels import (
     TIMESTAMP_DELTA,
     varint_bytes,
 )
-from spark_connector.kernels import copy_block
+from spark_connector.kernels import MICROSECONDS, U64, Bytes, Ints, Longs, copy_block
 from spark_connector.partitioners import partition_of
-
-Bytes = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
-Ints = numpy.ndarray[Any, numpy.dtype[numpy.int32]]
-Longs = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
-U64 = numpy.uint64
 
 # The fields of a slot: where its records lie in the arena, and what the header of their batch will say.
 START = 0
@@ -52,8 +47,6 @@ NO_TOPIC = 2
 BAD_PARTITION = 3
 BAD_TIMESTAMP = 4
 BAD_COLUMN = 5
-
-MICROSECONDS = 1000
 
 
 @unchecked_kernel

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2  # type: ignore[import-untyped]
 
+from spark_connector.kernels import Bytes
 from spark_connector.partitioners import CRC32, MURMUR2, crc32, murmur2, partition_of
 from spark_connector.write_columns import read_only
-from spark_connector.write_kernels import Bytes
 
 # From the Java client's UtilsTest.
 JAVA = {
