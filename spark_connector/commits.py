@@ -37,10 +37,10 @@ class GroupCommitter:
         self._group_id = group_id
         self._committed: Mapping[TopicPartition, int] = {}
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit where reading goes on; False, and a warning, when the group could not be told."""
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit where reading goes on; a warning when the group could not be told."""
         if not offsets or offsets == self._committed:
-            return True
+            return
         cluster = connect(self._settings)
         backoff = Backoff(self._settings, COMMIT_LIMIT_MS, "the limit for commits")
         what = f"committing offsets to group {self._group_id}"
@@ -53,9 +53,8 @@ class GroupCommitter:
                     backoff.wait(problem, what)
         except ConnectorError as problem:
             logger.warning("%s; the next commit catches up", problem)
-            return False
+            return
         self._committed = dict(offsets)
-        return True
 
     def _commit(self, cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> None:
         from protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
