@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from spark_connector.client import Cluster
 from spark_connector.errors import ConnectorError, MissingTopicError
@@ -82,6 +83,20 @@ def resolve(cluster: Cluster, offsets: dict[TopicPartition, int]) -> dict[TopicP
     return {**offsets, **cluster.list_offsets(words)} if words else dict(offsets)
 
 
+def resolve_ranges(cluster: Cluster, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """`ranges` with EARLIEST and LATEST looked up, as things are now."""
+    starts = resolve(cluster, {wanted.topic_partition: wanted.start for wanted in ranges if wanted.start < 0})
+    ends = resolve(cluster, {wanted.topic_partition: wanted.end for wanted in ranges if wanted.end < 0})
+    return [
+        replace(
+            wanted,
+            start=wanted.start if wanted.start >= 0 else starts[wanted.topic_partition],
+            end=wanted.end if wanted.end >= 0 else ends[wanted.topic_partition],
+        )
+        for wanted in ranges
+    ]
+
+
 def pack(
     cluster: Cluster, options: Options, ranges: Sequence[OffsetRange], known: TopicSizes
 ) -> list[tuple[OffsetRange, ...]]:
@@ -93,25 +108,10 @@ def pack(
     at_least = options.min_partitions or 1
     if not limit or len({wanted.topic_partition for wanted in ranges}) <= at_least:
         return [(wanted,) for wanted in ranges]
-    begin, sizes = _extents(cluster, ranges)
+    now = resolve_ranges(cluster, ranges)
     looks: dict[str, tuple[TopicPartition, int]] = {}
-    for wanted in sorted(ranges, key=lambda wanted: sizes[wanted]):
-        if 0 < sizes[wanted] <= limit:
-            looks[wanted.topic_partition.topic] = wanted.topic_partition, begin[wanted]
+    for found in sorted(now, key=lambda found: found.size):
+        if 0 < found.size <= limit:
+            looks[found.topic_partition.topic] = found.topic_partition, found.start
+    sizes = {wanted: found.size for wanted, found in zip(ranges, now, strict=True)}
     return pack_ranges(ranges, sizes, limit, at_least, known.bytes_per_offset(cluster, looks))
-
-
-def _extents(
-    cluster: Cluster, ranges: Sequence[OffsetRange]
-) -> tuple[Mapping[OffsetRange, int], Mapping[OffsetRange, int]]:
-    """Where each range begins, and how many offsets it has, as things are now."""
-    starts = resolve(cluster, {wanted.topic_partition: wanted.start for wanted in ranges if wanted.start < 0})
-    ends = resolve(cluster, {wanted.topic_partition: wanted.end for wanted in ranges if wanted.end < 0})
-    begin = {
-        wanted: wanted.start if wanted.start >= 0 else starts[wanted.topic_partition] for wanted in ranges
-    }
-    sizes = {
-        wanted: max((wanted.end if wanted.end >= 0 else ends[wanted.topic_partition]) - begin[wanted], 0)
-        for wanted in ranges
-    }
-    return begin, sizes

@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 from spark_connector.client import Cluster
 from spark_connector.offsets import OffsetRange, TopicPartition
 from spark_connector.options import Options
-from spark_connector.planning import resolve
+from spark_connector.planning import resolve_ranges
 from spark_connector.reader import BatchReader, Edges
 from spark_connector.shape import Shape
 from spark_connector.tasks import Task
@@ -131,15 +131,15 @@ class FilteringReader(BatchReader):
             return []
         if not self._first_offset and self._end_offset is None and self._first_ms is None:
             return ranges
-        starts = resolve(cluster, {wanted.topic_partition: wanted.start for wanted in ranges})
-        ends = resolve(cluster, {wanted.topic_partition: wanted.end for wanted in ranges})
+        found = resolve_ranges(cluster, ranges)
         young = {}
         if self._first_ms is not None:
-            young = cluster.list_offsets(dict.fromkeys(starts, self._first_ms))
+            places = [wanted.topic_partition for wanted in ranges]
+            young = cluster.list_offsets(dict.fromkeys(places, self._first_ms))
         narrowed = []
-        for wanted in ranges:
+        for wanted, now in zip(ranges, found, strict=True):
             place = wanted.topic_partition
-            start, end = max(starts[place], self._first_offset), ends[place]
+            start, end = max(now.start, self._first_offset), now.end
             if self._first_ms is not None:
                 start = max(start, young[place]) if young[place] >= 0 else end
             if self._end_offset is not None:

@@ -13,8 +13,9 @@ from typing import Any
 
 from spark_connector.client import Cluster, connect
 from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
-from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from spark_connector.offsets import EARLIEST, OffsetRange, TopicPartition
 from spark_connector.options import Options
+from spark_connector.planning import resolve_ranges
 from spark_connector.shape import Shape
 from spark_connector.worker import settle
 
@@ -75,20 +76,15 @@ def lose_start(options: Options, place: TopicPartition, start: int, end: int) ->
 
 
 def _look_up(options: Options, cluster: Cluster, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    starts = {wanted.topic_partition: wanted.start for wanted in ranges if wanted.start in (EARLIEST, LATEST)}
-    ends = [wanted.topic_partition for wanted in ranges if wanted.end in (EARLIEST, LATEST)]
-    found_starts: dict[TopicPartition, int] = cluster.list_offsets(starts) if starts else {}
-    found_ends: dict[TopicPartition, int] = cluster.latest_offsets(ends) if ends else {}
     result = []
-    for wanted in ranges:
-        start = wanted.start if wanted.start >= 0 else found_starts[wanted.topic_partition]
-        end = wanted.end if wanted.end >= 0 else found_ends[wanted.topic_partition]
+    for wanted, found in zip(ranges, resolve_ranges(cluster, ranges), strict=True):
+        start, end = found.start, found.end
         if start > end and wanted.start >= 0:
             raise ConnectorError(
                 f"{wanted.topic_partition}: the read starts at {start}, behind its end {end}"
             )
         if start > end and wanted.start == EARLIEST and wanted.end >= 0:
             lose_start(options, wanted.topic_partition, start, end)
-            start = end
-        result.append(replace(wanted, start=start, end=end))
+            found = replace(found, start=end)
+        result.append(found)
     return result
