@@ -56,35 +56,58 @@ class Feed:
         return log.strategy if self.mirrors_log else OFFSET
 
 
-def why_full(manifest: Manifest | None, log: LogState, feed: Feed, buckets: int, now_ms: int) -> str:
-    """Why every bucket must be written; empty when those with changes since the last refresh do."""
-    reason = why_from_log(manifest, log, feed, now_ms)
-    if not reason and manifest is not None and manifest.buckets != buckets:
-        return f"it has {manifest.buckets} buckets, not {buckets}"
-    return reason
-
-
-def why_from_log(manifest: Manifest | None, log: LogState, feed: Feed, now_ms: int) -> str:
+def why_full(manifest: Manifest | None, log: LogState, feed: Feed, now_ms: int) -> str:
     """Why the table must be built from the whole log; empty when the offsets since the last refresh do."""
     if manifest is None:
         return "there is no table yet"
+    return (
+        _why_another(manifest, log, feed)
+        or _why_unread(manifest, log)
+        or _why_chosen_otherwise(manifest, log, feed)
+        or _why_deleted_unseen(manifest, log, feed, now_ms)
+    )
+
+
+def why_all_buckets(base: Manifest | None, buckets: int) -> str:
+    """Why all buckets of a table that goes on from `base` must be written; empty if those with changes do."""
+    if base is None or base.buckets == buckets:
+        return ""
+    return f"it has {base.buckets} buckets, not {buckets}"
+
+
+def _why_another(manifest: Manifest, log: LogState, feed: Feed) -> str:
+    """By other rules, or of another topic."""
     if manifest.schema != feed.schema:
         return "its columns changed"
     if manifest.delete_when not in (None, feed.delete_when):
         return f"rows were deleted by another condition, {manifest.delete_when}"
     if manifest.topic_id != log.topic_id:
         return "the topic was deleted and made again"
-    known = offsets_of(manifest.offsets)
-    for partition, offset in known.items():
+    return ""
+
+
+def _why_unread(manifest: Manifest, log: LogState) -> str:
+    """What followed the last refresh is not there any more."""
+    for partition, offset in offsets_of(manifest.offsets).items():
         if offset > log.ends.get(partition, -1):
             return f"{partition} ends before offset {offset}, which was read already"
         if offset < log.starts[partition]:
             return f"{partition} begins at {log.starts[partition]}: what followed offset {offset} is gone"
+    return ""
+
+
+def _why_chosen_otherwise(manifest: Manifest, log: LogState, feed: Feed) -> str:
+    """The last record of a key is not the one to keep, or was not."""
     if feed.strategy(log) != OFFSET:
         # The winner may be an older record than the table's, or a tombstone that no row tells of.
         return f"the topic's compaction.strategy is {log.strategy}"
     if manifest.strategy != OFFSET:
         return f"its rows were chosen by {manifest.strategy}"
+    return ""
+
+
+def _why_deleted_unseen(manifest: Manifest, log: LogState, feed: Feed, now_ms: int) -> str:
+    """Rows may have to go of which no record that is left tells."""
     if feed.mirrors_log and manifest.starts is not None:
         then = offsets_of(manifest.starts)
         for partition, start in log.starts.items():
@@ -126,11 +149,11 @@ def refresh(
         count = buckets or (manifest.buckets if manifest is not None else DEFAULT_BUCKETS)
         log = look_up(source, topic)
         now_ms = int(time.time() * 1000)
-        reason = "asked for" if is_full else why_from_log(manifest, log, feed, now_ms)
+        reason = "asked for" if is_full else why_full(manifest, log, feed, now_ms)
         if reason and not is_full and manifest is not None:
             _refuse_to_lose(table, manifest, log, feed, reason)
-        whole = reason or why_full(manifest, log, feed, count, now_ms)
         base = manifest if not reason else None
+        other_buckets = why_all_buckets(base, count)
         starts = {**log.starts, **(offsets_of(base.offsets) if base is not None else {})}
         offsets_read = sum(log.ends.values()) - sum(starts.values())
         say(f"{'everything' if reason else 'changes'}: {offsets_read:,} offsets of {topic}")
@@ -150,12 +173,13 @@ def refresh(
             previous=dict(manifest.versions) if manifest is not None else {},
         )
         keys_changed, written = 0, set[str]()
-        if offsets_read or (whole and not reason):
+        if offsets_read or other_buckets:
             keys_changed, written, target = _apply(spark, table, base, target, feed, starts, log)
             say(f"{keys_changed:,} keys changed, {len(written)} of {count} buckets written")
         table.publish(target)
         rows = table.read_buckets(spark, target, list(target.versions)).count()
-        return Refresh(target.version, offsets_read, keys_changed, len(written), rows, bool(reason), whole)
+        why = reason or other_buckets
+        return Refresh(target.version, offsets_read, keys_changed, len(written), rows, bool(reason), why)
 
 
 def _begins(base: Manifest | None, log: LogState) -> dict[str, dict[str, int]] | None:

@@ -15,7 +15,7 @@ from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
 from spark_connector.pipelines.keyed_table import KeyedTable, Manifest
 from spark_connector.pipelines.log_state import LogState
-from spark_connector.pipelines.refreshing import Feed, refresh, why_from_log, why_full
+from spark_connector.pipelines.refreshing import Feed, refresh, why_all_buckets, why_full
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 DAY_MS = 86_400_000
@@ -37,61 +37,60 @@ BY_TIME = dataclasses.replace(LOG, strategy="timestamp")
 
 
 def test_changes_are_enough_after_a_refresh() -> None:
-    assert why_full(MANIFEST, LOG, FEED, 4, 1000 + DAY_MS - 1) == ""
+    assert why_full(MANIFEST, LOG, FEED, 1000 + DAY_MS - 1) == ""
     grown = dataclasses.replace(LOG, starts={A: 50, B: 7}, ends={A: 50, B: 9})
-    assert why_full(MANIFEST, grown, FEED, 4, 2000) == ""
-    assert why_full(STARTED, grown, FEED, 4, 2000) == ""  # a table of changes outlives its log
-    assert why_full(MANIFEST, BY_TIME, FEED, 4, 2000) == ""  # and takes the last change
+    assert why_full(MANIFEST, grown, FEED, 2000) == ""
+    assert why_full(STARTED, grown, FEED, 2000) == ""  # a table of changes outlives its log
+    assert why_full(MANIFEST, BY_TIME, FEED, 2000) == ""  # and takes the last change
 
 
 def test_a_log_of_changes_that_is_not_compacted_loses_no_tombstone_unread() -> None:
     """However old the last refresh is; a compacted one may, and a snapshot follows what is left."""
     plain = dataclasses.replace(LOG, is_compacted=False)
-    assert why_full(STARTED, plain, FEED, 4, 1000 + DAY_MS) == ""
-    assert "tombstones may go" in why_full(STARTED, LOG, FEED, 4, 1000 + DAY_MS)
+    assert why_full(STARTED, plain, FEED, 1000 + DAY_MS) == ""
+    assert "tombstones may go" in why_full(STARTED, LOG, FEED, 1000 + DAY_MS)
     following = dataclasses.replace(FOLLOWING, delete_when="")
-    assert "tombstones may go" in why_full(STARTED, plain, following, 4, 1000 + DAY_MS)
+    assert "tombstones may go" in why_full(STARTED, plain, following, 1000 + DAY_MS)
 
 
 def test_buckets_are_written_anew_from_the_table() -> None:
     """Not from the log, of which retention may have taken what the table still has."""
-    assert why_from_log(MANIFEST, LOG, FEED, 2000) == ""
-    assert "made again" in why_full(MANIFEST, dataclasses.replace(LOG, topic_id="other"), FEED, 8, 2000)
+    assert why_full(MANIFEST, LOG, FEED, 2000) == ""
+    assert why_all_buckets(MANIFEST, 8) == "it has 4 buckets, not 8"
+    assert why_all_buckets(MANIFEST, 4) == why_all_buckets(None, 4) == ""
 
 
 def test_a_manifest_from_before_its_last_fields_is_believed() -> None:
     feed = dataclasses.replace(FOLLOWING, delete_when="false")
-    assert why_full(MANIFEST, dataclasses.replace(LOG, starts={A: 50}), feed, 4, 2000) == ""
+    assert why_full(MANIFEST, dataclasses.replace(LOG, starts={A: 50}), feed, 2000) == ""
 
 
 @pytest.mark.parametrize(
-    ("manifest", "log", "feed", "buckets", "now_ms", "reason"),
+    ("manifest", "log", "feed", "now_ms", "reason"),
     [
-        (None, LOG, FEED, 4, 2000, "no table yet"),
-        (MANIFEST, LOG, dataclasses.replace(FEED, schema="key binary"), 4, 2000, "columns changed"),
+        (None, LOG, FEED, 2000, "no table yet"),
+        (MANIFEST, LOG, dataclasses.replace(FEED, schema="key binary"), 2000, "columns changed"),
         (
             dataclasses.replace(MANIFEST, delete_when="op = 'd'"),
             LOG,
             dataclasses.replace(FEED, delete_when="op = 'x'"),
-            4,
             2000,
             "another condition, op = 'd'",
         ),
-        (STARTED, dataclasses.replace(LOG, starts={A: 8, B: 9}), FOLLOWING, 4, 2000, "t-0 begins at 8 now"),
-        (MANIFEST, LOG, FEED, 8, 2000, "4 buckets, not 8"),
-        (MANIFEST, dataclasses.replace(LOG, topic_id="other"), FEED, 4, 2000, "made again"),
-        (MANIFEST, dataclasses.replace(LOG, ends={A: 49}), FEED, 4, 2000, "ends before offset 50"),
-        (MANIFEST, dataclasses.replace(LOG, ends={B: 49}), FEED, 4, 2000, "t-0 ends before offset 50"),
-        (MANIFEST, dataclasses.replace(LOG, starts={A: 51}), FEED, 4, 2000, "begins at 51"),
-        (MANIFEST, LOG, FEED, 4, 1000 + DAY_MS, "tombstones may go"),
-        (MANIFEST, BY_TIME, FOLLOWING, 4, 2000, "compaction.strategy is timestamp"),
-        (dataclasses.replace(MANIFEST, strategy="header"), LOG, FOLLOWING, 4, 2000, "chosen by header"),
+        (STARTED, dataclasses.replace(LOG, starts={A: 8, B: 9}), FOLLOWING, 2000, "t-0 begins at 8 now"),
+        (MANIFEST, dataclasses.replace(LOG, topic_id="other"), FEED, 2000, "made again"),
+        (MANIFEST, dataclasses.replace(LOG, ends={A: 49}), FEED, 2000, "ends before offset 50"),
+        (MANIFEST, dataclasses.replace(LOG, ends={B: 49}), FEED, 2000, "t-0 ends before offset 50"),
+        (MANIFEST, dataclasses.replace(LOG, starts={A: 51}), FEED, 2000, "begins at 51"),
+        (MANIFEST, LOG, FEED, 1000 + DAY_MS, "tombstones may go"),
+        (MANIFEST, BY_TIME, FOLLOWING, 2000, "compaction.strategy is timestamp"),
+        (dataclasses.replace(MANIFEST, strategy="header"), LOG, FOLLOWING, 2000, "chosen by header"),
     ],
 )
 def test_changes_are_not_enough(
-    manifest: Manifest | None, log: LogState, feed: Feed, buckets: int, now_ms: int, reason: str
+    manifest: Manifest | None, log: LogState, feed: Feed, now_ms: int, reason: str
 ) -> None:
-    assert reason in why_full(manifest, log, feed, buckets, now_ms)
+    assert reason in why_full(manifest, log, feed, now_ms)
 
 
 @pytest.mark.parametrize("name", ["endingTimestamp", "startingoffsetsbytimestamp", "startingOffsets"])
