@@ -7,6 +7,7 @@ wrong is one line and an exit status: 1 when a pipeline fails, 2 when it cannot 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,8 @@ LOCAL = {
 }
 INTERRUPTED = 128 + signal.SIGINT  # as shells count
 SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
+
+_SAID_BY_THE_MACHINE = re.compile(r"^Caused by: java\.io\.\w+: (.+)", re.MULTILINE)
 
 console = Console(stderr=True)
 Given = tuple[str, ...]
@@ -259,11 +262,17 @@ def _spark(master: str) -> Iterator[Any]:
 
 
 def _first_reason(problem: Exception) -> str:
-    """The connector's own words out of an error that went through Spark."""
+    """The connector's own words out of an error that went through Spark; else Spark's, and what the machine
+    has said (of a full disk Spark says no more than that a task failed).
+    """
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]  # Spark's begin with none
     lines = [line[2:] for line in lines if line.startswith(": ")] or lines  # py4j says first whom it called
     ours = [line for line in lines if line.startswith("spark_connector.errors.")]
-    return ours[-1].partition(": ")[2] if ours else (lines or [type(problem).__name__])[0]
+    if ours:
+        return ours[-1].partition(": ")[2]
+    reason = (lines or [type(problem).__name__])[0]
+    said = _SAID_BY_THE_MACHINE.findall(getattr(problem, "_stackTrace", None) or str(problem))
+    return f"{reason} ({said[-1]})" if said and said[-1] not in reason else reason
 
 
 @contextmanager

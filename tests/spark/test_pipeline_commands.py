@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from click.exceptions import Exit
 from py4j.protocol import Py4JError
 
 from spark_connector.pipelines import KeyedTable, apply_changes, cli, refresh_snapshot
+from tests.crash.machine import small_tmpfs
 from tests.spark.test_spark import create_topic, place_of, produce, reader, received
 from tests.waiting import wait_for
 
@@ -141,6 +143,24 @@ def test_a_path_that_is_a_file_is_one_line(
     said_at_last = capsys.readouterr().err.splitlines()[-1]
     assert said_at_last.startswith("kompakt: ")
     assert "/t" in said_at_last
+
+
+def test_a_full_disk_is_told(servers: str, start: Start) -> None:
+    """Spark says that a task failed, and why only in the causes behind the error."""
+    topic = create_topic(servers)
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    for number in range(2000):
+        producer.produce(topic, b"%d" % number, random.randbytes(1500))
+    assert producer.flush(60) == 0
+    with small_tmpfs(1 << 20) as disk:
+        for command in ("archive", "snapshot"):
+            process = start(command, topic, str(disk / command))
+            _, errors = process.communicate(timeout=240)
+            last = errors.splitlines()[-1]
+            assert (process.returncode, "Traceback" in errors) == (1, False), errors
+            assert last.startswith("kompakt: ")
+            assert last.endswith(" (No space left on device)")
+            shutil.rmtree(disk / command)
 
 
 def test_archive_and_restore_by_command(spark: Any, servers: str, tmp_path: Path, start: Start) -> None:
