@@ -13,7 +13,6 @@ compiled into it. The stamp that is kept with the compiled form therefore covers
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -39,6 +38,10 @@ BUDGET_NS = 50_000_000
 """for all calls that Python does before numba is loaded"""
 IS_PLAIN_PYTHON = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
 MADV_DONTNEED = 4
+NOT_KEPT = (
+    "the kernels are compiled, but not kept: neither beside their source nor in the user's cache directory "
+    "may anything be written; NUMBA_CACHE_DIR names another place"
+)
 _LOADER_CODE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ \S+ +\S*libllvm\S*")
 
 
@@ -93,6 +96,8 @@ class Kernel:
     is_numba_loaded = False
     has_loader = False
     """whether one was loaded since `drop_loader`"""
+    is_kept = True
+    """whether all that was compiled here is in a cache, for the next process"""
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, bool]) -> None:
         functools.update_wrapper(self, function)
@@ -125,8 +130,10 @@ class Kernel:
                 raise
             # No place is writable. What an installation has compiled can be read all the same.
             made = numba.njit(**self._options)(self._function)
-            with contextlib.suppress(RuntimeError):
+            try:
                 made._cache = _cache_to_read(self._function)
+            except RuntimeError:
+                Kernel.is_kept = False
         file: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
         if hasattr(file, "_source_stamp"):
             file._source_stamp = (file._source_stamp, self.stamp())
@@ -194,7 +201,7 @@ def _cache_to_read(function: Callable[..., Any]) -> Any:
                 return None
 
         def save_overload(self, sig: Any, data: Any) -> None:
-            pass
+            Kernel.is_kept = False
 
     return ToRead(function)
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from protocol import lz4_frames
 from protocol.compression import Codec
+from protocol.kernel import NOT_KEPT, Kernel
 from protocol.records import as_array, encode_batch
 from spark_connector import kernels
 from spark_connector.columns import ARROW_TYPES, ColumnBuilder
@@ -55,6 +56,8 @@ def main() -> None:
         )
         assert ids.to_pylist() == [1]
     warm_writer()
+    if not Kernel.is_kept:
+        raise SystemExit(NOT_KEPT)
 
 
 def warm_writer() -> None:

@@ -6,6 +6,7 @@ Method: the application is invoked in the process; one real process is started, 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import pkgutil
@@ -26,7 +27,9 @@ import cleaner
 import protocol
 import storage
 from broker.cli import app
+from protocol.kernel import Kernel
 from protocol.records import encode_batch
+from storage import integrity
 from storage.layout import TopicPartition, partition_directory_name
 
 runner = CliRunner()
@@ -58,6 +61,18 @@ def test_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert status == 0
     assert "compiled" in output
     assert sorted(set(called)) == sorted(expected)
+    monkeypatch.setattr(Kernel, "is_kept", False)
+    status, output, errors = invoke("kernels")
+    assert (status, output) == (1, "")
+    assert "compiled, but not kept" in errors
+
+    def meet_a_full_disk() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(integrity, "compile_kernels", meet_a_full_disk)
+    status, output, errors = invoke("kernels")
+    assert (status, output) == (1, "")
+    assert errors == "kompakt: the kernels cannot be kept: No space left on device\n"
 
 
 def test_bad_settings_are_one_line_each_and_status_2(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = """
 import numba.core.caching as caching
 caching.CacheImpl._locator_classes = []  # what numba finds where neither the source nor the home is writable
-from protocol.kernel import kernel
+from protocol.kernel import Kernel, kernel
 
 @kernel
 def twice(number):
     return 2 * number
 
-print(twice(21))
+print(twice(21), Kernel.is_kept)
 """
 
 
@@ -30,7 +30,7 @@ def test_a_kernel_compiles_where_no_cache_can_be_written(tmp_path: Path) -> None
     script.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment)
-    assert (done.stdout, done.returncode) == ("42\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == ("42 False\n", 0), done.stderr
 
 
 ALL_ROOMS = """
@@ -288,14 +288,21 @@ tempfile.TemporaryFile = refuse  # by which numba tries whether it may write
 """
 
 
+TELLING = """
+import atexit
+from protocol.kernel import Kernel
+atexit.register(lambda: print("kept:", Kernel.is_kept))
+"""
+
+
 def test_what_is_compiled_serves_where_nothing_can_be_written(tmp_path: Path) -> None:
     """A container with a read-only file system, a service that runs as somebody without a home."""
     (tmp_path / "outer.py").write_text(OUTER)
     (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
-    assert run_outer(tmp_path, before=READ_ONLY) == "2014 0"
+    assert run_outer(tmp_path, before=READ_ONLY + TELLING) == "2014 0\nkept: False"
     assert not list(tmp_path.rglob("*.nbi"))
-    assert run_outer(tmp_path) == "2014 0"
-    assert run_outer(tmp_path, before=READ_ONLY) == "2014 1"
+    assert run_outer(tmp_path, before=TELLING) == "2014 0\nkept: True"
+    assert run_outer(tmp_path, before=READ_ONLY + TELLING) == "2014 1\nkept: True"
     (tmp_path / "inner.py").write_text(INNER.format(factor=3, expression="2 * number"))
     assert run_outer(tmp_path, before=READ_ONLY) == "3014 0"
 
