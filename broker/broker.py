@@ -86,7 +86,7 @@ class Broker:
         self.servers: list[Server] = []
         self.is_ready = False
         self.kernels = Loading()
-        self.started_ms = self.clock.now_ms()
+        self._passed_at_start_ms = self.clock.passed_ms()
         self._has_opened_logs = False
         self.logs = LogManager([Path(directory) for directory in config.log_dirs], config, self.clock.now_ms)
         self.io = ThreadPoolExecutor(config.background_threads, "io")
@@ -127,6 +127,11 @@ class Broker:
         self._loop = asyncio.get_running_loop()
 
     # what the rooms share
+
+    @property
+    def started_ms(self) -> int:
+        """When it was made, by the time as it is set now."""
+        return self.clock.now_ms() - (self.clock.passed_ms() - self._passed_at_start_ms)
 
     @property
     def listeners(self) -> list[Listener]:

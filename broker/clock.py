@@ -22,11 +22,15 @@ class Timer(Protocol):
 
 
 class Clock:
-    """Wall clock and event-loop timers. Owned by: any thread (`now_ms`), event loop (timers)."""
+    """Wall clock and event-loop timers. Owned by: any thread (`now_ms`, `passed_ms`), event loop (timers)."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, UTC."""
         return time.time_ns() // 1_000_000
+
+    def passed_ms(self) -> int:
+        """Milliseconds since some moment, which nobody changes by setting the time."""
+        return time.monotonic_ns() // 1_000_000
 
     def call_later(self, delay_ms: float, callback: Callable[..., None], *arguments: Any) -> Timer:
         """Call `callback(*arguments)` on the event loop after `delay_ms`, unless it is cancelled before."""
@@ -70,6 +74,9 @@ class ManualClock(Clock):
         self._timers: list[tuple[float, int, ManualTimer]] = []
 
     def now_ms(self) -> int:
+        return self._now_ms
+
+    def passed_ms(self) -> int:
         return self._now_ms
 
     def call_later(self, delay_ms: float, callback: Callable[..., None], *arguments: Any) -> Timer:

@@ -59,6 +59,9 @@ class MovingClock(Clock):
     def now_ms(self) -> int:
         return super().now_ms() + self._ahead_ms
 
+    def passed_ms(self) -> int:
+        return super().passed_ms() + self._ahead_ms
+
     def call_later(self, delay_ms: float, callback: Callable[..., None], *arguments: Any) -> Timer:
         timer = MovingTimer(self, self.now_ms() + max(0.0, delay_ms), lambda: callback(*arguments))
         self.timers.add(timer)

@@ -95,6 +95,15 @@ async def test_the_broker_at_a_glance(asker: Asker) -> None:
     assert answer["recent_cleanings"] == []
 
 
+async def test_a_clock_that_is_set_changes_no_uptime(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may start with the time of its battery; `kompakt status` said that it was up for 56 years."""
+    asker.world.clock.advance(5000)
+    later_ms = asker.world.clock.now_ms() + 86_400_000
+    monkeypatch.setattr(asker.world.clock, "now_ms", lambda: later_ms)
+    answer = await get(asker, "broker")
+    assert answer["now_ms"] - answer["started_ms"] == 5000
+
+
 async def test_the_last_cleanings_of_all_partitions(asker: Asker) -> None:
     world = asker.world
     compacted(world)
