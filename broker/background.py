@@ -101,14 +101,20 @@ class Background:
         self._tasks.clear()
 
     async def run_all(self) -> None:
-        """Every job once, now."""
+        """Every job once, now; one that is at work already ends first."""
         for job in self._jobs:
             await job()
 
     def _every(self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
-        self._jobs.append(job)
+        at_work = asyncio.Lock()
+
+        async def alone() -> None:
+            async with at_work:
+                await job()
+
+        self._jobs.append(alone)
         self._tasks.append(
-            asyncio.get_running_loop().create_task(self._repeat(name, interval_ms, job), name=name)
+            asyncio.get_running_loop().create_task(self._repeat(name, interval_ms, alone), name=name)
         )
 
     async def _repeat(self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:

@@ -214,6 +214,26 @@ def test_a_transaction_that_lasts_too_long_is_aborted(kompakt: Kompakt) -> None:
     assert read(kompakt, "orders") == []
 
 
+def test_what_began_by_itself_has_ended_as_well(kompakt: Kompakt) -> None:
+    """A job that falls due by the jump starts by itself, and passes over what it has at hand when called."""
+    at_work, ended = [False], [0]
+
+    async def slow() -> None:
+        if not at_work[0]:
+            at_work[0] = True
+            await asyncio.sleep(0.3)
+            at_work[0] = False
+            ended[0] += 1
+
+    async def begin() -> None:
+        kompakt.broker.background._every("slow", 60_000, slow)
+        await asyncio.sleep(0)  # it waits for its time
+
+    kompakt.run(begin())
+    kompakt.advance(minutes=2)
+    assert (at_work, ended[0] > 0) == ([False], True)
+
+
 async def _open_transactions(broker: Kompakt) -> int:
     return sum(len(one.log.producers.open_transactions()) for one in broker.broker.partitions.values())
 
