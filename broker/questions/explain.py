@@ -171,8 +171,6 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
             return f"Its cleaning is paused, {facts.pauses} time{'s' * (facts.pauses != 1)}."
         case Reason.UNCLEANABLE:
             return _uncleanable(facts.held)
-        case Reason.OFFLINE:
-            return f"The log is offline: {facts.problem}."
         case Reason.NO_VERSION:
             return NO_VERSION
         case Reason.EMPTY:

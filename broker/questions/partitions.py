@@ -13,6 +13,7 @@ from broker.policy_lint import policy_warning
 from broker.questions.explain import Facts, OpenTransaction, Settings, Waiting, numbers
 from broker.questions.history import is_done
 from broker.questions.words import LAST_MS
+from cleaner.selection import Reason
 from protocol.errors import KafkaError
 from storage.layout import TopicPartition
 
@@ -61,6 +62,8 @@ def facts_of(broker: Broker, topic: Topic, at: Moment, gain: int | None = None) 
             assessment = broker.cleaner.assess(log)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
+        if assessment is not None and assessment.reason is Reason.OFFLINE:  # meanwhile
+            assessment, problem = None, log.offline_reason
     return Facts(
         settings=Settings(
             ",".join(sorted(config.cleanup_policy)) or "none",

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from cleaner.manager import CleanerManager
+from cleaner.selection import Assessment
 from protocol.control import Marker, encode_marker
 from protocol.records import encode_batch
 from storage.file import Disk
@@ -372,7 +373,7 @@ def waits(cleaner: CleanerManager) -> bool:
     return bool(cleaner._changed._waiters)  # type: ignore[attr-defined]
 
 
-async def test_paused_offline_and_being_cleaned(asker: Asker) -> None:
+async def test_paused_offline_and_being_cleaned(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     compacted(asker.world)
     world, key = asker.world, TopicPartition("t", 0)
     await put(world, ("a", "1"), ("a", "2"), roll=True)
@@ -390,7 +391,15 @@ async def test_paused_offline_and_being_cleaned(asker: Asker) -> None:
     await world.broker.run_blocking(world.broker.cleaner.clean, cleaner, work)
     assert (await waiting)["is_complete"]
     await asker.why("nothing_dirty", "reached offset 2")
-    log_of(world).take_offline("its disk failed")
+    assess = world.broker.cleaner.assess
+
+    def assess_what_fails(log: Log) -> Assessment:
+        log.take_offline("its disk failed")
+        return assess(log)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.broker.cleaner, "assess", assess_what_fails)
+        await asker.why("offline", "its disk failed")
     answer = await asker.why("offline", "its disk failed")
     assert "clean_bytes" not in answer
     log_of(world).offline_reason = None
