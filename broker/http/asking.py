@@ -20,6 +20,7 @@ from urllib.parse import unquote, unquote_to_bytes
 from aiohttp import web
 
 from broker.http.access import Access, NotAllowed, Right
+from broker.questions.keys import ENCODINGS, BadKey, decode_key
 from broker.questions.partitions import Moment, explained, moment_of
 from protocol.errors import KafkaError
 from storage.layout import TopicPartition
@@ -177,7 +178,21 @@ class Asking:
 # What was written
 
 
-def raw(request: web.Request, name: str) -> bytes:
+def bytes_of(request: web.Request, name: str) -> bytes:
+    """A parameter that may be any bytes, as it is or as `encoding` says."""
+    return decoded(_raw(request, name), request.query.get("encoding", "text"))
+
+
+def decoded(written: bytes, encoding: str) -> bytes:
+    """The bytes that were written so; Refused."""
+    known = one_of(encoding, "encoding", ENCODINGS)
+    try:
+        return decode_key(written, known)
+    except BadKey as error:
+        raise Refused(400, str(error)) from error
+
+
+def _raw(request: web.Request, name: str) -> bytes:
     """The bytes of a parameter: where they are no UTF-8, `request.query` would leave the escapes as text."""
     for pair in request.rel_url.raw_query_string.replace("+", " ").split("&"):
         found, _, value = pair.partition("=")

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from broker.http.access import ALTER_BROKER, ALTER_TOPIC, DELETE_TOPIC
-from broker.http.asking import Asking, Refused, body_of, one_of
+from broker.http.asking import Asking, Refused, body_of, decoded
 from broker.questions.compactions import Compactions, Progress, Wish
 from broker.questions.erasing import Erasing, why_not
-from broker.questions.keys import ENCODINGS, BadKey, decode_key
 from broker.reopening import NotNow
 from config.definition import ConfigError
 from protocol.errors import KafkaError
@@ -113,11 +112,11 @@ class Changes:
         indexes = self._asking.indexes(topic, body.get("partition"))
         if "key" not in body:
             raise Refused(400, "field 'key' is needed")
-        encoding = one_of(body.get("encoding", "text"), "encoding", ENCODINGS)
         try:
-            key = decode_key(body["key"].encode(), encoding)
-        except (BadKey, UnicodeEncodeError) as error:
+            written = body["key"].encode()
+        except UnicodeEncodeError as error:
             raise Refused(400, str(error)) from error
+        key = decoded(written, body.get("encoding", "text"))
         if topic.is_internal:
             raise Refused(409, f"{topic.name} is the broker's own")
         if (why := why_not(topic.config)) is not None:

@@ -9,8 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from broker.http.access import READ_TOPIC
-from broker.http.asking import Asking, Refused, is_set, limit, number, one_of, raw
-from broker.questions.keys import ENCODINGS, BadKey, decode_key
+from broker.http.asking import Asking, Refused, bytes_of, is_set, limit, number
 from broker.questions.records import Wanted, latest_page, records_page, steadily
 from broker.questions.table import Page, TooEarly, table_page, upper_for
 from storage.log import Log
@@ -46,7 +45,7 @@ class Contents:
             raise Refused(400, "ask for one: ?offset=N, ?time=MS or ?before=N")
         most, hidden = limit(request, DEFAULT_ROWS, MOST_ROWS), is_set(request, "hidden")
         place = number(query[asked[0]], asked[0]) if asked else at.log.log_end_offset
-        contains = _bytes(request, "contains")
+        contains = bytes_of(request, "contains") if "contains" in query else b""
 
         def read() -> dict[str, Any]:
             offset = _first_at(at.log, place) if asked == ["time"] else place
@@ -68,7 +67,7 @@ class Contents:
                 raise Refused(400, "an offset is one of a partition: name that as well")
             as_of = number(query["offset"], "offset")
         page = Page(
-            prefix=_bytes(request, "prefix"),
+            prefix=bytes_of(request, "prefix") if "prefix" in query else b"",
             after=_base64(query["after"]) if "after" in query else None,
             most=limit(request, DEFAULT_ROWS, MOST_KEYS),
             tombstones=is_set(request, "tombstones"),
@@ -99,17 +98,6 @@ def _first_at(log: Log, time_ms: int) -> int:
     """The offset of the first record at or after a time; the end where there is none."""
     found = log.offset_for_timestamp(time_ms)
     return log.log_end_offset if found is None else found.offset
-
-
-def _bytes(request: web.Request, name: str) -> bytes:
-    """A parameter that may be any bytes, as it is or as `encoding` says."""
-    if name not in request.query:
-        return b""
-    encoding = one_of(request.query.get("encoding", "text"), "encoding", ENCODINGS)
-    try:
-        return decode_key(raw(request, name), encoding)
-    except BadKey as error:
-        raise Refused(400, str(error)) from error
 
 
 def _base64(text: str) -> bytes:

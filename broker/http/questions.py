@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from broker.http.access import READ_TOPIC, SEE_TOPIC
-from broker.http.asking import Asking, Refused, is_set, number, one_of, raw
-from broker.questions.keys import ENCODINGS, PARTITIONERS, BadKey, decode_key, key_answer, partitions_for
+from broker.http.asking import Asking, Refused, bytes_of, is_set, number, one_of
+from broker.questions.keys import PARTITIONERS, key_answer, partitions_for
 from broker.questions.partitions import Moment
 from broker.questions.seek import TimeNotThere, explain_offset, explain_time
 from broker.questions.segments import segment_rows
@@ -86,13 +86,9 @@ class Questions:
     async def get(self, request: web.Request) -> web.StreamResponse:
         """The latest value of a key, or with `history=1` every version that is left."""
         topic, query = self._asking.topic(request), request.query
-        encoding = one_of(query.get("encoding", "text"), "encoding", ENCODINGS)
         partitioner = one_of(query.get("partitioner", "all"), "partitioner", PARTITIONERS)
         history = is_set(request, "history")
-        try:
-            key = decode_key(raw(request, "key"), encoding)
-        except BadKey as error:
-            raise Refused(400, str(error)) from error
+        key = bytes_of(request, "key")
         indexes = partitions_for(key, partitioner, topic.partition_count)
         logs = [at.log for _, at in self._asking.moments(topic, indexes)]
 
