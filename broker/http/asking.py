@@ -126,7 +126,10 @@ class Asking:
 
     def topic(self, request: web.Request) -> Topic:
         """The topic that the path names; Refused."""
-        name = request.match_info["topic"]
+        return self.topic_called(request.match_info["topic"])
+
+    def topic_called(self, name: str) -> Topic:
+        """The topic of that name; Refused."""
         topic = self.broker.topics.get(name)
         if topic is None:
             raise Refused(404, f"there is no topic {name}")

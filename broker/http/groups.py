@@ -98,9 +98,7 @@ class Groups:
             raise Refused(400, f"field 'value' goes with {' and '.join(WITH_VALUE)}, and with nothing else")
         name = body.get("topic", "")
         self._asking.access.demand(request, Operation.READ, Resource.TOPIC, name)
-        topic = self._broker.topics.get(name)
-        if topic is None:
-            raise Refused(404, f"there is no topic {name}")
+        topic = self._asking.topic_called(name)
         indexes = self._asking.indexes(topic, body.get("partition"))
         moments = self._asking.moments(topic, indexes)
         offsets = await self._asking.reading(_new_offsets, moments, to, body.get("value", 0))
@@ -108,12 +106,12 @@ class Groups:
         if group.members:
             raise Refused(409, f"{group.group_id} has members, which commit where they are: stop them first")
         errors = {} if body.get("dry_run", False) else await self._commit(group, topic, offsets)
-        errors |= {index: OFFLINE for index in indexes if index not in dict(offsets)}
+        errors |= {index: OFFLINE for index in indexes if index not in offsets}
         rows = [
             {
                 "partition": index,
                 "committed_offset": before[index],
-                "new_offset": dict(offsets).get(index),
+                "new_offset": offsets.get(index),
                 "error": errors.get(index),
             }
             for index in indexes
@@ -121,12 +119,14 @@ class Groups:
         return await self._asking.respond({"group": group.group_id, "topic": topic.name, "partitions": rows})
 
     async def _commit(
-        self, group: AnyGroup | ShareGroup, topic: Topic, offsets: list[tuple[int, int]]
+        self, group: AnyGroup | ShareGroup, topic: Topic, offsets: dict[int, int]
     ) -> dict[int, str]:
         """What could not be committed, and why."""
         if isinstance(group, ShareGroup):
             return await self._begin(group, topic, offsets)
-        positions = [Position(TopicPartition(topic.name, index), offset, -1, "") for index, offset in offsets]
+        positions = [
+            Position(TopicPartition(topic.name, index), offset, -1, "") for index, offset in offsets.items()
+        ]
         request = CommitRequest(group.group_id, "", None, -1, -1, positions)
         try:
             outcome = self._broker.groups.commit(request, api_version=ADMIN_VERSION)
@@ -140,9 +140,11 @@ class Groups:
             if error is not ErrorCode.NONE
         }
 
-    async def _begin(self, group: ShareGroup, topic: Topic, offsets: list[tuple[int, int]]) -> dict[int, str]:
+    async def _begin(self, group: ShareGroup, topic: Topic, offsets: dict[int, int]) -> dict[int, str]:
         """As `_commit`, where a group commits nothing and begins elsewhere."""
-        starts = {ShareKey(group.group_id, topic.topic_id, index): offset for index, offset in offsets}
+        starts = {
+            ShareKey(group.group_id, topic.topic_id, index): offset for index, offset in offsets.items()
+        }
         try:
             await asyncio.gather(*self._broker.groups.shared.alter_offsets(group.group_id, starts))
         except KafkaError as error:
@@ -163,9 +165,9 @@ def _stands(
     return {index: known.get(index) for index in indexes}
 
 
-def _new_offsets(moments: list[tuple[int, Moment]], to: str, value: int) -> list[tuple[int, int]]:
-    """On an I/O thread; of a log that is offline nothing is known."""
-    return [(index, new_offset(at.log, to, value)) for index, at in moments if at.log.offline_reason is None]
+def _new_offsets(moments: list[tuple[int, Moment]], to: str, value: int) -> dict[int, int]:
+    """On an I/O thread, by partition; of a log that is offline nothing is known."""
+    return {index: new_offset(at.log, to, value) for index, at in moments if at.log.offline_reason is None}
 
 
 def _loaded(ask: Callable[..., T], *arguments: object) -> T:

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 def steadily(read: Callable[[], T]) -> T:
-    """What `read` reads, however often a cleaning or retention takes a segment away under it."""
+    """What `read` reads, also when a cleaning or retention takes a segment away under it, once or twice."""
     for _ in range(ATTEMPTS - 1):
         with contextlib.suppress(FileNotFoundError):
             return read()

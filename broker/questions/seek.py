@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from broker.questions.records import steadily
 from broker.questions.words import moment
 from storage.explain import OffsetNotThere, ReadExplanation, explain_read
 from storage.segments import floor_segment
@@ -15,8 +16,6 @@ from storage.segments import floor_segment
 if TYPE_CHECKING:
     from storage.log import Log
     from storage.types import TimestampOffset
-
-ATTEMPTS = 3
 
 
 class TimeNotThere(Exception):
@@ -27,13 +26,7 @@ def explain_offset(log: Log, offset: int) -> dict[str, Any]:
     """The five steps to `offset`; `OffsetNotThere` when the log does not reach so far."""
     if offset < log.log_start_offset:
         raise OffsetNotThere(f"offset {offset} is gone: the log starts at {log.log_start_offset}")
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return _answer(log, explain_read(log.directory, offset))
-        except FileNotFoundError:  # a cleaning or retention took the segment away meanwhile
-            if attempt == ATTEMPTS:
-                raise
-    raise AssertionError("not reached")
+    return steadily(lambda: _answer(log, explain_read(log.directory, offset)))
 
 
 def _answer(log: Log, found: ReadExplanation) -> dict[str, Any]:
