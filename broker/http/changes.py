@@ -71,7 +71,7 @@ class Changes:
             self._refuse_a_crowd()
             for index in indexes:
                 key = TopicPartition(topic.name, index)
-                runs[index] = await self._compactions.compact(key, Wish(is_dry=True), Progress(index))
+                runs[index] = await self._compactions.compact(key, Wish(is_dry=True))
         return await self._asking.respond_of(topic, await self._asking.explained(topic, indexes, runs))
 
     async def compact(self, request: web.Request) -> web.StreamResponse:
@@ -244,7 +244,7 @@ class Changes:
     ) -> dict[str, Any]:
         """The answer for one partition: the cleaning, and what the partition waits for afterwards."""
         key = TopicPartition(topic.name, index)
-        answer = await self._compactions.compact(key, wish, progress or Progress(index))
+        answer = await self._compactions.compact(key, wish, progress)
         after = await self._asking.explained(topic, [index])
         now = {name: after[0][name] for name in ("reason", "sentence")} if after else {}
         return {"partition": index, **answer, "now": now}

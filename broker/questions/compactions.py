@@ -104,12 +104,12 @@ class Compactions:
         )
 
     async def compact(
-        self, topic_partition: TopicPartition, wish: Wish, progress: Progress
+        self, topic_partition: TopicPartition, wish: Wish, progress: Progress | None = None
     ) -> dict[str, Any]:
         """Clean one partition, or only count; what was found, or why not under "error"."""
         self.waiting += 1
         try:
-            return await self._in_turn(topic_partition, wish, progress)
+            return await self._in_turn(topic_partition, wish, progress or Progress(topic_partition.partition))
         finally:
             self.waiting -= 1
 

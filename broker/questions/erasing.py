@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from broker.questions.compactions import Compactions, Progress, Wish
+from broker.questions.compactions import Compactions, Wish
 from config.topic import OFFSET, TopicConfig
 from protocol.records import encode_batch
 from storage.key_search import KeySearch, find_key
@@ -48,9 +48,7 @@ class Erasing:
         tombstone = await self._committed_tombstone(log, before)
         if tombstone is None:
             tombstone = await self._write_tombstone(partition)
-        done = await self.compactions.compact(
-            partition.topic_partition, Wish(roll=True), Progress(partition.topic_partition.partition)
-        )
+        done = await self.compactions.compact(partition.topic_partition, Wish(roll=True))
         return {
             "values": len(values),
             "is_cut": before.is_cut,

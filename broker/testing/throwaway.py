@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from broker.broker import Broker
-from broker.questions.compactions import Compactions, Progress, Wish
+from broker.questions.compactions import Compactions, Wish
 from broker.questions.partitions import explained, moment_of
 from broker.testing.moving_clock import MovingClock
 from cleaner.selection import Reason
@@ -187,7 +187,7 @@ class Kompakt:
         async def compact() -> list[dict[str, Any]]:
             found = []
             for place in self._places(topic, partition):
-                answer = await self._compactions.compact(place, Wish(roll=True), Progress(place.partition))
+                answer = await self._compactions.compact(place, Wish(roll=True))
                 why = answer.get("error") or answer["held_back_by"]
                 if why is not None and why not in NOTHING_TO_DO:
                     raise CompactionRefused(f"{place} was not compacted: {why}")
