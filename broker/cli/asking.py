@@ -60,8 +60,13 @@ def topic_path(topic: str, rest: str, **query: object) -> str:
 
 def written(query: Mapping[str, object]) -> str:
     """Parameters as they follow a path; a shell's bytes are the bytes that are asked for."""
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"?{urlencode(given, errors='surrogateescape')}" if given else ""
+    said = given(**query)
+    return f"?{urlencode(said, errors='surrogateescape')}" if said else ""
+
+
+def given(**fields: object) -> dict[str, object]:
+    """Those that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def as_text(text: str, what: str, instead: str = "") -> str:
@@ -134,6 +139,12 @@ def _reason(error: HTTPError) -> str:
         return str(json.loads(error.read())["error"])
     except (ValueError, KeyError, TypeError):
         return f"the broker answers {error.code} {error.reason}"
+
+
+def exit_if_refused(answer: Mapping[str, Any]) -> None:
+    """With the status that says so when a partition has an error."""
+    if any("error" in one for one in answer["partitions"]):
+        raise Exit(REFUSED)
 
 
 def print_json(answer: Mapping[str, Any]) -> None:

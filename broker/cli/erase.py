@@ -14,6 +14,7 @@ from broker.cli.asking import (
     as_text,
     ask,
     fail,
+    given,
     print_json,
     topic_path,
     with_http,
@@ -39,9 +40,8 @@ def erase(
     if is_hex and is_base64:
         raise fail("say either --hex or --base64", BAD_USAGE)
     as_text(key, "the key", IN_HEX)
-    body: dict[str, Any] = {"key": key, "encoding": "hex" if is_hex else "base64" if is_base64 else "text"}
-    if partition is not None:
-        body["partition"] = partition
+    encoding = "hex" if is_hex else "base64" if is_base64 else "text"
+    body = given(key=key, encoding=encoding, partition=partition)
     answer = ask(http, topic_path(topic, "erase"), body)
     if as_json:
         print_json(answer)

@@ -14,6 +14,7 @@ from broker.cli.asking import (
     as_text,
     ask,
     fail,
+    given,
     milliseconds,
     print_json,
     with_http,
@@ -153,9 +154,7 @@ def reset(
     group: str, topic: str, partition: int | None, to: str, dry_run: bool, http: str, as_json: bool
 ) -> None:
     """Let a group without members read a topic from elsewhere; exit status 1 when a partition stays."""
-    body: dict[str, Any] = {"topic": topic, "dry_run": dry_run, **_place(to)}
-    if partition is not None:
-        body["partition"] = partition
+    body = given(topic=topic, dry_run=dry_run, partition=partition, **_place(to))
     answer = ask(http, _path(group, "/reset"), body)
     if as_json:
         print_json(answer)

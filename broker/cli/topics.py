@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.exceptions import Exit
 
 from broker.cli.asking import (
     BAD_USAGE,
-    REFUSED,
     ask,
+    exit_if_refused,
     fail,
+    given,
     print_json,
     topic_path,
     with_http,
@@ -48,8 +48,7 @@ for command in (list_topics, table, records, erase):
 def explain(topic: str, partition: int | None, dry_run: bool, http: str, as_json: bool) -> None:
     """Tell why each partition is or is not being compacted now, with the numbers behind it."""
     if dry_run:
-        body = {} if partition is None else {"partition": partition}
-        answer = ask(http, topic_path(topic, "explain"), body)
+        answer = ask(http, topic_path(topic, "explain"), given(partition=partition))
     else:
         answer = ask(http, topic_path(topic, "explain", partition=partition))
     if as_json:
@@ -92,19 +91,15 @@ def compact(
     as_json: bool,
 ) -> None:
     """Clean a topic now, whatever its dirty ratio; exit status 1 when a partition could not be."""
-    body: dict[str, Any] = {"roll": roll, "dry_run": dry_run}
-    if partition is not None:
-        body["partition"] = partition
-    if settings:
-        body["set"] = _assignments(settings, dry_run)
+    set_to = _assignments(settings, dry_run) if settings else None
+    body = given(roll=roll, dry_run=dry_run, partition=partition, set=set_to)
     with _progress(topic) as on_progress:
         answer = ask(http, topic_path(topic, "compact"), body, on_progress)
     if as_json:
         print_json(answer)
     else:
         _show_compaction(topic, answer)
-    if not answer or any("error" in one for one in answer["partitions"]):
-        raise Exit(REFUSED)
+    exit_if_refused(answer)
 
 
 def _assignments(settings: tuple[str, ...], is_dry: bool) -> dict[str, str]:
@@ -189,23 +184,21 @@ def reopen(topic: str, partition: int | None, http: str, as_json: bool) -> None:
     """Open logs that went offline now, repaired as after a crash; exit status 1 when one stays offline. The
     broker does it by itself as well, after growing pauses.
     """
-    answer = ask(http, topic_path(topic, "reopen"), {} if partition is None else {"partition": partition})
-    partitions = answer["partitions"]
+    answer = ask(http, topic_path(topic, "reopen"), given(partition=partition))
     if as_json:
         print_json(answer)
     else:
         from broker.cli.tables import console, time_cell
 
         out = console()
-        for one in partitions:
+        for one in answer["partitions"]:
             name = f"{topic}-{one['partition']}"
             if "error" not in one:
                 out.print(f"{name} is online, up to offset {one['end_offset']}.", soft_wrap=True)
                 continue
             again = "" if one["retry_ms"] is None else f"; tried again at {time_cell(one['retry_ms'])}"
             out.print(f"{name} stays offline: {one['error']}{again}", soft_wrap=True)
-    if any("error" in one for one in partitions):
-        raise Exit(REFUSED)
+    exit_if_refused(answer)
 
 
 @topics.command()
@@ -220,9 +213,7 @@ def move(topic: str, partition: int | None, directory: str, http: str, as_json: 
     """Have partitions move to another data directory while they are served; `kompakt status` tells how far
     they are. Exit status 1 when one cannot.
     """
-    body: dict[str, object] = {"directory": str(Path(directory).absolute())}
-    if partition is not None:
-        body["partition"] = partition
+    body = given(directory=str(Path(directory).absolute()), partition=partition)
     answer = ask(http, topic_path(topic, "move"), body)
     if as_json:
         print_json(answer)
@@ -237,8 +228,7 @@ def move(topic: str, partition: int | None, directory: str, http: str, as_json: 
             else:
                 verb = "moves to" if one["is_moving"] else "is in"
                 out.print(f"{name} {verb} {one['directory']}.", soft_wrap=True)
-    if any("error" in one for one in answer["partitions"]):
-        raise Exit(REFUSED)
+    exit_if_refused(answer)
 
 
 @topics.command()
@@ -251,8 +241,7 @@ def abort(topic: str, partition: int | None, start_offset: int | None, http: str
     """End open transactions, for whose end readers of committed records and the cleaner wait; a producer that
     is still there is fenced. Exit status 1 when one stays open.
     """
-    given = {"partition": partition, "start_offset": start_offset}
-    body = {name: value for name, value in given.items() if value is not None}
+    body = given(partition=partition, start_offset=start_offset)
     answer = ask(http, topic_path(topic, "abort"), body)
     if as_json:
         print_json(answer)
@@ -273,8 +262,7 @@ def abort(topic: str, partition: int | None, start_offset: int | None, http: str
                 )
             if not one["aborted"]:
                 out.print(f"{name}: no transaction is open.", soft_wrap=True)
-    if any("error" in one for one in answer["partitions"]):
-        raise Exit(REFUSED)
+    exit_if_refused(answer)
 
 
 @topics.command()
