@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 BAD_USAGE = 2
 REFUSED = 1
 NOT_UNDERSTOOD = 400
-IN_HEX = ": write it in hex digits, with --hex"
 LINES = "application/x-ndjson"
 USER_VARIABLE, PASSWORD_VARIABLE = "KOMPAKT_HTTP_USER", "KOMPAKT_HTTP_PASSWORD"
 DEFAULT_HTTP = "127.0.0.1:9644"
@@ -42,6 +41,9 @@ with_http = click.option(
     help="Where the broker's HTTP listener is.",
     metavar="HOST:PORT",
 )
+with_key = click.argument("key", help="The key, as text unless --hex or --base64 is given.")
+with_hex = click.option("--hex", "is_hex", is_flag=True, help="The key is written in hex digits.")
+with_base64 = click.option("--base64", "is_base64", is_flag=True, help="The key is written in base 64.")
 with_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
 
@@ -67,6 +69,14 @@ def written(query: Mapping[str, object]) -> str:
 def given(**fields: object) -> dict[str, object]:
     """Those that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def encoding_of(key: str, *, is_hex: bool, is_base64: bool) -> str:
+    """How a key is written, as the broker is told it."""
+    if is_hex and is_base64:
+        raise fail("say either --hex or --base64", BAD_USAGE)
+    as_text(key, "the key", ": write it in hex digits, with --hex")
+    return "hex" if is_hex else "base64" if is_base64 else "text"
 
 
 def as_text(text: str, what: str, instead: str = "") -> str:

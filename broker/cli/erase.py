@@ -8,17 +8,17 @@ import click
 from click.exceptions import Exit
 
 from broker.cli.asking import (
-    BAD_USAGE,
-    IN_HEX,
     REFUSED,
-    as_text,
     ask,
-    fail,
+    encoding_of,
     given,
     print_json,
     topic_path,
+    with_base64,
+    with_hex,
     with_http,
     with_json,
+    with_key,
     with_partition,
     with_topic,
 )
@@ -27,20 +27,17 @@ from broker.cli.shown import one_line
 
 @click.command()
 @with_topic
-@click.argument("key", help="The key, as text unless --hex or --base64 is given.")
+@with_key
 @with_partition
-@click.option("--hex", "is_hex", is_flag=True, help="The key is written in hex digits.")
-@click.option("--base64", "is_base64", is_flag=True, help="The key is written in base 64.")
+@with_hex
+@with_base64
 @with_http
 @with_json
 def erase(
     topic: str, key: str, partition: int | None, is_hex: bool, is_base64: bool, http: str, as_json: bool
 ) -> None:
     """Delete a key by a tombstone and clean until no file has a value of it; exit status 1 when one has."""
-    if is_hex and is_base64:
-        raise fail("say either --hex or --base64", BAD_USAGE)
-    as_text(key, "the key", IN_HEX)
-    encoding = "hex" if is_hex else "base64" if is_base64 else "text"
+    encoding = encoding_of(key, is_hex=is_hex, is_base64=is_base64)
     body = given(key=key, encoding=encoding, partition=partition)
     answer = ask(http, topic_path(topic, "erase"), body)
     if as_json:

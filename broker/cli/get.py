@@ -14,15 +14,17 @@ import click
 
 from broker.cli.asking import (
     BAD_USAGE,
-    IN_HEX,
     REFUSED,
-    as_text,
     ask,
+    encoding_of,
     fail,
     print_json,
     topic_path,
+    with_base64,
+    with_hex,
     with_http,
     with_json,
+    with_key,
     with_topic,
 )
 from broker.cli.shown import headers, readable, short
@@ -32,7 +34,7 @@ PARTITIONERS = ("murmur2", "crc32", "fnv1a", "all")
 
 @click.command()
 @with_topic
-@click.argument("key", help="The key, as text unless --hex or --base64 is given.")
+@with_key
 @click.option("--history", is_flag=True, help="Every version that is still there, newest first.")
 @click.option(
     "--partitioner",
@@ -42,8 +44,8 @@ PARTITIONERS = ("murmur2", "crc32", "fnv1a", "all")
     "choose it, or all.",
     metavar="|".join(PARTITIONERS),
 )
-@click.option("--hex", "is_hex", is_flag=True, help="The key is written in hex digits.")
-@click.option("--base64", "is_base64", is_flag=True, help="The key is written in base 64.")
+@with_hex
+@with_base64
 @with_http
 @with_json
 def get(
@@ -59,10 +61,7 @@ def get(
     """Print the latest value of a key, or every version that compaction has left."""
     if partitioner not in PARTITIONERS:
         raise fail(f"{partitioner} is no partitioner; there are {', '.join(PARTITIONERS)}", BAD_USAGE)
-    if is_hex and is_base64:
-        raise fail("say either --hex or --base64", BAD_USAGE)
-    encoding = "hex" if is_hex else "base64" if is_base64 else "text"
-    as_text(key, "the key", IN_HEX)
+    encoding = encoding_of(key, is_hex=is_hex, is_base64=is_base64)
     path = topic_path(
         topic, "get", key=key, encoding=encoding, partitioner=partitioner, history=1 if history else None
     )
