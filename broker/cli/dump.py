@@ -12,8 +12,7 @@ import click
 from click.exceptions import Exit
 
 from broker.cli.asking import BAD_USAGE, fail
-
-LAST_MS = 253_402_300_799_999
+from broker.questions.words import LAST_MS
 
 
 @click.command()
