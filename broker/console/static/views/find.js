@@ -155,7 +155,8 @@ async function walk(topic, values) {
     h(
       "ol",
       {},
-      answer.steps.map((words) => h("li", {}, words)),
+      [...(answer.time_steps ?? []), ...answer.steps].map((words) => h("li", {}, words)),
     ),
+    ...answer.notes.map((words) => h("p", { class: "quiet" }, words)),
   ];
 }
