@@ -116,7 +116,7 @@ async function settingsTab(topic) {
     cells: [
       h("span", { title: one.documentation }, one.name),
       one.value,
-      one.source === "default" ? "default" : one.source.replaceAll("_", " "),
+      one.source.replaceAll("_", " "),
       one.source === "topic" ? one.inherited : "",
     ],
   }));
@@ -127,7 +127,7 @@ async function settingsTab(topic) {
     h(
       "p",
       { class: "quiet" },
-      "Change them with any admin client: kafka-configs.sh, or AdminClient's " + "incremental_alter_configs.",
+      "Change them with any admin client: kafka-configs.sh, or AdminClient's incremental_alter_configs.",
     ),
   );
   return { node, every: 0 };
