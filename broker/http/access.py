@@ -100,7 +100,7 @@ class Access:
             return
         asker = request[ASKER]
         assert asker is not None
-        status = 401 if asker.principal == ANONYMOUS and "Authorization" not in request.headers else 403
+        status = 401 if _is_nobody(asker, request) else 403
         what = "the cluster" if resource is Resource.CLUSTER else f"{resource.name.lower()} {name}"
         raise NotAllowed(status, f"{asker.principal} has no right to {operation.name} {what}")
 
@@ -109,7 +109,7 @@ class Access:
         have rows for somebody.
         """
         asker = request[ASKER]
-        if asker is not None and asker.principal == ANONYMOUS and "Authorization" not in request.headers:
+        if asker is not None and _is_nobody(asker, request):
             raise NotAllowed(401, f"{ANONYMOUS} has no right to DESCRIBE any of them")
 
     # Who asks
@@ -144,6 +144,11 @@ class Access:
         if delay_ms:
             await self._broker.clock.sleep(delay_ms)
         raise NotAllowed(401, "there is no such user, or this is not the password")
+
+
+def _is_nobody(asker: Asker, request: web.Request) -> bool:
+    """Whether nobody has said who it is; a user may be called ANONYMOUS."""
+    return asker.principal == ANONYMOUS and "Authorization" not in request.headers
 
 
 def _user_and_password(header: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy
 
 from broker.questions.shown import record_row
-from protocol.batch import BatchHeader
+from protocol.batch import CONTROL, BatchHeader
 from protocol.control import control_type
 from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch, offsets_and_timestamps
@@ -34,7 +34,6 @@ SCANNED_BYTES = 32 << 20
 """of a partition that are looked through for one page"""
 COUNTED_BYTES = 256 << 20
 """that are read to count records, beside what the statistics of closed segments know"""
-CONTROL_BIT = 0x20
 WIDENED = 4
 ATTEMPTS = 3
 T = TypeVar("T")
@@ -233,7 +232,7 @@ def records_between(log: Log, start: int, end: int) -> int | None:
 def _records_in(segment: Segment, position: int, start: int, end: int) -> int:
     total = 0
     for table in segment.good_tables(position):
-        data = (table[batch_table.ATTRIBUTES] & CONTROL_BIT) == 0
+        data = (table[batch_table.ATTRIBUTES] & CONTROL) == 0
         whole = data & (table[batch_table.BASE_OFFSET] >= start) & (table[batch_table.LAST_OFFSET] < end)
         total += int(table[batch_table.RECORD_COUNT][whole].sum())
         reaches = (table[batch_table.LAST_OFFSET] >= start) & (table[batch_table.BASE_OFFSET] < end)
