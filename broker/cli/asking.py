@@ -112,6 +112,7 @@ def ask(
         )
     if "/" in where or re.search(r":[^:\]]+$", where) is None:
         raise fail(f"--http takes HOST:PORT, not {where}", BAD_USAGE)
+    last: dict[str, Any] = {}
     headers = {"Accept": LINES if on_progress is not None else "application/json", **_credentials()}
     data = None
     if body is not None:
@@ -120,7 +121,6 @@ def ask(
         request = urllib.request.Request(f"http://{where}{path}", data, headers)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request) as answer:
-            last: dict[str, Any] = {}
             for line in answer if on_progress is not None else [answer.read()]:
                 last = json.loads(line)
                 if on_progress is not None and "bytes_done" in last:
@@ -130,8 +130,11 @@ def ask(
             reason = _reason(error)
         raise fail(reason, BAD_USAGE if error.code == NOT_UNDERSTOOD else refused) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        why = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise fail(f"no broker answers at {where}: {why}", BAD_USAGE) from None
+        if not last:
+            why = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise fail(f"no broker answers at {where}: {why}", BAD_USAGE) from None
+    if on_progress is not None and "partitions" not in last:  # where lines end without a word, too
+        raise fail(f"the broker at {where} stopped before it was done", BAD_USAGE)
     return last
 
 

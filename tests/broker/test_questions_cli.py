@@ -11,8 +11,10 @@ import json
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,6 +170,29 @@ def test_no_broker_is_status_2() -> None:
         result = runner.invoke(app, ["topics", "explain", "t", "--http", where])
         assert result.exit_code == 2
         assert result.stderr.startswith("kompakt: no broker answers at ")
+
+
+@pytest.mark.parametrize("cut_by", [0, 3], ids=["between two lines", "within a line"])
+def test_a_broker_that_ends_during_a_compaction_is_status_2(cut_by: int) -> None:
+    """Where the last line was told whole, urllib takes the end of the connection for that of the answer."""
+    line = b'{"partition": 0, "bytes_done": 5, "bytes_at_most": 10}\n'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"%x\r\n%s\r\n" % (len(line), line)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(head + chunk + chunk[: len(chunk) - cut_by])
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+        result = runner.invoke(app, ["topics", "compact", "t", "--http", where])
+        thread.join()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"kompakt: the broker at {where} stopped before it was done\n"
 
 
 def test_the_place_of_the_broker_may_be_written_as_a_url(served: BrokerProcess) -> None:
