@@ -63,6 +63,8 @@ def group_entries(overrides: Mapping[str, str], broker: BrokerConfig) -> list[En
         settings = [Setting(name, overrides[name], Source.GROUP)] if name in overrides else []
         for synonym in row.synonyms:
             settings += _broker_settings(broker_rows()[synonym.name], broker)
+        if not row.synonyms:
+            settings.append(Setting(name, text_of(row, row.default), Source.DEFAULT))
         entries.append(_entry(row, text_of(row, getattr(config, row.attribute)), settings, read_only=False))
     return entries
 

@@ -294,11 +294,14 @@ async def test_g13_offsets_of_many_groups_and_members(world: World) -> None:
         assert [place.partition_index for place in answer.groups[0].topics[0].partitions] == [0]
 
 
-async def test_g14_of_the_new_group_protocols_the_consumers_is_advertised(world: World) -> None:
-    """librdkafka asks in version 1 only; who would like share groups must see that they are not there."""
+async def test_g14_of_the_new_group_protocols_two_are_advertised(world: World) -> None:
+    """librdkafka asks for the consumers' in version 1 only; clients know no version 0 of share groups; who
+    would like streams groups must see that they are not there.
+    """
     found = await advertised(await world.connect())
     assert found[68] == found[69] == (0, 1)
-    assert not {76, 77, 78, 79} & found.keys()
+    assert [found[key] for key in (76, 77, 78, 79)] == [(1, 1), (1, 1), (1, 2), (1, 2)]
+    assert not {88, 89} & found.keys()
 
 
 async def test_g19_one_request_makes_so_many_topics_and_the_next_one_the_rest(world: World) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from config.group import group_rows
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterConfigsRequest,
@@ -85,7 +86,10 @@ async def test_what_is_described(world: World) -> None:
     client = await world.connect()
     await alter(client, (SESSION, "50000"))
     entries = await described(client)
-    assert list(entries) == [HEARTBEAT, SESSION]
+    assert list(entries) == sorted(group_rows())
+    assert list(entries)[:2] == [HEARTBEAT, SESSION]
+    reset = entries["share.auto.offset.reset"]
+    assert [(one.name, one.value, one.source) for one in reset.synonyms] == [(reset.name, "latest", 5)]
     session, heartbeat = entries[SESSION], entries[HEARTBEAT]
     assert (session.value, session.config_source, session.read_only) == ("50000", 8, False)
     assert [(one.name, one.value, one.source) for one in session.synonyms] == [
@@ -109,9 +113,8 @@ async def test_all_at_once_as_old_tools_do(world: World) -> None:
     )
     (answer,) = (await client.ask(AlterConfigsRequest(resources=[one]), 2)).responses
     assert answer.error_code == 0
-    assert {name: entry.value for name, entry in (await described(client)).items()} == {
-        SESSION: "46000", HEARTBEAT: "1000"
-    }  # fmt: skip
+    entries = await described(client)
+    assert (entries[SESSION].value, entries[HEARTBEAT].value) == ("46000", "1000")
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,14 @@ async def test_all_at_once_as_old_tools_do(world: World) -> None:
         ((SESSION, "60001"), "must be less than or equal to group.consumer.max.session.timeout.ms"),
         ((HEARTBEAT, "999"), "must be greater than or equal to group.consumer.min.heartbeat.interval.ms"),
         ((HEARTBEAT, "15001"), "must be less than or equal to group.consumer.max.heartbeat.interval.ms"),
+        (
+            ("share.record.lock.duration.ms", "14999"),
+            "must be greater than or equal to group.share.min.record.lock.duration.ms",
+        ),
+        (
+            ("share.partition.max.record.locks", "4001"),
+            "must be less than or equal to group.share.max.partition.max.record.locks",
+        ),
     ],
 )
 async def test_bounds_are_told_in_kafkas_words(world: World, change: tuple[str, str], words: str) -> None:

@@ -211,23 +211,23 @@ def test_transactions_v2_go_as_in_kafka(
 
 @pytest.mark.java
 @pytest.mark.parametrize("version", [3, 4])
-def test_the_feature_is_told_as_by_kafka(start_kafka: Start, tmp_path: Path, version: int) -> None:
+def test_features_are_told_as_by_kafka(start_kafka: Start, tmp_path: Path, version: int) -> None:
     own = BrokerProcess(tmp_path / "data").start()
+    names = ("share.version", "transaction.version")
     told = []
     for broker in (start_kafka({}), own):
         raw = Raw(broker.port)
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
         answer = raw.ask(request, version)
         raw.close()
-        name = "transaction.version"
+        supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
+        finalized = [
+            (one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features
+        ]
         told.append(
             (
-                [(one.min_version, one.max_version) for one in answer.supported_features if one.name == name],
-                [
-                    (one.min_version_level, one.max_version_level)
-                    for one in answer.finalized_features
-                    if one.name == name
-                ],
+                sorted(one for one in supported if one[0] in names),
+                sorted(one for one in finalized if one[0] in names),
                 answer.finalized_features_epoch >= 0,
             )
         )

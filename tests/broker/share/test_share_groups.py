@@ -50,7 +50,9 @@ class Member:
 
     @classmethod
     async def join(cls, world: World, name: str = "m", topics: list[str] | None = None) -> Member:
-        member = cls(world, await world.connect(), name, world.broker.topics.get("t").topic_id)  # type: ignore[union-attr]
+        topic = world.broker.topics.get("t")
+        assert topic is not None
+        member = cls(world, await world.connect(), name, topic.topic_id)
         await member.client.ask(FindCoordinatorRequest(key="g"), 3)
         answer = await member.beat(topics=topics or ["t"])
         assert answer.error_code == 0, answer
