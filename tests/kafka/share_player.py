@@ -214,6 +214,17 @@ class SharePlayer:
         ]
         return answer.error_code, answer.acquisition_lock_timeout_ms, sorted(rows)
 
+    def leave(self, group: str) -> None:
+        """Disconnect all its members."""
+        for of_group, member in list(self._members):
+            if of_group == group:
+                self.disconnect(member, group)
+
+    def acquired(self, group: str, member: str, place: Place) -> list[tuple[int, int]]:
+        """Runs of offsets that the last fetch of the member brought."""
+        told = self._acquired.get((group, member), {}).get(place, [])
+        return [(first, last) for first, last, _ in told]
+
     def open(self, *places: Place, group: str = "g") -> int:
         """Return when the partitions are read: Kafka leaves out of an answer what it has still to open. What
         was delivered for that, once, is given back; the session stays, or Kafka would close them again.

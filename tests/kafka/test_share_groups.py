@@ -2,13 +2,12 @@
 delivery counts, offsets and lags.
 
 Method: the same steps, each a request of a member, are taken on both brokers, and what each was told is
-compared; then steps drawn at random, that both have not been taught. Where a group begins is set before, so
+compared. Where a group begins is set before, so
 that neither depends on when it first reads.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,12 @@ import pytest
 
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.share_player import SharePlayer
+from tests.kafka.test_coming_over import serving
 from tests.process import BrokerProcess
+from tests.waiting import wait_for
 
 Start = Callable[..., KafkaBroker]
 Place = tuple[str, int]
-Run = tuple[int, int]
 Step = tuple[str, Callable[[SharePlayer], Any]]
 TOPICS = {"a": 2, "b": 1, "c": 3}
 SETTINGS = {
@@ -318,46 +318,6 @@ def shape(rows: Iterable[Any]) -> Any:
     return sorted(map(len, had)), sorted({place for places in had for place in places})
 
 
-def drawn(draw: random.Random, group: str, place: Place, held: dict[str, list[Run]]) -> Step:
-    """A step; `held` is what members were told to have."""
-    member = draw.choice("mno")
-    kind = draw.choices(("fetch", "acknowledge", "both", "produce", "anew"), (5, 6, 3, 2, 1))[0]
-    if kind == "produce":
-        sizes = [draw.randint(1, 12) for _ in range(draw.randint(1, 4))]
-        return f"produce {sizes}", lambda it: it.produce(place[0], *sizes, partition=place[1])
-    # What comes with a fetch is available in Kafka some time behind it.
-    types = (GAP, ACCEPT, REJECT) if kind == "both" else (GAP, ACCEPT, REJECT, *[RELEASE] * 4)
-    acks = {place: _acks(draw, held[member], types)} if kind in ("acknowledge", "both") else {}
-    if kind == "acknowledge":
-        return f"{member} {acks}", lambda it: it.acknowledge(member, acks, group=group)
-    wish = {
-        "records": draw.choice((1, 3, 10, 40, 500)),
-        "batch": draw.choice((1, 5, 20, 500)),
-        "share_acquire_mode": draw.randint(0, 1),
-        "wait_ms": 1,
-    }
-    epoch = 0 if kind == "anew" else None
-    return (
-        f"{member} fetches, {kind}: {wish} {acks}",
-        lambda it: it.fetch(member, place, acks=acks, epoch=epoch, group=group, **wish),
-    )
-
-
-def _acks(draw: random.Random, runs: list[Run], types: tuple[int, ...]) -> list[tuple[int, int, list[int]]]:
-    """Of what a member has, or of what is near that, in order."""
-    told = []
-    end = -1
-    for first, last in sorted(draw.sample(runs, min(len(runs), draw.randint(1, 3)))):
-        low, high = sorted((draw.randint(first - (draw.random() < 0.1), last), draw.randint(first, last)))
-        if draw.random() < 0.5:
-            low, high = first, last
-        if low > end:
-            end = high
-            count = high - low + 1 if draw.random() < 0.5 else 1
-            told.append((low, high, draw.choices(types, k=count)))
-    return told
-
-
 def play(start_kafka: Start, directory: Path, steps: Iterable[Step]) -> None:
     """Take the steps on both brokers: they part nowhere."""
     own = BrokerProcess(directory / "data", SETTINGS).start()
@@ -387,3 +347,57 @@ def test_deliveries_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
 @pytest.mark.java
 def test_members_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
     play(start_kafka, tmp_path, members())
+
+
+@pytest.mark.java
+def test_a_share_group_goes_from_kafka_to_kompakt_and_back(start_kafka: Start) -> None:
+    """With its member, where it stands, and how often what was sent."""
+    kafka = start_kafka(KAFKAS)
+    player = SharePlayer(kafka.port)
+    player.prepare({"a": 1})
+    player.alter({A0: 0})
+    player.settled("g", ("m", ["a"]), size=1)
+    player.open(A0)
+    player.produce("a", 5, 5)
+    assert player.fetch("m", A0, wait_ms=5000)[2][0][-1] == [(0, 9, 1)]
+    told = player.acknowledge("m", {A0: [(0, 4, [ACCEPT]), (5, 6, [RELEASE])]})
+    assert told[2] == [("a", 0, 0, None)]
+    before = player.described("g")
+    kafka.stop()
+    player.close()
+
+    with serving(kafka):
+        player = restarted(player, kafka.port)
+        assert [row[0] for row in player.described("g")[0][-1]] == ["m"]
+        assert player.described("g")[0][-1][0][-1] == before[0][-1][0][-1] == [A0]
+        assert player.settled("g", ("m", ["a"]), size=1)
+        assert player.fetch("n", A0)[2][0][-1] == [(5, 6, 2), (7, 9, 1)]
+        told = player.acknowledge("n", {A0: [(5, 5, [ACCEPT]), (6, 6, [REJECT]), (7, 7, [RELEASE])]})
+        assert told[2] == [("a", 0, 0, None)]
+        assert player.settled("g", ("m", ["a"]), ("n", ["a"]), size=2)
+        assert player.offsets()[2][0][5] == 3, "two that n has, and one that it gave back"
+        player.close()
+
+    kafka.start()
+    player = restarted(player, kafka.port)
+    player.prepare({})
+    wait_for(lambda: bool(player.described("g")[0][-1]), "the group")
+    assert [row[0] for row in player.described("g")[0][-1]] == ["m", "n"]
+    rows: list[Any] = []
+
+    def is_read() -> bool:
+        rows[:] = player.fetch("o", A0, epoch=0)[2]
+        return bool(rows) and bool(rows[0][-1])
+
+    wait_for(is_read, "what is left")
+    left = {offset: count for first, last, count in rows[0][-1] for offset in range(first, last + 1)}
+    # What n had was given back with its connection.
+    assert left == {7: 2, 8: 2, 9: 2}
+    player.close()
+
+
+def restarted(player: SharePlayer, port: int) -> SharePlayer:
+    """The player at the broker that has taken the place of the other."""
+    again = SharePlayer(port)
+    again.ids = player.ids
+    return again
