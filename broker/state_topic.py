@@ -134,6 +134,10 @@ class StateTopic(Generic[T]):
     def is_loading(self) -> bool:
         return bool(self._loading)
 
+    def is_known(self, index: int) -> bool:
+        """Whether what this partition says has been read."""
+        return index not in self._loading and index not in self._unreadable
+
     def close(self) -> None:
         self._is_closed = True
 

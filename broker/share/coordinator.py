@@ -258,7 +258,7 @@ class ShareCoordinator:
 
     async def prune(self) -> None:
         """Delete what newer records of `__share_group_state` replace: what lies before the oldest of the last
-        records that say all.
+        records that say all. Not where these are not known: all would be taken for replaced.
         """
         by_place: dict[TopicPartition, list[SharePartition]] = defaultdict(list)
         for key, share in self.partitions.items():
@@ -266,7 +266,8 @@ class ShareCoordinator:
         topic = self._broker.topics.get(SHARE_STATE_TOPIC)
         for place in topic.partitions() if topic is not None else ():
             partition = self._broker.partitions.get(place)
-            if partition is not None and partition.log.offline_reason is None:
+            is_known = self._topic.is_known(place.partition)
+            if is_known and partition is not None and partition.log.offline_reason is None:
                 await self._prune(partition, by_place[place])
 
     async def _prune(self, partition: Partition, shares: Sequence[SharePartition]) -> None:
