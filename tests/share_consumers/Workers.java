@@ -4,6 +4,7 @@
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -36,6 +37,9 @@ public class Workers {
     static String bootstrap;
     static final Set<Integer> done = ConcurrentHashMap.newKeySet();
     static final Set<Integer> refused = ConcurrentHashMap.newKeySet();
+    // What the killed broker may have written down, though its answer was lost: in neither of the two above.
+    static final Set<Integer> unsure = ConcurrentHashMap.newKeySet();
+    static final Set<Integer> again = ConcurrentHashMap.newKeySet();
     static final Set<Integer> triedAgain = ConcurrentHashMap.newKeySet();
     static volatile boolean isOver;
 
@@ -55,7 +59,7 @@ public class Workers {
             }
             write();
             long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_SECONDS);
-            while (done.size() + refused.size() < JOBS && System.nanoTime() < end) {
+            while ((count(done, refused, unsure) < JOBS || lag(admin) > 0) && System.nanoTime() < end) {
                 Thread.sleep(50);
             }
             tell("members", admin.describeShareGroups(List.of(GROUP)).describedGroups().get(GROUP).get().members().size());
@@ -63,8 +67,10 @@ public class Workers {
             for (Thread worker : workers) {
                 worker.join();
             }
-            tell("done", done.size());
-            tell("refused", refused.size());
+            tell("jobs", count(done, refused, unsure));
+            tell("known to be done", done.size() > JOBS / 2);
+            tell("refused and done", done.stream().filter(refused::contains).count());
+            tell("delivered again", again.size());
             tell("tried again", triedAgain.size() >= JOBS / 10);
             tell("lag", lag(admin));
             tell("state", admin.describeShareGroups(List.of(GROUP)).describedGroups().get(GROUP).get().groupState());
@@ -87,6 +93,9 @@ public class Workers {
             while (!isOver) {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
                     int job = Integer.parseInt(record.value());
+                    if (done.contains(job) || refused.contains(job)) {
+                        again.add(job);
+                    }
                     boolean isFirst = record.deliveryCount().orElse((short) 0) == 1;
                     if (job % 11 == 5) {
                         consumer.acknowledge(record, AcknowledgeType.REJECT);
@@ -103,6 +112,9 @@ public class Workers {
                 if (isKnown) {
                     done.addAll(accepted);
                     refused.addAll(rejected);
+                } else {
+                    unsure.addAll(accepted);
+                    unsure.addAll(rejected);
                 }
                 accepted.clear();
                 rejected.clear();
@@ -113,6 +125,13 @@ public class Workers {
         } catch (Exception error) {
             tell("failed", error);
         }
+    }
+
+    static int count(Set<Integer> first, Set<Integer> second, Set<Integer> third) {
+        Set<Integer> all = new HashSet<>(first);
+        all.addAll(second);
+        all.addAll(third);
+        return all.size();
     }
 
     static boolean isHalfTold;
