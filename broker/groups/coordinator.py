@@ -371,10 +371,10 @@ class GroupCoordinator:
     def fetch_offsets(
         self, group_id: str, member_id: str | None = None, member_epoch: int = -1
     ) -> Mapping[TopicPartition, Commit]:
-        """OffsetFetch: the durable commits of a group; nothing for a group that is not there (T194). Who says
-        that it is a member of a consumer group has to be one.
+        """OffsetFetch: the durable commits of a group; nothing for a group that is not there (T194), or that
+        is a share group. Who says that it is a member of a consumer group has to be one.
         """
-        self._check_commits_offsets(group_id)
+        self._store.check_available(group_id)
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             group.check_fetch(member_id, member_epoch)
@@ -469,7 +469,7 @@ class GroupCoordinator:
         return group
 
     def _check_commits_offsets(self, group_id: str) -> None:
-        """Where a share group stands is no offset that somebody commits or fetches."""
+        """Where a share group stands is no offset that somebody commits."""
         self._store.check_available(group_id)
         if group_id in self.shared.groups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.kafka.broker import KafkaBroker
+from tests.kafka.group_player import Player
 from tests.kafka.share_player import SharePlayer
 from tests.kafka.test_coming_over import serving
 from tests.process import BrokerProcess
@@ -312,6 +313,58 @@ def members() -> Iterator[Step]:
     yield "delete", lambda it: it.delete("g")
 
 
+def other_kinds() -> Iterator[Step]:
+    """Groups of another kind under the id of a share group, and the other way round."""
+    yield "m", lambda it: it.settled("g", ("m", ["a"]), size=2)
+    for state in ("with a member", "empty"):
+        yield from strangers(state)
+        if state == "with a member":
+            yield "m leaves", lambda it: it.beat("m", -1)
+    yield "deleted", lambda it: it.delete("g")
+    yield "a consumer group now", lambda it: of(it).join("c", ["a"])[3]
+    yield "no share group", lambda it: it.beat("m", 0, ["a"])
+    yield "nor its member", lambda it: it.beat("m", 1)
+    yield "nor one that leaves", lambda it: it.beat("m", -1)
+    yield "described", lambda it: it.described("g")
+    yield "offsets", lambda it: it.offsets(A0)
+    yield "set", lambda it: it.alter({A0: 1})
+    yield "forget", lambda it: it.forget("a")
+    yield "fetch", lambda it: it.fetch("m", A0)[2][0][:3]  # Kafka does not say why
+    yield "c leaves", lambda it: of(it).beat("c", -1)
+    yield "an empty consumer group", lambda it: it.beat("m", 0, ["a"])
+    yield "committed by nobody", lambda it: of(it, "h").commit("", -1, A0)
+    yield "a group of offsets", lambda it: it.beat("m", 0, ["a"], "h")
+    yield "set there", lambda it: it.alter({A0: 1}, "h")
+    yield "all of them", lambda it: it.listed()
+    yield "deleted by another word", lambda it: it.delete("h")
+
+
+def strangers(state: str) -> Iterator[Step]:
+    yield f"join, {state}", lambda it: of(it).classic_join("c", ["a"])
+    yield f"sync, {state}", lambda it: of(it).classic_sync("c", 1)
+    yield f"heartbeat, {state}", lambda it: of(it).classic_beat("c", 1)
+    yield f"leave, {state}", lambda it: of(it).classic_leave("c")
+    yield f"consumer joins, {state}", lambda it: of(it).join("c", ["a"])
+    yield f"consumer, {state}", lambda it: of(it).beat("c", 3)
+    yield f"consumer leaves, {state}", lambda it: of(it).beat("c", -1)
+    yield f"commit, {state}", lambda it: of(it).commit("c", 1, A0)
+    yield f"commit by the member, {state}", lambda it: of(it).commit("m", 1, A0)
+    yield f"commit by nobody, {state}", lambda it: of(it).commit("", -1, A0)
+    yield f"offsets, {state}", lambda it: of(it).fetch(None, -1)
+    yield f"offsets of a member, {state}", lambda it: of(it).fetch("m", 1)
+    yield f"delete offsets, {state}", lambda it: of(it).delete_offsets(A0)
+    yield f"describe as classic, {state}", lambda it: of(it).classic_described("g")
+    yield f"describe as consumer, {state}", lambda it: of(it).described("g")
+
+
+def of(player: SharePlayer, group: str = "g") -> Player:
+    """A member of the same broker, of a group that is no share group."""
+    other = Player(player.raw)
+    other.prepare({})
+    other.use(group)
+    return other
+
+
 def shape(rows: Iterable[Any]) -> Any:
     """How many partitions each has, and which they have together: who has which is the broker's affair."""
     had = [row[-1] for row in rows]
@@ -342,6 +395,11 @@ def play(start_kafka: Start, directory: Path, steps: Iterable[Step]) -> None:
 @pytest.mark.java
 def test_deliveries_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
     play(start_kafka, tmp_path, deliveries())
+
+
+@pytest.mark.java
+def test_other_kinds_of_groups_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
+    play(start_kafka, tmp_path, other_kinds())
 
 
 @pytest.mark.java
