@@ -117,7 +117,7 @@ class Member:
             return
         for topic, index, *more in told[2]:
             error = more[2] if is_with_fetch else more[0]
-            if error == ErrorCode.NONE:
+            if (topic, index) in acks and error == ErrorCode.NONE:  # a fetch tells of others too
                 self.settled |= set(_settled(topic, index, acks[topic, index]))
                 self.answers += 1
 
