@@ -39,6 +39,9 @@ RECORD_LIMIT = 1
 READ_BYTES = 1 << 20
 """so much is read of a partition at a time: who wants few records shall not wait for many"""
 
+# What a member cannot be told of a partition, for KafkaShareConsumer ends with an exception: it shall look up
+# the leader, and fetch again.
+_UNTOLD = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 Located = tuple[int, BatchHeader]
 """a batch, and where it lies in what was read"""
@@ -188,9 +191,10 @@ class ShareFetch:
         return Served(place, partition, share, in_flight)
 
     def _refuse(self, place: Place, error: KafkaError) -> None:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _UNTOLD else error.code
         self._answers[place] = PartitionAnswer(
             partition_index=place[1],
-            error_code=error.code,
+            error_code=code,
             error_message=error.message or None,
             current_leader=NO_LEADER,
             records=b"",
