@@ -5,20 +5,44 @@ Method: as in `test_share_groups.py`, with an event put where it hurts most.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from broker.share.partition import ShareKey
+from broker.topic import SHARE_STATE_TOPIC
 from protocol.errors import ErrorCode
 from tests.broker.client import Client
 from tests.broker.conftest import World
 from tests.broker.share.test_share_groups import (
+    ACCEPT,
     Member,
     client,
     produce,
+    settings,
+    stands,
 )
 
 __all__ = ["client"]
+
+
+async def test_what_could_not_be_read_is_not_pruned(make_world: Callable[..., Awaitable[World]]) -> None:
+    world = await make_world(share_coordinator_state_topic_num_partitions="1")
+    client = await world.connect()
+    world.topic("t")
+    await settings(client, auto_offset_reset="earliest")
+    await produce(world, client, b"a", b"b")
+    m = await Member.join(world)
+    await m.fetch()
+    assert await m.acknowledge((0, 0, [ACCEPT])) is ErrorCode.NONE
+    shares = world.broker.shares
+    log = world.broker.partition(SHARE_STATE_TOPIC, 0).log  # type: ignore[union-attr]
+    shares.partitions.clear()
+    shares._topic._unreadable.add(0)
+    await shares.prune()
+    assert log.log_start_offset == 0, "it may be readable later"
+    await shares.load_again(world.broker.partition(SHARE_STATE_TOPIC, 0).topic_partition)  # type: ignore[union-attr]
+    assert await stands(m.client) == (0, 1)
 
 
 @pytest.mark.parametrize("trouble", ["loading", "unreadable", "closed", "offline"])
