@@ -152,9 +152,18 @@ class ShareCoordinator:
         self._topic.check_available(key.state_id)
         return self.partitions.get(key)
 
+    def is_lost(self, key: ShareKey) -> bool:
+        """Whether nothing is known of a partition that the group has begun in: of two logs a power cut may
+        keep one. False as well while it cannot be known.
+        """
+        if key in self.partitions:
+            return False
+        return self._topic.is_known(self._topic.place_of(key.state_id).partition)
+
     async def open(self, share: SharePartition, partition: Partition) -> InFlight:
         """Where the group reads: where it stands, else where it wants to begin; that is written down at once,
-        so that it does not begin elsewhere behind a crash.
+        so that it does not begin elsewhere behind a crash. KafkaError: it cannot be, or it is not the
+        group's any more.
         """
         start_offset = share.stored.start_offset
         if start_offset == NO_OFFSET:

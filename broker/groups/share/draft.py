@@ -7,6 +7,7 @@ everybody has a target, which a member takes at once: nobody has to give anythin
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -21,6 +22,8 @@ from broker.share.partition import ShareKey
 if TYPE_CHECKING:
     from broker.broker import Broker
 
+logger = logging.getLogger(__name__)
+
 
 class Draft:
     """Mirrors what of Kafka's GroupMetadataManager turns a heartbeat into records. Owned by: event loop."""
@@ -33,6 +36,7 @@ class Draft:
         self.seen_topics = group.seen_topics
         self._now_ms = broker.clock.now_ms()
         self._registry = broker.topics
+        self._shares = broker.shares
         self._topics = topics
 
     def bring_up_to_date(self, member: ShareMember, told: ShareMember) -> ShareMember:
@@ -64,6 +68,7 @@ class Draft:
             if topic is not None:
                 known = begun.get(topic.topic_id, Begun(name, frozenset()))
                 missing = frozenset(range(topic.partition_count)) - known.partitions
+                missing |= self._lost(topic.topic_id, known)
                 if missing:
                     begun[topic.topic_id] = known._replace(partitions=known.partitions | missing)
                     self.begins += share_keys(draft.group_id, {topic.topic_id: Begun(name, missing)})
@@ -72,6 +77,16 @@ class Draft:
         digest = metadata_hash(self._topics.sizes(names))
         if has_changed or digest != draft.metadata_hash:
             self._add(changes.epoch_changed(draft.group_id, draft.epoch + 1, digest))
+
+    def _lost(self, topic_id: UUID, known: Begun) -> frozenset[int]:
+        """The partitions that the group has begun in, and of which nothing is known any more."""
+        group_id = self.drafted.group_id
+        lost = [one for one in known.partitions if self._shares.is_lost(ShareKey(group_id, topic_id, one))]
+        for index in lost:
+            logger.warning(
+                "share group %s begins anew in %s-%d: where it stood is lost", group_id, known.topic, index
+            )
+        return frozenset(lost)
 
     def _assign(self) -> None:
         """Give every member its target, where the targets are of an older epoch."""

@@ -45,6 +45,18 @@ async def test_what_could_not_be_read_is_not_pruned(make_world: Callable[..., Aw
     assert await stands(m.client) == (0, 1)
 
 
+async def test_a_group_whose_state_is_lost_begins_anew(world: World, client: Client) -> None:
+    """A power cut keeps what one log says and not the other."""
+    await produce(world, client, b"a")
+    m = await Member.join(world)
+    await m.fetch()
+    key = ShareKey("g", m.topic_id, 0)
+    world.broker.shares.forget([key])
+    await world.restart()
+    m = await Member.join(world, "n")
+    assert await m.fetch() == ([(0, 0, 1)], [b"a"])
+
+
 @pytest.mark.parametrize("trouble", ["loading", "unreadable", "closed", "offline"])
 async def test_a_member_is_told_of_nothing_that_ends_it(world: World, client: Client, trouble: str) -> None:
     """KafkaShareConsumer throws IllegalStateException where it finds an error that it does not expect."""
