@@ -260,10 +260,11 @@ class ShareCoordinator:
             if may_undo:
                 transition.undo()
             raise
-        finally:
+        else:
+            share.in_flight.advance()
+            return waits
+        finally:  # behind the advance: it makes room for more records on their way
             self._wake(share.key)
-        share.in_flight.advance()
-        return waits
 
     async def prune(self) -> None:
         """Delete what newer records of `__share_group_state` replace: what lies before the oldest of the last

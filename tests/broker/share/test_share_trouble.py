@@ -12,7 +12,7 @@ import pytest
 from broker.share.partition import ShareKey
 from broker.topic import SHARE_STATE_TOPIC
 from protocol.errors import ErrorCode
-from tests.broker.client import Client
+from tests.broker.client import Client, until
 from tests.broker.conftest import World
 from tests.broker.share.test_share_groups import (
     ACCEPT,
@@ -24,6 +24,20 @@ from tests.broker.share.test_share_groups import (
 )
 
 __all__ = ["client"]
+
+
+async def test_room_that_is_made_wakes_who_waits_for_it(world: World, client: Client) -> None:
+    """With as many records on their way as may be, those that come after have to wait."""
+    await settings(client, partition_max_record_locks="100")
+    await produce(world, client, *(b"%d" % number for number in range(100)))
+    await produce(world, client, b"next")
+    m, n = await Member.join(world), await Member.join(world, "n")
+    assert (await m.fetch(max_records=100))[0] == [(0, 99, 1)]
+    assert await n.fetch() == ([], [])
+    waiting = await n.waiting_fetch()
+    assert await m.acknowledge((0, 99, [ACCEPT])) is ErrorCode.NONE
+    await until(waiting.done)
+    assert await waiting == ([(100, 100, 1)], [b"next"])
 
 
 async def test_what_could_not_be_read_is_not_pruned(make_world: Callable[..., Awaitable[World]]) -> None:
