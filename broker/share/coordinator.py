@@ -168,6 +168,8 @@ class ShareCoordinator:
         start_offset = share.stored.start_offset
         if start_offset == NO_OFFSET:
             start_offset = await self._first_offset(share.key.group_id, partition)
+            if self.partitions.get(share.key) is not share:  # the group begins elsewhere now, or nowhere
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if share.in_flight is not None:  # somebody else was faster
             return share.in_flight
         in_flight = share.open_at(start_offset)

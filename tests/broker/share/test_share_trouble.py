@@ -5,13 +5,14 @@ Method: as in `test_share_groups.py`, with an event put where it hurts most.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from broker.share.partition import ShareKey
 from broker.topic import SHARE_STATE_TOPIC
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
 from tests.broker.share.test_share_groups import (
@@ -69,6 +70,26 @@ async def test_a_group_whose_state_is_lost_begins_anew(world: World, client: Cli
     await world.restart()
     m = await Member.join(world, "n")
     assert await m.fetch() == ([(0, 0, 1)], [b"a"])
+
+
+async def test_where_a_group_is_set_to_holds_though_somebody_was_about_to_begin(
+    world: World, client: Client
+) -> None:
+    """The look-up of a time takes a while."""
+    await settings(client, auto_offset_reset="by_duration:PT30S")
+    await produce(world, client, b"a", b"b")
+    m = await Member.join(world)
+    shares = world.broker.shares
+    key = ShareKey("g", m.topic_id, 0)
+    partition = world.broker.partition("t", 0)
+    assert partition is not None
+    opening = asyncio.ensure_future(shares.open(shares.partitions[key], partition))
+    await asyncio.sleep(0)
+    shares.begin([key], 1, {key: 1})
+    with pytest.raises(KafkaError):
+        await opening
+    await world.restart()
+    assert world.broker.shares.partitions[key].stored.start_offset == 1
 
 
 @pytest.mark.parametrize("trouble", ["loading", "unreadable", "closed", "offline"])
