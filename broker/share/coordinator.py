@@ -197,8 +197,15 @@ class ShareCoordinator:
 
     def note_acquired(self, share: SharePartition, lock_duration_ms: int) -> None:
         """A member has something now: in time it is given to others."""
-        if share.expiry is None:
-            share.expiry = self._broker.clock.call_later(lock_duration_ms, self._expire, share)
+        due_ms = self._broker.clock.now_ms() + lock_duration_ms
+        if share.expiry is None or due_ms < share.expires_ms:  # the group may have got a shorter one
+            self._expect_expiry(share, due_ms)
+
+    def _expect_expiry(self, share: SharePartition, due_ms: int) -> None:
+        share.close()
+        clock = self._broker.clock
+        share.expires_ms = due_ms
+        share.expiry = clock.call_later(max(1, due_ms - clock.now_ms()), self._expire, share)
 
     def _expire(self, share: SharePartition) -> None:
         share.expiry = None
@@ -215,7 +222,7 @@ class ShareCoordinator:
             )
         next_ms = in_flight.next_expiry_ms()
         if next_ms is not None:
-            share.expiry = self._broker.clock.call_later(max(1, next_ms - now_ms), self._expire, share)
+            self._expect_expiry(share, next_ms)
 
     # what members say
 

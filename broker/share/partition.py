@@ -69,6 +69,8 @@ class SharePartition:
         self.in_flight: InFlight | None = None
         """None until somebody reads"""
         self.expiry: Timer | None = None
+        self.expires_ms = 0
+        """when that fires: no later than the first of the locks ends"""
 
     def open_at(self, start_offset: int) -> InFlight:
         """Somebody reads: from where the group stands, `start_offset` if that is not known."""

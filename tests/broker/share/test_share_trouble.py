@@ -17,6 +17,7 @@ from tests.broker.client import Client, until
 from tests.broker.conftest import World
 from tests.broker.share.test_share_groups import (
     ACCEPT,
+    LOCK_MS,
     Member,
     client,
     produce,
@@ -90,6 +91,21 @@ async def test_where_a_group_is_set_to_holds_though_somebody_was_about_to_begin(
         await opening
     await world.restart()
     assert world.broker.shares.partitions[key].stored.start_offset == 1
+
+
+async def test_a_shorter_lock_ends_in_its_time(world: World, client: Client) -> None:
+    """Though a longer one that was given before still goes on."""
+    await produce(world, client, b"a")
+    m, n = await Member.join(world), await Member.join(world, "n")
+    await m.fetch()
+    await settings(client, record_lock_duration_ms="15000")
+    await produce(world, client, b"b")
+    assert (await n.fetch())[1] == [b"b"]
+    world.clock.advance(15_000)
+    assert await m.fetch() == ([(1, 1, 2)], [b"b"])
+    assert await n.fetch() == ([], [])
+    world.clock.advance(LOCK_MS - 15_000)
+    assert await n.fetch() == ([(0, 0, 2), (1, 1, 3)], [b"a", b"b"])
 
 
 @pytest.mark.parametrize("trouble", ["loading", "unreadable", "closed", "offline"])
