@@ -79,7 +79,9 @@ class ShareSessions:
 
     def begin(self, member: Member, places: Iterable[Place], connection: Connection | None) -> ShareSession:
         """A session in place of what the member had. SHARE_SESSION_LIMIT_REACHED: there are too many."""
-        self.sessions.pop(member, None)
+        before = self.sessions.pop(member, None)
+        if before is not None:
+            self._leave(member, before)
         if len(self.sessions) >= self._broker.config.group_share_max_share_sessions:
             raise KafkaError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED, "The limit of share sessions has been reached."
@@ -104,8 +106,18 @@ class ShareSessions:
         """The member fetches no more: what it has is for others."""
         session = self.sessions.pop(member, None)
         if session is not None:
+            self._leave(member, session)
             for topic_id, index in session.places:
                 self._broker.shares.release(ShareKey(member.group_id, topic_id, index), member.member_id)
+
+    def _leave(self, member: Member, session: ShareSession) -> None:
+        """The session is its connection's no more: a connection may outlive any number of them."""
+        if session.connection is not None:
+            members = self._members.get(session.connection)
+            if members is not None:
+                members.discard(member)
+                if not members:
+                    del self._members[session.connection]
 
     def on_disconnect(self, connection: Connection) -> None:
         """Sessions go with their connection."""

@@ -93,6 +93,18 @@ async def test_where_a_group_is_set_to_holds_though_somebody_was_about_to_begin(
     assert world.broker.shares.partitions[key].stored.start_offset == 1
 
 
+async def test_sessions_that_ended_leave_nothing(world: World, client: Client) -> None:
+    await produce(world, client, b"a")
+    m = await Member.join(world)
+    for number in range(5):
+        m.name, m.session_epoch = f"m{number}", 0
+        await m.fetch()
+        assert await m.acknowledge(epoch=-1) is ErrorCode.NONE
+    sessions = world.broker.share_sessions
+    assert not sessions.sessions
+    assert not any(sessions._members.values())
+
+
 async def test_a_shorter_lock_ends_in_its_time(world: World, client: Client) -> None:
     """Though a longer one that was given before still goes on."""
     await produce(world, client, b"a")
