@@ -240,8 +240,11 @@ class ShareGroups:
 
     def alter_offsets(self, group_id: str, start_offsets: Mapping[ShareKey, int]) -> list[Flushed]:
         """Let an empty group begin elsewhere in partitions that exist; it comes into being if it has to."""
+        records.check_group_id(group_id)
         is_new = self.find(group_id) is None and not self._is_other(group_id)
         group = ShareGroup(group_id) if is_new else self._empty(group_id)
+        if not start_offsets:
+            return []
         begun = dict(group.begun)
         for key in start_offsets:
             topic = self._broker.topics.by_id(key.topic_id)

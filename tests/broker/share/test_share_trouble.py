@@ -13,6 +13,8 @@ import pytest
 from broker.share.partition import ShareKey
 from broker.topic import SHARE_STATE_TOPIC
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.share_groups import AlterShareGroupOffsetsRequest
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
 from tests.broker.share.test_share_groups import (
@@ -118,6 +120,26 @@ async def test_a_shorter_lock_ends_in_its_time(world: World, client: Client) -> 
     assert await n.fetch() == ([], [])
     world.clock.advance(LOCK_MS - 15_000)
     assert await n.fetch() == ([(0, 0, 2), (1, 1, 3)], [b"a", b"b"])
+
+
+async def test_a_group_that_is_set_nowhere_does_not_come_into_being(world: World, client: Client) -> None:
+    await client.ask(FindCoordinatorRequest(key="g"), 3)
+    asked = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+    part = asked.AlterShareGroupOffsetsRequestPartition(partition_index=7, start_offset=2)
+    request = AlterShareGroupOffsetsRequest(group_id="g", topics=[asked(topic_name="t", partitions=[part])])
+    answer = await client.ask(request, 0)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.broker.groups.shared.groups == {}
+
+
+async def test_a_group_id_that_cannot_be_stored_is_refused(world: World, client: Client) -> None:
+    await client.ask(FindCoordinatorRequest(key="g"), 3)
+    asked = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+    part = asked.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+    topic = asked(topic_name="t", partitions=[part])
+    request = AlterShareGroupOffsetsRequest(group_id="g" * 40_000, topics=[topic])
+    assert (await client.ask(request, 0)).error_code == ErrorCode.INVALID_GROUP_ID
+    assert world.broker.metrics_state.internal_errors == 0
 
 
 @pytest.mark.parametrize("trouble", ["loading", "unreadable", "closed", "offline"])
