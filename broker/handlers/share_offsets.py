@@ -80,12 +80,16 @@ def _described_topics(broker: Broker, asked: Any) -> list[DescribedTopic]:
 
 
 def _described(broker: Broker, topic: str, key: ShareKey) -> DescribedPartition:
-    """Nothing is known of a partition that the group does not read, or that does not exist."""
+    """Nothing is known of a partition that the group does not read, or that does not exist. KafkaError: while
+    all is being loaded.
+    """
     row = DescribedPartition(partition_index=key.partition, start_offset=NO_OFFSET)
     partition = broker.partition(topic, key.partition)
     try:
         share = broker.shares.find(key)
     except KafkaError as error:
+        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            raise  # of a group a client asks again, a partition it leaves out
         row.error_code, row.error_message = error.code, error.message or None
         return row
     if share is not None and partition is not None:

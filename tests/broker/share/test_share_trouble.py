@@ -14,7 +14,7 @@ from broker.share.partition import ShareKey
 from broker.topic import SHARE_STATE_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import FindCoordinatorRequest
-from protocol.messages.share_groups import AlterShareGroupOffsetsRequest
+from protocol.messages.share_groups import AlterShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequest
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
 from tests.broker.share.test_share_groups import (
@@ -162,3 +162,14 @@ async def test_a_member_is_told_of_nothing_that_ends_it(world: World, client: Cl
     topic._unreadable.clear()
     world.broker.partitions[place].log.offline_reason = None
     assert (await m.fetch())[1] == [b"a"]
+
+
+async def test_where_a_group_stands_is_told_whole_or_not_yet(world: World, client: Client) -> None:
+    """Kafka's Admin leaves out what has an error."""
+    m = await Member.join(world)
+    topic = world.broker.shares._topic
+    topic._loading.add(topic.place_of(ShareKey("g", m.topic_id, 0).state_id).partition)
+    asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    request = DescribeShareGroupOffsetsRequest(groups=[asked(group_id="g", topics=None)])
+    (row,) = (await client.ask(request, 1)).groups
+    assert (row.error_code, row.topics) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
