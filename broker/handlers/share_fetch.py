@@ -287,7 +287,7 @@ class ShareFetch:
             is_limit=self._is_limit,
             record_limit=self._config.share_partition_max_record_locks,
             count_limit=self._config.share_delivery_count_limit,
-            lock_until_ms=self._broker.clock.now_ms() + lock_ms,
+            lock_until_ms=self._broker.clock.passed_ms() + lock_ms,
         )
         read = [Run(header.base_offset, header.last_offset) for _, header in batches]
         acquired = acquire(in_flight, wish, read, offset)

@@ -197,7 +197,7 @@ class ShareCoordinator:
 
     def note_acquired(self, share: SharePartition, lock_duration_ms: int) -> None:
         """A member has something now: in time it is given to others."""
-        due_ms = self._broker.clock.now_ms() + lock_duration_ms
+        due_ms = self._broker.clock.passed_ms() + lock_duration_ms
         if share.expiry is None or due_ms < share.expires_ms:  # the group may have got a shorter one
             self._expect_expiry(share, due_ms)
 
@@ -205,14 +205,14 @@ class ShareCoordinator:
         share.close()
         clock = self._broker.clock
         share.expires_ms = due_ms
-        share.expiry = clock.call_later(max(1, due_ms - clock.now_ms()), self._expire, share)
+        share.expiry = clock.call_later(max(1, due_ms - clock.passed_ms()), self._expire, share)
 
     def _expire(self, share: SharePartition) -> None:
         share.expiry = None
         in_flight = share.in_flight
         if in_flight is None:
             return
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._broker.clock.passed_ms()
         transition = in_flight.expire(now_ms, self._config_of(share.key.group_id).share_delivery_count_limit)
         try:
             self._write_transition(share, transition, may_undo=False)
@@ -234,7 +234,7 @@ class ShareCoordinator:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
             )
         config = self._config_of(key.group_id)
-        renewed_until_ms = self._broker.clock.now_ms() + config.share_record_lock_duration_ms
+        renewed_until_ms = self._broker.clock.passed_ms() + config.share_record_lock_duration_ms
         transition = share.in_flight.acknowledge(
             member_id,
             told,

@@ -72,7 +72,7 @@ class Delivery:
         """how often it was sent"""
         self.member_id = member_id
         self.lock_until_ms = lock_until_ms
-        """so long its member has it; of one that is acquired"""
+        """so long its member has it, by `Clock.passed_ms`; of one that is acquired"""
 
     @property
     def is_over(self) -> bool:

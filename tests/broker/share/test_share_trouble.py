@@ -173,3 +173,15 @@ async def test_where_a_group_stands_is_told_whole_or_not_yet(world: World, clien
     request = DescribeShareGroupOffsetsRequest(groups=[asked(group_id="g", topics=None)])
     (row,) = (await client.ask(request, 1)).groups
     assert (row.error_code, row.topics) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+
+
+async def test_a_lock_ends_in_its_time_though_the_clock_is_put_back(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await produce(world, client, b"a")
+    m, n = await Member.join(world), await Member.join(world, "n")
+    await m.fetch()
+    now_ms = world.clock.now_ms
+    monkeypatch.setattr(world.clock, "now_ms", lambda: now_ms() - 3_600_000)
+    world.clock.advance(LOCK_MS)
+    assert await n.fetch() == ([(0, 0, 2)], [b"a"])
