@@ -283,19 +283,25 @@ class ShareCoordinator:
         for key, share in self.partitions.items():
             by_place[self._topic.place_of(key.state_id)].append(share)
         topic = self._broker.topics.get(SHARE_STATE_TOPIC)
-        for place in topic.partitions() if topic is not None else ():
-            partition = self._broker.partitions.get(place)
-            is_known = self._topic.is_known(place.partition)
-            if is_known and partition is not None and partition.log.offline_reason is None:
-                await self._prune(partition, by_place[place])
+        # Where not all is read yet all may be needed, and so may be what is written from here on.
+        known = [
+            (partition, partition.log.log_end_offset)
+            for place in (topic.partitions() if topic is not None else ())
+            if (partition := self._broker.partitions.get(place)) is not None
+            and self._topic.is_known(place.partition)
+        ]
+        for partition, end_offset in known:
+            if partition.log.offline_reason is None:
+                await self._prune(partition, by_place[partition.topic_partition], end_offset)
 
-    async def _prune(self, partition: Partition, shares: Sequence[SharePartition]) -> None:
+    async def _prune(self, partition: Partition, shares: Sequence[SharePartition], end_offset: int) -> None:
+        """`shares` are all that the records before `end_offset` speak of; some may be forgotten by now."""
         log = partition.log
         try:
             for share in shares:
-                if share.stored.updates:
+                if share.stored.updates and self.partitions.get(share.key) is share:
                     self._snapshot(share)
-            needed_from = min((share.stored.snapshot_at for share in shares), default=log.log_end_offset)
+            needed_from = min([end_offset, *(share.stored.snapshot_at for share in shares)])
             await partition.all_flushed()
             if needed_from > log.log_start_offset:
                 log.delete_records(needed_from)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from broker.partition import Partition
 from broker.share.partition import ShareKey
 from broker.topic import SHARE_STATE_TOPIC
 from protocol.errors import ErrorCode, KafkaError
@@ -61,6 +62,36 @@ async def test_what_could_not_be_read_is_not_pruned(make_world: Callable[..., Aw
     assert log.log_start_offset == 0, "it may be readable later"
     await shares.load_again(world.broker.partition(SHARE_STATE_TOPIC, 0).topic_partition)  # type: ignore[union-attr]
     assert await stands(m.client) == (0, 1)
+
+
+async def test_who_begins_or_is_forgotten_while_others_are_pruned(
+    make_world: Callable[..., Awaitable[World]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two partitions the job waits for the disk."""
+    world = await make_world(share_coordinator_state_topic_num_partitions="2")
+    world.topic("t")
+    shares = world.broker.shares
+    await shares.ensure_topic()
+    topic_id = world.broker.topics.get("t").topic_id  # type: ignore[union-attr]
+    keys = [ShareKey(f"g{number}", topic_id, 0) for number in range(50)]
+    first = next(key for key in keys if shares._topic.place_of(key.state_id).partition == 0)
+    old, gone, new = [key for key in keys if shares._topic.place_of(key.state_id).partition == 1][:3]
+    shares.begin([first, old, gone], 1, dict.fromkeys(keys, 0))
+    for share in shares.partitions.values():
+        share.stored.updates = 1
+    all_flushed = Partition.all_flushed
+
+    async def meanwhile(partition: Partition) -> None:
+        if new not in shares.partitions:
+            shares.begin([new], 1, {new: 7})
+            shares.forget([gone])
+        await all_flushed(partition)
+
+    monkeypatch.setattr(Partition, "all_flushed", meanwhile)
+    await shares.prune()
+    await world.restart()
+    assert set(world.broker.shares.partitions) == {first, old, new}
+    assert world.broker.shares.partitions[new].stored.start_offset == 7
 
 
 async def test_a_group_whose_state_is_lost_begins_anew(world: World, client: Client) -> None:
