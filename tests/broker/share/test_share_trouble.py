@@ -55,12 +55,13 @@ async def test_what_could_not_be_read_is_not_pruned(make_world: Callable[..., Aw
     await m.fetch()
     assert await m.acknowledge((0, 0, [ACCEPT])) is ErrorCode.NONE
     shares = world.broker.shares
-    log = world.broker.partition(SHARE_STATE_TOPIC, 0).log  # type: ignore[union-attr]
+    partition = world.broker.partition(SHARE_STATE_TOPIC, 0)
+    assert partition is not None
     shares.partitions.clear()
     shares._topic._unreadable.add(0)
     await shares.prune()
-    assert log.log_start_offset == 0, "it may be readable later"
-    await shares.load_again(world.broker.partition(SHARE_STATE_TOPIC, 0).topic_partition)  # type: ignore[union-attr]
+    assert partition.log.log_start_offset == 0, "it may be readable later"
+    await shares.load_again(partition.topic_partition)
     assert await stands(m.client) == (0, 1)
 
 
