@@ -332,6 +332,10 @@ class ShareCoordinator:
         return waits
 
     def _snapshot(self, share: SharePartition) -> list[Flushed]:
+        in_flight = share.in_flight
+        if in_flight is not None:  # it may have moved on since the last write: its batches go from there on
+            share.stored.start_offset = in_flight.start_offset
+            share.stored.complete_count = in_flight.complete_count
         share.stored.snapshot_epoch += 1
         value = snapshot_value(share.stored, share.batches(), self._broker.clock.now_ms())
         return self._append_all({share.key: value}, {share.key: share.stored})

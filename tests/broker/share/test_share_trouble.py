@@ -65,6 +65,20 @@ async def test_what_could_not_be_read_is_not_pruned(make_world: Callable[..., Aw
     assert await stands(m.client) == (0, 1)
 
 
+async def test_what_was_accepted_before_others_were_pruned_stays_so(world: World, client: Client) -> None:
+    """All that is known is written where the group stands, not where it stood before the last words."""
+    await produce(world, client, b"a")
+    await produce(world, client, b"b")
+    m = await Member.join(world)
+    await m.fetch()
+    assert await m.acknowledge((0, 0, [ACCEPT])) is ErrorCode.NONE
+    await world.broker.shares.prune()
+    world.broker.share_sessions.sessions.clear()  # as behind a kill: what it has is not given back
+    await world.restart()
+    m = await Member.join(world)
+    assert (await m.fetch())[1] == [b"b"]
+
+
 async def test_who_begins_or_is_forgotten_while_others_are_pruned(
     make_world: Callable[..., Awaitable[World]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
