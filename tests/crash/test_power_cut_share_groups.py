@@ -30,6 +30,7 @@ BATCHES = (20, 1, 50, 7, 100) * 4
 SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "2",
     "share.coordinator.snapshot.update.records.per.snapshot": "20",
+    "share.coordinator.state.topic.prune.interval.ms": "100",
     "log.initial.task.delay.ms": "10",
 }
 ACCEPT, RELEASE, REJECT = 1, 2, 3
