@@ -63,7 +63,6 @@ class ShareFetchRequest:
         @struct
         class FetchPartition:
             partition_index: int = int32()
-            partition_max_bytes: int = int32("0")
             acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
 
         topic_id: UUID = uuid()

@@ -31,7 +31,7 @@ class ShareGroupHeartbeatRequest:
     member_id: str = string()
     member_epoch: int = int32()
     rack_id: str | None = string(nullable="0+", default=None)
-    subscribed_topic_names: list[str] | None = array(string, nullable="0+")
+    subscribed_topic_names: list[str] | None = array(string, nullable="0+", default=None)
 
 
 @response(key=76, versions="1", flexible="0+")

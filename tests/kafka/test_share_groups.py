@@ -298,7 +298,7 @@ def members() -> Iterator[Step]:
     yield "another epoch", lambda it: it.beat("m", 99)[:1]
     yield "unknown member", lambda it: it.beat("x", 5)
     yield "unknown leaves", lambda it: it.beat("x", -1)
-    yield "n too", lambda it: it.settled("g", ("m", ["a"]), ("n", ["a"]), size=2)
+    yield "n too", lambda it: shape(it.settled("g", ("m", ["a"]), ("n", ["a"]), size=2))
     yield "o too", lambda it: shape(it.settled("g", ("m", ["a"]), ("n", ["a"]), ("o", ["a"]), size=4))
     yield "n leaves", lambda it: it.beat("n", -1)
     yield "m and o", lambda it: shape(it.settled("g", ("m", ["a"]), ("o", ["a"]), size=2))

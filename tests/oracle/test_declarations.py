@@ -1,13 +1,15 @@
 """Goal: our declarations say what Apache Kafka's own message definitions say.
 
-Method: kafka-python ships Kafka's JSON files as data. Both sides are flattened into rows of (path, type,
-versions, nullable versions, tag, default) in wire order, cut to the versions we declare, and compared.
+Method: kafka-python ships Kafka's JSON files as data, and so do Kafka's jars, which not every machine has.
+Both sides are flattened into rows of (path, type, versions, nullable versions, tag, default) in wire order,
+cut to the versions we declare, and compared.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import zipfile
 from importlib import resources
 from typing import Any
 
@@ -16,15 +18,20 @@ import pytest
 import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from protocol.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
 from protocol.schema import NO_VERSIONS, Field, Versions, registry, schema_of
+from tests.kafka.fixtures import or_skip
+from tests.kafka.jars import libraries
 from tests.protocol.messages import INTEGER_BITS
 
 Row = tuple[str, str, Versions, Versions, int | None, object]
-NOT_SHIPPED = frozenset((68, 69))
-"""what kafka-python has no definitions of; each of these meets Kafka itself in tests/kafka"""
+NOT_SHIPPED = frozenset((68, 69, 76, 77, 78, 79, 90, 91, 92))
+"""what kafka-python has no definitions of; Kafka's own jar has"""
 APIS = [
     cls for spec in registry.values() if spec.key not in NOT_SHIPPED for cls in (spec.request, spec.response)
 ]
+SHARED = [AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint]
+"""structs that two messages declare alike"""
 WITHIN = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 OLDER_NAMES = {
     0: "NO_ERROR",
@@ -37,7 +44,16 @@ OLDER_NAMES = {
 
 
 def upstream(name: str) -> dict[str, Any]:
-    text = resources.files("kafka.protocol.schemas").joinpath(f"resources/{name}.json").read_text()
+    return parsed(resources.files("kafka.protocol.schemas").joinpath(f"resources/{name}.json").read_text())
+
+
+def of_the_jar(name: str) -> dict[str, Any]:
+    (jar,) = or_skip(libraries).glob("kafka-clients-*.jar")
+    with zipfile.ZipFile(jar) as files:
+        return parsed(files.read(f"common/message/{name}.json").decode())
+
+
+def parsed(text: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
     common = {struct["name"]: struct["fields"] for struct in found.get("commonStructs", ())}
     return {**found, "fields": with_common(found["fields"], common)}
@@ -102,9 +118,8 @@ def our_rows(cls: type[Any], path: str, served: Versions) -> list[Row]:
         rows.append((f"{path}.{field.name}", our_type(field), versions, nullable, field.tag, default))
         struct = field.struct or (field.element and field.element.struct)
         if struct is not None:
-            assert struct.__qualname__ == f"{cls.__qualname__}.{struct.__name__}", (
-                "a struct nests where it is used"
-            )
+            nested = f"{cls.__qualname__}.{struct.__name__}"
+            assert struct.__qualname__ == nested or struct in SHARED, "a struct nests where it is used"
             rows += our_rows(struct, f"{path}.{struct.__name__}", served)
     return rows
 
@@ -125,7 +140,18 @@ def test_what_is_left_out_has_no_definition_to_compare_with(key: int) -> None:
 
 @pytest.mark.parametrize("cls", [*APIS, *WITHIN], ids=lambda cls: cls.__name__)
 def test_declaration_equals_kafkas(cls: type[Any]) -> None:
-    schema, definition = schema_of(cls), upstream(cls.__name__)
+    equals(cls, upstream(cls.__name__))
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("key", NOT_SHIPPED)
+def test_declaration_equals_that_of_the_jar(key: int) -> None:
+    for cls in (registry[key].request, registry[key].response):
+        equals(cls, of_the_jar(cls.__name__))
+
+
+def equals(cls: type[Any], definition: dict[str, Any]) -> None:
+    schema = schema_of(cls)
     assert (schema.name, schema.kind, schema.key) == (
         definition["name"],
         definition["type"],
