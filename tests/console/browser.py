@@ -192,7 +192,7 @@ async def browsing(profile: Path) -> AsyncIterator[Page]:
             for domain in ("Page", "Runtime", "Log"):
                 await page.send(f"{domain}.enable")
             yield page
-            assert page.errors == []
+            assert not page.errors, page.errors
             await page.close()
     finally:
         with contextlib.suppress(ProcessLookupError):
