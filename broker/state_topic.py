@@ -1,5 +1,5 @@
-"""A compacted topic in which a coordinator keeps what it must remember: which partition the records of an id
-go to, when they are durable, what they say at start.
+"""A topic in which a coordinator keeps what it must remember, compacted unless it says otherwise: which
+partition the records of an id go to, when they are durable, what they say at start.
 
 What is known of an id (a group, a transactional id) lies whole in one partition, so that its records keep
 their order and one flush covers them. Mirrors what `GroupMetadataManager` and `TransactionStateManager`

@@ -16,6 +16,7 @@ from broker.groups.share.group import ShareGroup, ShareMember
 from broker.groups.share.heartbeats import ShareBeat, ShareHeartbeat
 from broker.handlers.groups import GROUP_OPERATIONS, NOT_ASKED_FOR
 from broker.handlers.share_acknowledge import check_member
+from broker.handlers.share_offsets import once_there_is_a_topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.share_groups import (
     ShareGroupDescribeRequest,
@@ -36,19 +37,7 @@ def share_group_heartbeat(
 ) -> ShareGroupHeartbeatResponse | Later | Awaitable[ShareGroupHeartbeatResponse | Later]:
     if broker.shares.has_topic or request.member_epoch != JOIN_EPOCH:
         return _beat(broker, context, request)
-    return _beat_once_there_is_a_topic(broker, context, request)
-
-
-async def _beat_once_there_is_a_topic(
-    broker: Broker, context: RequestContext, request: ShareGroupHeartbeatRequest
-) -> ShareGroupHeartbeatResponse | Later:
-    try:
-        await broker.shares.ensure_topic()
-    except KafkaError as error:
-        return ShareGroupHeartbeatResponse(
-            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=error.message
-        )
-    return _beat(broker, context, request)
+    return once_there_is_a_topic(broker, ShareGroupHeartbeatResponse, lambda: _beat(broker, context, request))
 
 
 def _beat(

@@ -37,6 +37,7 @@ AlteredPartition = AlteredTopic.AlterShareGroupOffsetsResponsePartition
 DeletedTopic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
 
 T = TypeVar("T", AlterShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponse)
+R = TypeVar("R")
 NO_SUCH_PARTITION = "This server does not host this topic-partition."
 NO_LAG = -1
 
@@ -117,19 +118,18 @@ def alter_share_group_offsets(
         return AlterShareGroupOffsetsResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     if broker.shares.has_topic:
         return _alter(broker, request)
-    return _alter_once_there_is_a_topic(broker, request)
+    return once_there_is_a_topic(broker, AlterShareGroupOffsetsResponse, lambda: _alter(broker, request))
 
 
-async def _alter_once_there_is_a_topic(
-    broker: Broker, request: AlterShareGroupOffsetsRequest
-) -> AlterShareGroupOffsetsResponse | Later:
+async def once_there_is_a_topic(
+    broker: Broker, response: Callable[..., R], answer: Callable[[], R | Later]
+) -> R | Later:
+    """The answer to who may be the first that needs `__share_group_state`."""
     try:
         await broker.shares.ensure_topic()
     except KafkaError as error:
-        return AlterShareGroupOffsetsResponse(
-            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=error.message
-        )
-    return _alter(broker, request)
+        return response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=error.message)
+    return answer()
 
 
 def _alter(broker: Broker, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse | Later:

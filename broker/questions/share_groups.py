@@ -94,9 +94,14 @@ def _place_row(
         return row
     else:
         row["start_offset"], complete_count = stored.start_offset, stored.complete_count
-    behind = partition.log.high_watermark - max(row["start_offset"], partition.log.log_start_offset)
-    row["lag"] = max(0, behind - complete_count)
+    row["lag"] = _lag(partition, row["start_offset"], complete_count)
     return row
+
+
+def _lag(partition: Partition, start_offset: int, complete_count: int) -> int:
+    """How many records are left of those that the log still has."""
+    log = partition.log
+    return max(0, log.high_watermark - max(start_offset, log.log_start_offset) - complete_count)
 
 
 def share_group(broker: Broker, group: ShareGroup) -> dict[str, Any]:
@@ -115,8 +120,6 @@ def share_lags(broker: Broker) -> list[Lag]:
         topic, stored = broker.topics.by_id(key.topic_id), share.stored
         partition = broker.partition(topic.name, key.partition) if topic is not None else None
         if partition is not None and stored.start_offset != NO_OFFSET and stored.complete_count != NO_COUNT:
-            log = partition.log
-            behind = log.high_watermark - max(stored.start_offset, log.log_start_offset)
-            lag = max(0, behind - stored.complete_count)
+            lag = _lag(partition, stored.start_offset, stored.complete_count)
             found.append(Lag(key.group_id, partition.topic_partition, stored.start_offset, lag))
     return found

@@ -315,13 +315,12 @@ class ShareCoordinator:
 
     def _write(self, share: SharePartition, batches: Sequence[StateBatch]) -> list[Flushed]:
         """What has changed, or all of it when that is due."""
-        in_flight, stored = share.in_flight, share.stored
-        assert in_flight is not None
+        stored = share.stored
         before = stored.start_offset, stored.complete_count
-        stored.start_offset, stored.complete_count = in_flight.start_offset, in_flight.complete_count
         try:
             if stored.updates >= self._broker.config.share_coordinator_snapshot_update_records_per_snapshot:
                 return self._snapshot(share)
+            share.follow()
             _, waits = self._append(
                 share.key, [(state_key(share.key, UPDATE), update_value(stored, batches))]
             )
@@ -332,10 +331,7 @@ class ShareCoordinator:
         return waits
 
     def _snapshot(self, share: SharePartition) -> list[Flushed]:
-        in_flight = share.in_flight
-        if in_flight is not None:  # it may have moved on since the last write: its batches go from there on
-            share.stored.start_offset = in_flight.start_offset
-            share.stored.complete_count = in_flight.complete_count
+        share.follow()  # its batches go from where the group stands now, not from where it stood last
         share.stored.snapshot_epoch += 1
         value = snapshot_value(share.stored, share.batches(), self._broker.clock.now_ms())
         return self._append_all({share.key: value}, {share.key: share.stored})

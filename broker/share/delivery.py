@@ -272,8 +272,8 @@ class InFlight:
         count_limit: int,
         renewed_until_ms: int | None,
     ) -> Transition:
-        """What members say of what they have. KafkaError: nothing has changed. `renewed_until_ms` None: no
-        member may ask for more time.
+        """What members say of what they have. KafkaError: nothing has changed, though a lock that was renewed
+        before the error stays so. `renewed_until_ms` None: no member may ask for more time.
         """
         transition = Transition(count_limit)
         try:

@@ -81,6 +81,12 @@ class SharePartition:
         stored.batches = ()
         return self.in_flight
 
+    def follow(self) -> None:
+        """What is written down next says where the group stands now."""
+        if self.in_flight is not None:
+            self.stored.start_offset = self.in_flight.start_offset
+            self.stored.complete_count = self.in_flight.complete_count
+
     def batches(self) -> Sequence[StateBatch]:
         """All that is known of its offsets."""
         return self.stored.batches if self.in_flight is None else self.in_flight.stored()

@@ -133,6 +133,15 @@ def broker_on(disk: LoopDisk, settings: Mapping[str, str], output: Path) -> Iter
             broker.kill()
 
 
+def lose_power(disk: LoopDisk, broker: BrokerProcess) -> None:
+    """Kill the broker, keep what was synced, and start it again."""
+    broker.kill()
+    disk.cut_power()
+    disk.unmount()
+    disk.mount()
+    broker.start()
+
+
 @contextlib.contextmanager
 def small_tmpfs(size_bytes: int) -> Iterator[Path]:
     """A mounted tmpfs of this size, or a skipped test where there can be none."""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from protocol.errors import ErrorCode
-from tests.crash.machine import LoopDisk, broker_on, loop_disk
+from tests.crash.machine import LoopDisk, broker_on, loop_disk, lose_power
 from tests.kafka.share_player import SharePlayer
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
@@ -175,12 +175,8 @@ def _cut_often(disk: LoopDisk, broker: BrokerProcess, kind: str) -> None:
                 one.start(members)
         wait_for_answers(members, before)
         threading.Event().wait(dice.uniform(0, 0.3))
-        broker.kill()
         player.close()
-        disk.cut_power()
-        disk.unmount()
-        disk.mount()
-        broker.start()
+        lose_power(disk, broker)
         player = SharePlayer(broker.port)
         player.prepare({})
         wait_for_the_end(player, members)

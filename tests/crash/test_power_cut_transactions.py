@@ -26,7 +26,7 @@ from protocol.messages.produce import ProduceRequest
 from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from protocol.records import encode_batch
 from storage.layout import TopicPartition
-from tests.crash.machine import LoopDisk, broker_on, loop_disk
+from tests.crash.machine import LoopDisk, broker_on, loop_disk, lose_power
 from tests.kafka.raw import Raw
 from tests.process import BrokerProcess
 from tests.waiting import wait_for
@@ -261,11 +261,7 @@ def _cut_often(disk: LoopDisk, broker: BrokerProcess, kind: str) -> None:
         everybody += workers
         wait_for_commits(workers)
         threading.Event().wait(dice.uniform(0, 0.5))
-        broker.kill()
-        disk.cut_power()
-        disk.unmount()
-        disk.mount()
-        broker.start()
+        lose_power(disk, broker)
         wait_for_commits(workers)
         for worker in workers:
             worker.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.api import Answer
@@ -198,16 +199,25 @@ def offset_fetch(call: Call) -> Answer:
                 topics=topics,
             )
         )
+    return with_refused_topics(call.go_on(groups=allowed), told, secret, lambda row: _may_know(call, row))
 
-    def with_refused(answer: Any) -> Any:
-        for row in answer.groups:
-            row.topics = [one for one in row.topics if _may_know(call, one)]
+
+def with_refused_topics(
+    answer: Answer, told: list[Any], secret: Mapping[str, list[Any]], may_know: Callable[[Any], bool]
+) -> Answer:
+    """The offsets of groups without topics that may not be known; with the topics that were asked for all the
+    same and may not (`secret`, by group), and the groups that may not (`told`).
+    """
+
+    def with_refused(answered: Any) -> Any:
+        for row in answered.groups:
+            row.topics = [one for one in row.topics if may_know(one)]
             if not row.error_code:
                 row.topics += secret.get(row.group_id, [])
-        answer.groups += told
-        return answer
+        answered.groups += told
+        return answered
 
-    return after(call.go_on(groups=allowed), with_refused)
+    return after(answer, with_refused)
 
 
 def _may_know(call: Call, row: Any) -> bool:

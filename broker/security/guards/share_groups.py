@@ -9,7 +9,7 @@ from typing import Any
 from broker.api import Answer
 from broker.security.acls import Operation, Resource
 from broker.security.guards.call import MESSAGES, Call, after, guards, split
-from broker.security.guards.groups import describe_known_groups
+from broker.security.guards.groups import describe_known_groups, with_refused_topics
 from protocol.errors import ErrorCode
 from protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
 from protocol.messages.share_groups import (
@@ -69,16 +69,7 @@ def describe_share_group_offsets(call: Call) -> Answer:
         secret[group.group_id] = [_secret(row, row_of) for row in refused]
         topics = None if group.topics is None else known
         allowed.append(type(group)(group_id=group.group_id, topics=topics))
-
-    def with_refused(answer: Any) -> Any:
-        for row in answer.groups:
-            row.topics = [one for one in row.topics if _may_know(call, one)]
-            if not row.error_code:
-                row.topics += secret.get(row.group_id, [])
-        answer.groups += told
-        return answer
-
-    return after(call.go_on(groups=allowed), with_refused)
+    return with_refused_topics(call.go_on(groups=allowed), told, secret, lambda row: _may_know(call, row))
 
 
 def _may_know(call: Call, row: Any) -> bool:

@@ -8,16 +8,13 @@ Method: requests of members to a whole broker whose clock stands still. Beside A
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from broker.share import coordinator
 from broker.share.partition import ShareKey
-from broker.share.records import Contents
 from broker.topic import SHARE_STATE_TOPIC
 from protocol.control import Marker
 from protocol.errors import ErrorCode
@@ -30,7 +27,6 @@ from protocol.messages.share_groups import (
     ShareGroupHeartbeatRequest,
 )
 from protocol.records import decode_all
-from storage.log import Log
 from storage.types import Origin
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
@@ -330,31 +326,6 @@ async def test_all_is_written_once_in_a_while_and_older_words_are_deleted(
     m = await Member.join(world)
     assert await stands(m.client) == before
     assert (await m.fetch())[1] == [b"19"]
-
-
-async def test_what_could_not_be_read_is_not_taken_for_replaced(
-    make_world: Callable[..., Awaitable[World]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As while it is being read: a broker that looked for what is replaced before it knew all deleted it."""
-    world = await make_world(share_coordinator_state_topic_num_partitions="1")
-    client = await world.connect()
-    world.topic("t")
-    await settings(client, auto_offset_reset="earliest")
-    m = await Member.join(world)
-    await produce(world, client, b"a", b"b")
-    await m.fetch()
-    await m.acknowledge((0, 0, [ACCEPT]))
-
-    def unreadable(_: Log) -> Contents:
-        raise OSError(errno.EIO, "the disk does not answer")
-
-    with monkeypatch.context() as patches:
-        patches.setattr(coordinator, "read_contents", unreadable)
-        await world.restart()
-    await world.broker.shares.prune()
-    await world.restart()
-    m = await Member.join(world)
-    assert (await m.fetch())[1] == [b"b"]
 
 
 async def test_too_many_members_fetch_one_behind_the_other(

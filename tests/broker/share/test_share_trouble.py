@@ -6,16 +6,19 @@ Method: as in `test_share_groups.py`, with an event put where it hurts most.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from broker.partition import Partition
+from broker.share import coordinator
 from broker.share.partition import ShareKey
-from broker.topic import SHARE_STATE_TOPIC
+from broker.share.records import Contents
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.share_groups import AlterShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequest
+from storage.log import Log
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
 from tests.broker.share.test_share_groups import (
@@ -25,7 +28,6 @@ from tests.broker.share.test_share_groups import (
     client,
     produce,
     settings,
-    stands,
 )
 
 __all__ = ["client"]
@@ -45,24 +47,29 @@ async def test_room_that_is_made_wakes_who_waits_for_it(world: World, client: Cl
     assert await waiting == ([(100, 100, 1)], [b"next"])
 
 
-async def test_what_could_not_be_read_is_not_pruned(make_world: Callable[..., Awaitable[World]]) -> None:
+async def test_what_could_not_be_read_is_not_taken_for_replaced(
+    make_world: Callable[..., Awaitable[World]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while it is being read: a broker that looked for what is replaced before it knew all deleted it."""
     world = await make_world(share_coordinator_state_topic_num_partitions="1")
     client = await world.connect()
     world.topic("t")
     await settings(client, auto_offset_reset="earliest")
-    await produce(world, client, b"a", b"b")
     m = await Member.join(world)
+    await produce(world, client, b"a", b"b")
     await m.fetch()
-    assert await m.acknowledge((0, 0, [ACCEPT])) is ErrorCode.NONE
-    shares = world.broker.shares
-    partition = world.broker.partition(SHARE_STATE_TOPIC, 0)
-    assert partition is not None
-    shares.partitions.clear()
-    shares._topic._unreadable.add(0)
-    await shares.prune()
-    assert partition.log.log_start_offset == 0, "it may be readable later"
-    await shares.load_again(partition.topic_partition)
-    assert await stands(m.client) == (0, 1)
+    await m.acknowledge((0, 0, [ACCEPT]))
+
+    def unreadable(_: Log) -> Contents:
+        raise OSError(errno.EIO, "the disk does not answer")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(coordinator, "read_contents", unreadable)
+        await world.restart()
+    await world.broker.shares.prune()
+    await world.restart()
+    m = await Member.join(world)
+    assert (await m.fetch())[1] == [b"b"]
 
 
 async def test_what_was_accepted_before_others_were_pruned_stays_so(world: World, client: Client) -> None:
