@@ -7,12 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from config.definition import Type, key
-from config.sharing import SharingConfig
+from config.streams_groups import StreamsGroupsConfig
 from config.topic import HOUR_MS, MIB, MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinationConfig(SharingConfig):
+class CoordinationConfig(StreamsGroupsConfig):
     """The values that hold for coordinators. Owned by: any thread (immutable)."""
 
     # Groups and their offsets

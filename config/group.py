@@ -1,6 +1,6 @@
 """The keys of a group: what it sets itself, within the bounds that the broker gives, else the broker's. Those
-of the consumer protocol begin with `consumer.`, those of share groups with `share.`. Mirrors Kafka's
-`GroupConfig`.
+of the consumer protocol begin with `consumer.`, those of share groups with `share.`, those of streams groups
+with `streams.`. Mirrors Kafka's `GroupConfig`.
 """
 
 from __future__ import annotations
@@ -91,6 +91,23 @@ class GroupConfig:
         at_least=1, dynamic=True, synonyms=("group.share.session.timeout.ms",),
     )  # fmt: skip
 
+    streams_heartbeat_interval_ms: int = key(
+        Type.INT, 1_000, "How often a member beats: so late it may learn of a new assignment",
+        at_least=1, dynamic=True, synonyms=("group.streams.heartbeat.interval.ms",),
+    )  # fmt: skip
+    streams_initial_rebalance_delay_ms: int = key(
+        Type.INT, 100, "How long a new streams group waits for more members",
+        at_least=0, dynamic=True, synonyms=("group.streams.initial.rebalance.delay.ms",),
+    )  # fmt: skip
+    streams_num_standby_replicas: int = key(
+        Type.INT, 0, "How many copies of a task's state are kept at other instances",
+        at_least=0, dynamic=True, synonyms=("group.streams.num.standby.replicas",),
+    )  # fmt: skip
+    streams_session_timeout_ms: int = key(
+        Type.INT, 45_000, "How long a member of a streams group may be silent",
+        at_least=1, dynamic=True, synonyms=("group.streams.session.timeout.ms",),
+    )  # fmt: skip
+
     @staticmethod
     def resolve(overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
         """The values of a group with these overrides. What it set before the broker's bounds were others is
@@ -119,8 +136,10 @@ def _bounds(broker: BrokerConfig, row: Row) -> list[tuple[str, int, int]]:
     """Within what the broker lets a group set a key: the name of the bounds with `{}` for min or max, the
     least, the most; nothing where any value will do.
     """
-    if not row.synonyms:
+    if not row.synonyms or row.attribute == "streams_initial_rebalance_delay_ms":
         return []
+    if row.attribute == "streams_num_standby_replicas":
+        return [("group.streams.{}.standby.replicas", 0, broker.group_streams_max_standby_replicas)]
     protocol, _, rest = row.name.partition(".")
     name = f"group.{protocol}.{{}}.{rest}"
     least, most = (getattr(broker, name.format(which).replace(".", "_")) for which in ("min", "max"))

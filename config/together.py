@@ -64,7 +64,7 @@ def _problem_of_strategy(config: BrokerConfig) -> ConfigError | None:
 
 
 def _problem_of_sessions(config: BrokerConfig) -> ConfigError | None:
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         interval_ms = getattr(config, f"group_{kind}_heartbeat_interval_ms")
         session_ms = getattr(config, f"group_{kind}_session_timeout_ms")
         if interval_ms >= session_ms:
@@ -101,6 +101,17 @@ def _problem_of_sharing(config: BrokerConfig) -> ConfigError | None:
             f"It must not be below group.share.max.size ({config.group_share_max_size})",
         )
     return None
+
+
+def _problem_of_standbys(config: BrokerConfig) -> ConfigError | None:
+    most = config.group_streams_max_standby_replicas
+    if config.group_streams_num_standby_replicas <= most:
+        return None
+    return ConfigError.of_value(
+        config.group_streams_num_standby_replicas,
+        "group.streams.num.standby.replicas",
+        f"It must not be above group.streams.max.standby.replicas ({most})",
+    )
 
 
 def _problem_of_retention(config: BrokerConfig) -> ConfigError | None:
@@ -160,6 +171,7 @@ _CHECKS = (
     _problem_of_strategy,
     _problem_of_sessions,
     _problem_of_sharing,
+    _problem_of_standbys,
     _problem_of_retention,
     _problem_of_offset_maps,
     _problem_of_partitions,

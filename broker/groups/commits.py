@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups import records
@@ -19,6 +18,7 @@ from broker.groups.membership import Group
 from broker.groups.offsets import Commit
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import COMMIT_ANSWERS, GroupState
+from broker.groups.streams.group import StreamsGroup
 from broker.state_topic import KeyValue, Producer, StateTopic, fits, when_durable
 from config.definition import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
@@ -43,7 +43,7 @@ _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 }
 
 
-AnyGroup = Group | ConsumerGroup
+AnyGroup = Group | ConsumerGroup | StreamsGroup
 
 
 class Lag(NamedTuple):
@@ -103,21 +103,20 @@ class Commits:
 
     # commit
 
-    def check_commit(
-        self, group: AnyGroup, request: CommitRequest, api_version: int
-    ) -> dict[TopicPartition, ErrorCode]:
-        """Whether this sender may commit now (T191, T192), and where it may not, if partitions differ.
+    def check_commit(self, group: AnyGroup, request: CommitRequest, api_version: int) -> None:
+        """Whether this sender may commit now (T191, T192); KafkaError: it may not.
 
         A transaction of a client that knows nothing of members may always, as before KIP-447; what fences it
         is its producer's epoch.
         """
-        if isinstance(group, ConsumerGroup):
-            return self._check_consumer_commit(group, request, api_version)
+        if not isinstance(group, Group):
+            self._check_member_commit(group, request, api_version)
+            return
         if request.generation < 0 and group.state is GroupState.EMPTY:
-            return {}
+            return
         if request.generation < 0 and not request.member_id and request.group_instance_id is None:
             if request.producer is not None:
-                return {}
+                return
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members: only they commit")
         member = group.check_member(request.member_id, request.group_instance_id)
         if request.generation != group.generation:
@@ -126,12 +125,11 @@ class Commits:
         if answer is not ErrorCode.NONE and request.producer is None:
             raise KafkaError(answer, f"the group is {group.state.value}")
         self._rebalancer.touch(member, group)
-        return {}
 
-    def _check_consumer_commit(
-        self, group: ConsumerGroup, request: CommitRequest, api_version: int
-    ) -> dict[TopicPartition, ErrorCode]:
-        """A member in an older epoch commits what it has held since (KIP-1251)."""
+    def _check_member_commit(
+        self, group: ConsumerGroup | StreamsGroup, request: CommitRequest, api_version: int
+    ) -> None:
+        """A member in an older epoch commits what it has held since, or nothing (KIP-1251)."""
         member = group.check_commit(
             request.member_id,
             request.group_instance_id,
@@ -139,25 +137,21 @@ class Commits:
             is_transaction=request.producer is not None,
             api_version=api_version,
         )
-        refused: dict[TopicPartition, ErrorCode] = {}
         if member is None:
-            return refused
+            return
         for position in request.positions:
             topic_partition = position.topic_partition
             topic = self._broker.topics.get(topic_partition.topic)
-            since = member.held_since(topic.topic_id, topic_partition.partition) if topic else None
+            if topic is None or not self._exists(topic_partition):
+                continue
+            since = group.held_since(member.member_id, topic, topic_partition.partition)
             if since is None or request.generation < since:
                 is_told = request.producer is None
-                refused[topic_partition] = stale_epoch(member) if is_told else ErrorCode.ILLEGAL_GENERATION
-        return refused
+                code = stale_epoch(member) if is_told else ErrorCode.ILLEGAL_GENERATION
+                raise KafkaError(code, f"the member's epoch is {member.epoch}")
 
-    def commit(
-        self,
-        group: AnyGroup,
-        request: CommitRequest,
-        refused: Mapping[TopicPartition, ErrorCode] = MappingProxyType({}),
-    ) -> Outcome:
-        """Append one record a partition, all in one batch, but of those that are `refused`."""
+    def commit(self, group: AnyGroup, request: CommitRequest) -> Outcome:
+        """Append one record a partition, all in one batch."""
         now_ms = self._broker.clock.now_ms()
         limit = self._broker.config.offset_metadata_max_bytes
         errors: dict[TopicPartition, ErrorCode] = {}
@@ -166,8 +160,6 @@ class Commits:
             topic_partition = position.topic_partition
             if not self._exists(topic_partition):
                 errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif topic_partition in refused:
-                errors[topic_partition] = refused[topic_partition]
             elif len(position.metadata) > limit or not fits(position.metadata):
                 errors[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
@@ -310,7 +302,7 @@ class Commits:
 
 def _aging(group: AnyGroup) -> tuple[Callable[[Commit], int], Callable[[str], bool]] | None:
     """From when on a commit of the group ages, and which topics keep theirs; None where all are kept."""
-    if isinstance(group, ConsumerGroup):
+    if not isinstance(group, Group):
         return _committed_at, _is_used(group)
     if group.protocol_type is None:
         return _committed_at, lambda topic: False
@@ -337,7 +329,7 @@ def lags(committed: Committed, partitions: Mapping[TopicPartition, Partition]) -
 
 def _is_used(group: AnyGroup) -> Callable[[str], bool]:
     """Whether a topic is one that the group's members subscribe to."""
-    return group.subscribed_topics().__contains__ if isinstance(group, ConsumerGroup) else group.is_subscribed
+    return group.is_subscribed if isinstance(group, Group) else group.subscribed_topics().__contains__
 
 
 def _committed_at(commit: Commit) -> int:

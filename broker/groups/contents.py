@@ -6,9 +6,7 @@ import logging
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.groups.consumer.changes import ConsumerKey
-from broker.groups.records import GroupKey, OffsetKey, read_key
-from broker.groups.share.changes import ShareGroupRecordKey
+from broker.groups.records import Key, OffsetKey, read_key
 from broker.latest_values import read_latest_values
 from protocol.errors import MalformedFrame
 
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
     from storage.log import Log
 
 logger = logging.getLogger(__name__)
-
-Key = OffsetKey | GroupKey | ConsumerKey | ShareGroupRecordKey
 
 
 class Contents(NamedTuple):

@@ -3,39 +3,38 @@
 Mirrors Kafka's GroupCoordinator. A method finds the group, checks the request against it, hands what has to
 happen to the engine of the group's protocol (classic: `rebalance.py`; consumer: `consumer/`), and returns the
 result or a future of it. Errors are raised as KafkaError; handlers put them where their response has room.
-Share groups have a door of their own, `shared`: they commit no offsets. Not implemented: streams groups.
+Share groups have a door of their own, `shared`: they commit no offsets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from broker.groups import records
 from broker.groups.commits import AnyGroup, CommitRequest, Commits, Committed, Outcome
 from broker.groups.consumer import changes
-from broker.groups.consumer.changes import Change, ConsumerKey
 from broker.groups.consumer.classic_members import ClassicMembers
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Beat, Heartbeat, Heartbeats, check_heartbeat
 from broker.groups.consumer.member import JOIN_EPOCH
-from broker.groups.contents import Contents, read_contents
+from broker.groups.contents import read_contents
 from broker.groups.joining import Joining, JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncRequest, SyncResult
 from broker.groups.offsets import Commit
 from broker.groups.rebalance import Rebalancer
-from broker.groups.records import GroupKey
-from broker.groups.share import changes as share_changes
-from broker.groups.share.changes import ShareGroupRecordKey
+from broker.groups.restoring import Restoring
 from broker.groups.share.group import ShareGroup
 from broker.groups.share.heartbeats import ShareGroups
 from broker.groups.state import HEARTBEAT_ANSWERS, SYNC_ANSWERS, GroupEvent, GroupState
+from broker.groups.streams import changes as streams_changes
+from broker.groups.streams.group import StreamsGroup
+from broker.groups.streams.heartbeats import StreamsBeat, StreamsGroups, StreamsHeartbeat
 from broker.state_topic import StateTopic
 from broker.topic import OFFSETS_TOPIC
-from protocol.errors import ErrorCode, KafkaError, MalformedFrame
+from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
@@ -67,6 +66,16 @@ class GroupCoordinator:
         self._heartbeats = Heartbeats(broker, self._store, self.groups, self._rebalancer)
         self._classic_members = ClassicMembers(self._heartbeats)
         self.shared = ShareGroups(broker, self._store, self.groups.__contains__)
+        self._streams = StreamsGroups(broker, self._store, self.groups)
+        self._restoring = Restoring(
+            broker,
+            self.groups,
+            self._rebalancer,
+            self._commits,
+            self._heartbeats,
+            self.shared,
+            self._streams,
+        )
 
     # life
 
@@ -74,13 +83,13 @@ class GroupCoordinator:
         """Read `__consumer_offsets`; until a partition is read its groups answer
         COORDINATOR_LOAD_IN_PROGRESS.
         """
-        await self._store.load(self._apply)
+        await self._store.load(self._restoring.apply)
         self._forget_lost_topics()
 
     async def load_again(self, topic_partition: TopicPartition) -> None:
         """The log of a partition was opened anew: if its groups could not be read, they are now."""
         if topic_partition.topic == OFFSETS_TOPIC:
-            await self._store.load_again(topic_partition.partition, self._apply)
+            await self._store.load_again(topic_partition.partition, self._restoring.apply)
             self._forget_lost_topics()
 
     async def stop(self) -> None:
@@ -104,41 +113,6 @@ class GroupCoordinator:
         """Where the group's records lie."""
         return self._store.place_of(group_id)
 
-    def _apply(self, contents: Contents) -> None:
-        now_ms = self._broker.clock.now_ms()
-        consumer_groups: dict[str, list[Change]] = {}
-        share_groups: dict[str, list[share_changes.Change]] = {}
-        for key, (log_offset, value) in contents.latest.items():
-            try:
-                if isinstance(key, GroupKey):
-                    self._restore(records.read_group(key.group_id, value, now_ms))
-                elif isinstance(key, ConsumerKey):
-                    change = changes.read_change(key, value)
-                    consumer_groups.setdefault(key.group_id, []).extend([change] if change else [])
-                elif isinstance(key, ShareGroupRecordKey):
-                    share_groups.setdefault(key.group_id, []).append(share_changes.read_change(key, value))
-                else:
-                    commit = records.read_commit(value, log_offset)
-                    self._known_or_new(key.group_id, now_ms).offsets.load(key.topic_partition, commit)
-            except (MalformedFrame, struct.error) as error:
-                logger.warning("unreadable record of %s, skipped: %s", key, error)
-        for group_id, made in consumer_groups.items():
-            self._restore_consumer_group(group_id, made)
-        for group_id, shared in share_groups.items():
-            self.shared.restore(group_id, shared)
-        for producer_id, entries in contents.undecided.items():
-            for place, log_offset, value in entries:
-                try:
-                    commit = records.read_commit(value, log_offset)
-                except (MalformedFrame, struct.error) as error:
-                    logger.warning("unreadable record of %s, skipped: %s", place, error)
-                    continue
-                group = self._known_or_new(place.group_id, now_ms)
-                self._commits.append_undecided(group, producer_id, place.topic_partition, commit)
-        for group in self.groups.values():
-            if isinstance(group, Group) and len(group.members) > self._broker.config.group_max_size:
-                self._rebalancer.start_if_possible(group, "more members than group.max.size")
-
     def _forget_lost_topics(self) -> None:
         """A crash may come between a topic's deletion and that of its offsets: finish it, or a new topic of
         the same name would be read from the old one's positions.
@@ -152,42 +126,18 @@ class GroupCoordinator:
         for _ in self.shared.forget_lost_topics():
             pass
 
-    def _restore(self, group: Group) -> None:
-        known = self.groups.get(group.group_id)
-        if known is not None:
-            group.offsets = known.offsets
-        self.groups[group.group_id] = group
-        for member in group.members.values():
-            self._rebalancer.touch(member, group)
-
-    def _restore_consumer_group(self, group_id: str, made: list[Change]) -> None:
-        group = ConsumerGroup(group_id)
-        changes.apply(group, made)
-        known = self.groups.get(group_id)
-        if known is not None:
-            known.stop_timers()
-            group.offsets = known.offsets
-        self.groups[group_id] = group
-        self._heartbeats.resume(group)
-
-    def _known_or_new(self, group_id: str, now_ms: int) -> AnyGroup:
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = Group(group_id, now_ms)
-        return group
-
     # membership
 
     def join(self, request: JoinRequest) -> JoinResult | asyncio.Future[JoinResult]:
         """JoinGroup: the future resolves when the generation is formed."""
         self._joining.check_limits(request)
         self._store.check_available(request.group_id)
-        if request.group_id in self.shared.groups:
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "it is a share group")
         group = self.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup):
-            if not group.is_empty:
-                return self._classic_members.join(group, request)
+        if request.group_id in self.shared.groups or (isinstance(group, StreamsGroup) and not group.is_empty):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "it is a share or a streams group")
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return self._classic_members.join(group, request)
+        if isinstance(group, ConsumerGroup | StreamsGroup):
             group = self._emptied(group)
         if group is None:
             if request.member_id:
@@ -285,23 +235,27 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return self._heartbeats.beat(group, request)
-        is_shared = request.group_id in self.shared.groups
-        if request.epoch != JOIN_EPOCH or is_shared:
+        is_other = request.group_id in self.shared.groups or isinstance(group, StreamsGroup)
+        if request.epoch != JOIN_EPOCH or is_other:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND,
                 f"{'Group' if request.epoch < JOIN_EPOCH else 'Consumer group'} {request.group_id} not found."
-                if group is None and not is_shared
+                if group is None and not is_other
                 else f"Group {request.group_id} is not a consumer group.",
             )
-        if group is None:
+        if not isinstance(group, Group):
             made = ConsumerGroup(request.group_id)
             beat = self._heartbeats.beat(made, request)
             self.groups[request.group_id] = made
             return beat
         return self._heartbeats.beat_anew(group, request)
 
-    def _emptied(self, group: ConsumerGroup) -> Group:
-        """A classic group with the offsets of a consumer group that has no members, which is forgotten."""
+    def beat_streams(self, request: StreamsHeartbeat) -> StreamsBeat:
+        """StreamsGroupHeartbeat: a group comes into being, or becomes a streams group, with who joins."""
+        return self._streams.beat(request, is_share_group=request.group_id in self.shared.groups)
+
+    def _emptied(self, group: ConsumerGroup | StreamsGroup) -> Group:
+        """A classic group with the offsets of a group that has no members, which is forgotten."""
         made = Group(group.group_id, self._broker.clock.now_ms())
         made.offsets = group.offsets
         self._commits.forget(group, [], _record_keys(group))
@@ -312,7 +266,9 @@ class GroupCoordinator:
     # groups
 
     def find(self, group_id: str) -> AnyGroup | ShareGroup | None:
-        """The group for who describes it; None when there is none."""
+        """The group for who describes it; None when there is none. KafkaError: nothing is known of it."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         self._store.check_available(group_id)
         return self.groups.get(group_id) or self.shared.groups.get(group_id)
 
@@ -358,8 +314,8 @@ class GroupCoordinator:
                 code = ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
                 raise KafkaError(code, f"no group {request.group_id}")
             group = Group(request.group_id, self._broker.clock.now_ms())
-        refused = self._commits.check_commit(group, request, api_version)
-        outcome = self._commits.commit(group, request, refused)
+        self._commits.check_commit(group, request, api_version)
+        outcome = self._commits.commit(group, request)
         if not group.offsets.is_empty:
             self.groups[request.group_id] = group
         return outcome
@@ -372,11 +328,11 @@ class GroupCoordinator:
         self, group_id: str, member_id: str | None = None, member_epoch: int = -1
     ) -> Mapping[TopicPartition, Commit]:
         """OffsetFetch: the durable commits of a group; nothing for a group that is not there (T194), or that
-        is a share group. Who says that it is a member of a consumer group has to be one.
+        is a share group. Who says that it is a member of a consumer or streams group has to be one.
         """
         self._store.check_available(group_id)
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | StreamsGroup):
             group.check_fetch(member_id, member_epoch)
         return group.offsets.committed if group is not None else {}
 
@@ -459,13 +415,13 @@ class GroupCoordinator:
 
     # look-ups
 
-    def _group_of_member(self, group_id: str) -> AnyGroup:
+    def _group_of_member(self, group_id: str) -> Group | ConsumerGroup:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id is needed")
         self._store.check_available(group_id)
         group = self.groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no group {group_id}")
+        if group is None or isinstance(group, StreamsGroup):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no group {group_id} of the classic protocol")
         return group
 
     def _check_commits_offsets(self, group_id: str) -> None:
@@ -486,6 +442,8 @@ def _record_keys(group: AnyGroup) -> list[bytes]:
     """The keys of what the log says of an empty group but its offsets."""
     if isinstance(group, ConsumerGroup):
         return [change.key.encoded() for change in changes.group_removed(group)]
+    if isinstance(group, StreamsGroup):
+        return [change.key.encoded() for change in streams_changes.group_removed(group)]
     # Here a group without a generation was never stored; one that Kafka stored would come back.
     has_record = group.generation > 0 or group.was_stored
     return [records.group_key(group.group_id)] if has_record else []

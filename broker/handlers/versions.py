@@ -3,8 +3,8 @@
 The answer is the registry of handlers. A version we do not know is answered in v0 with UNSUPPORTED_VERSION
 and the ranges (G1, in `connection.py`, before a body is read). From v3 the client names its software, badly
 named ones get INVALID_REQUEST (KIP-511). The feature `transaction.version` says that transactions v2 are
-served (KIP-890, G15), `share.version` that share groups are (KIP-932); that they may be 0 is told from v4 on,
-for older clients refuse such a range.
+served (KIP-890, G15), `share.version` that share groups are (KIP-932), `streams.version` that streams groups
+are (KIP-1071); that they may be 0 is told from v4 on, for older clients refuse such a range.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SupportedFeature, FinalizedFeature = (
     ApiVersionsResponse.SupportedFeatureKey,
     ApiVersionsResponse.FinalizedFeatureKey,
 )
-FEATURES = {"share.version": 1, "transaction.version": V2}
+FEATURES = {"share.version": 1, "streams.version": 1, "transaction.version": V2}
 _SOFTWARE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 
 

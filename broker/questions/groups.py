@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.groups.commits import AnyGroup, Committed, lags
 from broker.groups.consumer.classic_protocol import read_assignment, read_subscription
-from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import ConsumerMember, Partitions, partitions_of
 from broker.groups.consumer.topics import GroupTopics
 from broker.groups.membership import Group, Member
 from broker.groups.offsets import Commit
 from broker.groups.share.group import ShareGroup
+from broker.groups.streams.endpoints import partitions_read
+from broker.groups.streams.group import StreamsGroup
+from broker.groups.streams.member import StreamsMember, Tasks
 from broker.questions.records import records_between, steadily
 from broker.questions.share_groups import share_group_row
 from protocol.errors import KafkaError
@@ -66,8 +68,8 @@ def _head(group: AnyGroup) -> dict[str, Any]:
         "type": group.kind,
         "state": group.state.value,
         "protocol_type": group.protocol_type or "",
-        "assignor": group.assignor if isinstance(group, ConsumerGroup) else group.protocol_name,
-        "epoch": group.epoch if isinstance(group, ConsumerGroup) else group.generation,
+        "assignor": group.protocol_name if isinstance(group, Group) else group.assignor,
+        "epoch": group.generation if isinstance(group, Group) else group.epoch,
     }
 
 
@@ -97,18 +99,23 @@ def group_head(broker: Broker, group: AnyGroup) -> tuple[dict[str, Any], list[Pl
 
 
 def _member_row(
-    group: AnyGroup, member: Member | ConsumerMember, topics: GroupTopics
+    group: AnyGroup, member: Member | ConsumerMember | StreamsMember, topics: GroupTopics
 ) -> tuple[dict[str, Any], list[TopicPartition]]:
-    if isinstance(member, ConsumerMember):
-        subscribed, had = sorted(member.topic_names), partitions_of(member.assigned)
+    more: dict[str, Any]
+    if isinstance(member, StreamsMember):
+        assert isinstance(group, StreamsGroup)
+        subscribed, held = sorted(group.subscribed_topics()), member.assigned
+        active = partitions_read(group, held.without_epochs().active, topics)
+        partitions = [TopicPartition(topic, index) for topic, indexes in active for index in indexes]
+        more = {"instance_id": None, "regex": None, "epoch": member.epoch, "standby": _task_ids(held.standby)}
+    elif isinstance(member, ConsumerMember):
+        subscribed = sorted(member.topic_names)
+        partitions = _named(partitions_of(member.assigned), topics)
         more = {"instance_id": member.instance_id, "regex": member.topic_regex, "epoch": member.epoch}
     else:
         subscribed, had = _classic(group, member, topics)
+        partitions = _named(had, topics)
         more = {"instance_id": member.group_instance_id, "regex": None, "epoch": None}
-    names = topics.names(had)
-    partitions = [
-        TopicPartition(names[one], index) for one, indexes in had.items() if one in names for index in indexes
-    ]
     row = {
         "member_id": member.member_id,
         "client_id": member.client_id,
@@ -118,6 +125,18 @@ def _member_row(
         "partitions": [{"topic": one.topic, "partition": one.partition} for one in sorted(partitions)],
     }
     return row, partitions
+
+
+def _named(had: Partitions, topics: GroupTopics) -> list[TopicPartition]:
+    names = topics.names(had)
+    return [
+        TopicPartition(names[one], index) for one, indexes in had.items() if one in names for index in indexes
+    ]
+
+
+def _task_ids(tasks: Tasks) -> list[str]:
+    """As Kafka Streams writes them."""
+    return [f"{name}_{partition}" for name in sorted(tasks) for partition in sorted(tasks[name])]
 
 
 def _classic(group: AnyGroup, member: Member, topics: GroupTopics) -> tuple[list[str], Partitions]:

@@ -117,8 +117,9 @@ async def test_api_versions_is_the_registry_of_handlers(world: World, version: i
     assert [ranges[key] for key in (24, 25, 26, 28)] == [(0, 3), (0, 4), (0, 5), (0, 5)]
     assert not ranges.keys() & {71, 72}
     features = [(one.name, one.max_version_level) for one in answer.finalized_features]
-    assert features == ([("share.version", 1), ("transaction.version", 2)] if version >= 3 else [])
-    assert len(answer.supported_features) == 2 * (version >= 4), "0 is no version to older clients"
+    finalized = [("share.version", 1), ("streams.version", 1), ("transaction.version", 2)]
+    assert features == (finalized if version >= 3 else [])
+    assert len(answer.supported_features) == 3 * (version >= 4), "0 is no version to older clients"
 
 
 async def test_a_badly_named_client_is_told_so(world: World) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import confluent_kafka
@@ -22,6 +23,7 @@ from tests.clients.adaptors import Confluent, Sent
 from tests.clients.conftest import COMPACTED, MINUTE_MS, alter, wait_until_compacted
 from tests.kafka.fixtures import kafka_tools  # noqa: F401
 from tests.kafka.raw import Raw
+from tests.kafka.streams_player import StreamsPlayer, info, sub, topology
 from tests.kafka.tools import Tools
 from tests.process import BrokerProcess
 
@@ -99,6 +101,40 @@ def test_share_groups(tools: Tools, at: tuple[str, str], topic: str, broker: Bro
     assert f'"groupId":"{group}"' in dumped and '"deliveryState":2' in dumped, dumped
     tools.run("kafka-share-groups", *at, "--delete", "--group", group)
     assert group not in tools.run("kafka-share-groups", *at, "--list").split()
+
+
+def test_streams_groups(tools: Tools, at: tuple[str, str], topic: str, broker: BrokerProcess) -> None:
+    """Looked at, begun elsewhere and deleted with its internal topics; Kafka's own decoder reads it."""
+    group, changelog = f"{topic}-app", f"{topic}-app-store-changelog"
+    player = StreamsPlayer(Raw(broker.port))
+    player.use(group)
+    player.prepare({topic: 2})
+    store = info(changelog, cleanup_policy="compact")
+    player.joins("m", topology(sub("0", topic, state_changelog_topics=[store])))
+    assert player.topics(changelog) == {changelog: 2}
+    assert player.settles("m")[3] == "Stable"
+    done = player.commit("m", player.epochs["m"], (topic, 0), (topic, 1))
+    assert done == [(topic, 0, 0), (topic, 1, 0)]
+    run = partial(tools.run, "kafka-streams-groups", *at)
+    assert group in run("--list").split()
+    assert re.search(rf"{group} .* Stable +1", run("--describe", "--group", group, "--state"))
+    assert "ACTIVE: 0:[0,1];" in run("--describe", "--group", group, "--members")
+    assert re.search(rf"{group} +{topic} +0 +7 ", run("--describe", "--group", group, "--verbose"))
+    dumped = tools.run(
+        "kafka-dump-log",
+        "--offsets-decoder",
+        "--files",
+        ",".join(str(path) for path in sorted(broker.data.glob("__consumer_offsets-*/*.log"))),
+    )
+    assert f'"groupId":"{group}"' in dumped and '"subtopologyId":"0"' in dumped, dumped
+    assert player.beats("m", -1)[0] is True
+    player.raw.close()
+    elsewhere = ("--group", group, "--input-topic", topic, "--to-earliest", "--execute")
+    assert re.search(rf"{group} +{topic} +0 +0", run("--reset-offsets", *elsewhere))
+    deleted = run("--delete", "--group", group, "--delete-all-internal-topics")
+    assert "Deletion of associated internal topics" in deleted
+    assert group not in run("--list").split()
+    assert changelog not in tools.run("kafka-topics", *at, "--list").split()
 
 
 def test_a_reassignment_to_the_only_node_is_completed(

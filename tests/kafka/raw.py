@@ -24,7 +24,7 @@ from protocol.schema import registry, schema_of
 from tests.waiting import wait_for
 
 LIMIT_SECONDS = 60.0
-TOPIC = 2  # resource type
+TOPIC, GROUP = 2, 32  # resource types
 FETCH_BYTES = 64 << 20
 VERSIONS = {
     "produce": 9,
@@ -90,9 +90,26 @@ class Raw:
             lambda: settings.items() <= self.described(topic, settings).items(), f"{settings} of {topic}"
         )
 
-    def described(self, topic: str, keys: Iterable[str]) -> dict[str, str | None]:
+    def set_group(self, group: str, settings: Mapping[str, str]) -> tuple[int, str | None]:
+        """(error, message) of setting settings of a group; returns when they are told back."""
+        asked = IncrementalAlterConfigsRequest.AlterConfigsResource
+        configs = [
+            asked.AlterableConfig(name=name, config_operation=0, value=value)
+            for name, value in settings.items()
+        ]
+        resource = asked(resource_type=GROUP, resource_name=group, configs=configs)
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        (done,) = self.ask(request, VERSIONS["alter"]).responses
+        if not done.error_code:
+            wait_for(
+                lambda: settings.items() <= self.described(group, settings, kind=GROUP).items(),
+                f"{settings} of {group}",
+            )
+        return done.error_code, done.error_message
+
+    def described(self, name: str, keys: Iterable[str], kind: int = TOPIC) -> dict[str, str | None]:
         asked = DescribeConfigsRequest.DescribeConfigsResource
-        resource = asked(resource_type=TOPIC, resource_name=topic, configuration_keys=list(keys))
+        resource = asked(resource_type=kind, resource_name=name, configuration_keys=list(keys))
         (found,) = self.ask(DescribeConfigsRequest(resources=[resource]), VERSIONS["describe"]).results
         assert found.error_code == 0, found
         return {config.name: config.value for config in found.configs}

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 from protocol.batch import iterate_headers
-from protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.groups import DeleteGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.share_fetch import (
@@ -31,7 +30,6 @@ from tests.waiting import wait_for
 
 NOT_YET = {14, 15, 16}
 """loading, no coordinator yet: what a client tries again"""
-GROUP_RESOURCE = 32
 RELEASE = 2
 Place = tuple[str, int]
 Acks = Mapping[Place, Sequence[tuple[int, int, list[int]]]]
@@ -72,25 +70,8 @@ class SharePlayer:
             assert answer.error_code == 0, answer
         return 0
 
-    def settings(self, group: str, settings: Mapping[str, str]) -> int:
-        """Set settings of a group; returns when they are told back."""
-        asked = IncrementalAlterConfigsRequest.AlterConfigsResource
-        configs = [
-            asked.AlterableConfig(name=name, config_operation=0, value=value)
-            for name, value in settings.items()
-        ]
-        resource = asked(resource_type=GROUP_RESOURCE, resource_name=group, configs=configs)
-        (done,) = self.raw.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
-        if not done.error_code:
-            wait_for(lambda: settings.items() <= self._settings_of(group).items(), f"{settings} of {group}")
-        return done.error_code, done.error_message
-
-    def _settings_of(self, group: str) -> dict[str, str | None]:
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=GROUP_RESOURCE, resource_name=group, configuration_keys=None
-        )
-        (found,) = self.raw.ask(DescribeConfigsRequest(resources=[resource]), 4).results
-        return {config.name: config.value for config in found.configs}
+    def settings(self, group: str, settings: Mapping[str, str]) -> Any:
+        return self.raw.set_group(group, settings)
 
     # records
 

@@ -19,18 +19,28 @@ import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from protocol.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
+from protocol.messages.streams_groups import Endpoint, KeyValue, TaskIds, TaskOffset, TopicInfo
 from protocol.schema import NO_VERSIONS, Field, Versions, registry, schema_of
 from tests.kafka.fixtures import or_skip
 from tests.kafka.jars import libraries
 from tests.protocol.messages import INTEGER_BITS
 
 Row = tuple[str, str, Versions, Versions, int | None, object]
-NOT_SHIPPED = frozenset((68, 69, 76, 77, 78, 79, 90, 91, 92))
+NOT_SHIPPED = frozenset((68, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92))
 """what kafka-python has no definitions of; Kafka's own jar has"""
 APIS = [
     cls for spec in registry.values() if spec.key not in NOT_SHIPPED for cls in (spec.request, spec.response)
 ]
-SHARED = [AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint]
+SHARED = [
+    AcknowledgementBatch,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    Endpoint,
+    KeyValue,
+    TaskIds,
+    TaskOffset,
+    TopicInfo,
+]
 """structs that two messages declare alike"""
 WITHIN = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 OLDER_NAMES = {

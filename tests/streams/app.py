@@ -37,8 +37,6 @@ class StreamsApp:
             "topology.optimization": "all",
             "commit.interval.ms": "100",
             "repartition.purge.interval.ms": "100",
-            "session.timeout.ms": "6000",
-            "heartbeat.interval.ms": "500",
             **settings,
         }
         file = directory / "settings.properties"

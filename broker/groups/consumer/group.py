@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import Enum
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from broker.clock import Timer
@@ -15,7 +16,11 @@ from broker.groups.consumer.assignors import ASSIGNORS
 from broker.groups.consumer.member import ConsumerMember, MemberState, Partitions
 from broker.groups.membership import CONSUMER_PROTOCOL_TYPE
 from broker.groups.offsets import GroupOffsets
+from broker.groups.streams.member import StreamsMember
 from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.topic import Topic
 
 FIRST_EPOCH = 1
 """of a group without anybody; as in Kafka 4.3 the first member that joins begins the next one"""
@@ -196,6 +201,10 @@ class ConsumerGroup:
             raise KafkaError(stale_epoch(member), f"the member's epoch is {member.epoch}")
         return member if epoch < member.epoch else None
 
+    def held_since(self, member_id: str, topic: Topic, partition: int) -> int | None:
+        """The epoch in which a member got a partition, if it has it or has still to give it back."""
+        return self.members[member_id].held_since(topic.topic_id, partition)
+
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Whether who says that it is a member may see the offsets (KIP-848)."""
         if member_id is None and epoch < 0:
@@ -211,6 +220,7 @@ class ConsumerGroup:
         self.timers.clear()
 
 
-def stale_epoch(member: ConsumerMember) -> ErrorCode:
+def stale_epoch(member: ConsumerMember | StreamsMember) -> ErrorCode:
     """What a commit in a wrong epoch is answered: classic members know generations."""
-    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+    is_classic = isinstance(member, ConsumerMember) and member.classic is not None
+    return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH

@@ -41,6 +41,11 @@ class GroupTopics:
         topics = (self._registry.get(name) for name in names)
         return {topic.topic_id: topic.partition_count for topic in topics if topic is not None}
 
+    def size_of(self, name: str) -> int | None:
+        """Number of partitions of a topic; None where there is none of this name."""
+        topic = self._registry.get(name)
+        return None if topic is None else topic.partition_count
+
     def names(self, partitions: Mapping[UUID, Iterable[int]]) -> dict[UUID, str]:
         """The names of topics that still exist."""
         topics = (self._registry.by_id(topic_id) for topic_id in partitions)

@@ -107,6 +107,8 @@ class ShareGroups:
 
     def existing(self, group_id: str) -> ShareGroup:
         """The group; KafkaError if there is none."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self.find(group_id)
         if group is None:
             raise self._not_found(group_id, "Group")

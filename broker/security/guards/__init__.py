@@ -13,8 +13,19 @@ from broker.security.guards import (
     offsets,
     records,
     share_groups,
+    streams_groups,
     topics,
     transactions,
 )
 
-__all__ = ["cluster", "configs", "groups", "offsets", "records", "share_groups", "topics", "transactions"]
+__all__ = [
+    "cluster",
+    "configs",
+    "groups",
+    "offsets",
+    "records",
+    "share_groups",
+    "streams_groups",
+    "topics",
+    "transactions",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from broker.api import Answer
@@ -115,16 +115,21 @@ def describe_groups(call: Call) -> Answer:
 
 def describe_known_groups(call: Call) -> Answer:
     """Who may not know a topic that a member reads is not told of the group."""
+    return describe_unless_secret(call, _topics_of, SECRET_TOPICS)
+
+
+def describe_unless_secret(call: Call, topics_of: Callable[[Any], Iterable[str]], message: str) -> Answer:
+    """Each group that the client may describe, unless there is one among its topics that it may not."""
 
     def without_secret_topics(answer: Any) -> Any:
         row_of = type(answer).DescribedGroup
         answer.groups = [
             row
-            if all(call.may(Operation.DESCRIBE, TOPIC, name) for name in _topics_of(row))
+            if all(call.may(Operation.DESCRIBE, TOPIC, name) for name in topics_of(row))
             else row_of(
                 group_id=row.group_id,
                 error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                error_message=SECRET_TOPICS,
+                error_message=message,
             )
             for row in answer.groups
         ]

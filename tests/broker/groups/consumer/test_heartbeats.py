@@ -271,8 +271,10 @@ async def test_t201_commits_of_an_older_epoch_count_for_what_was_held_since() ->
     world = settled()
     world.topics.create("rows", 4, {})
     next_beat(world, "a", owned=world.rows(0))
-    outcome = world.commit({ROWS_0: 1, ROWS_1: 1}, by=_as_result("a", 3))
-    assert outcome.errors == {ROWS_0: ErrorCode.NONE, ROWS_1: ErrorCode.STALE_MEMBER_EPOCH}
+    late = refused(lambda: world.commit({ROWS_0: 2, ROWS_1: 2}, by=_as_result("a", 3)))
+    assert late is ErrorCode.STALE_MEMBER_EPOCH, "all of it or nothing, as in Kafka"
+    assert world.committed() == {}
+    assert world.commit({ROWS_0: 1}, by=_as_result("a", 3)).errors == {ROWS_0: ErrorCode.NONE}
     assert world.committed() == {ROWS_0: 1}
     late = refused(lambda: world.commit({ROWS_0: 1}, by=_as_result("a", 9)))
     assert late is ErrorCode.STALE_MEMBER_EPOCH

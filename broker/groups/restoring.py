@@ -1,0 +1,133 @@
+"""Groups as `__consumer_offsets` has them come to life: at start, and when a log is opened anew."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import defaultdict
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.groups import records
+from broker.groups.commits import AnyGroup, Commits
+from broker.groups.consumer import changes as consumer_changes
+from broker.groups.consumer.changes import ConsumerKey
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.heartbeats import Heartbeats
+from broker.groups.contents import Contents
+from broker.groups.membership import Group
+from broker.groups.rebalance import Rebalancer
+from broker.groups.records import GroupKey
+from broker.groups.share import changes as share_changes
+from broker.groups.share.changes import ShareGroupRecordKey
+from broker.groups.share.heartbeats import ShareGroups
+from broker.groups.streams import changes as streams_changes
+from broker.groups.streams.changes import StreamsGroupRecordKey
+from broker.groups.streams.group import StreamsGroup
+from broker.groups.streams.heartbeats import StreamsGroups
+from protocol.errors import MalformedFrame
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+
+class _Made(NamedTuple):
+    """What the records of groups say, by group id."""
+
+    consumer: dict[str, list[consumer_changes.Change]]
+    share: dict[str, list[share_changes.Change]]
+    streams: dict[str, list[streams_changes.Change]]
+
+
+class Restoring:
+    """Owned by: event loop."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        groups: MutableMapping[str, AnyGroup],
+        rebalancer: Rebalancer,
+        commits: Commits,
+        heartbeats: Heartbeats,
+        shared: ShareGroups,
+        streams: StreamsGroups,
+    ) -> None:
+        self._broker = broker
+        self._groups = groups
+        self._rebalancer = rebalancer
+        self._commits = commits
+        self._heartbeats = heartbeats
+        self._shared = shared
+        self._streams = streams
+
+    def apply(self, contents: Contents) -> None:
+        """Take in all that a partition says of its groups; their members have their whole time again."""
+        now_ms = self._broker.clock.now_ms()
+        made = _Made(defaultdict(list), defaultdict(list), defaultdict(list))
+        for key, (log_offset, value) in contents.latest.items():
+            try:
+                if isinstance(key, GroupKey):
+                    self._restore(records.read_group(key.group_id, value, now_ms))
+                elif isinstance(key, ConsumerKey):
+                    change = consumer_changes.read_change(key, value)
+                    made.consumer[key.group_id] += [change] if change else []
+                elif isinstance(key, ShareGroupRecordKey):
+                    made.share[key.group_id].append(share_changes.read_change(key, value))
+                elif isinstance(key, StreamsGroupRecordKey):
+                    made.streams[key.group_id].append(streams_changes.read_change(key, value))
+                else:
+                    commit = records.read_commit(value, log_offset)
+                    self._known_or_new(key.group_id, now_ms).offsets.load(key.topic_partition, commit)
+            except (MalformedFrame, struct.error) as error:
+                logger.warning("unreadable record of %s, skipped: %s", key, error)
+        self._put_modern_groups(made)
+        self._apply_undecided(contents, now_ms)
+        for group in self._groups.values():
+            if isinstance(group, Group) and len(group.members) > self._broker.config.group_max_size:
+                self._rebalancer.start_if_possible(group, "more members than group.max.size")
+
+    def _put_modern_groups(self, made: _Made) -> None:
+        for group_id, of_consumers in made.consumer.items():
+            consumers = ConsumerGroup(group_id)
+            consumer_changes.apply(consumers, of_consumers)
+            self._put(consumers)
+            self._heartbeats.resume(consumers)
+        for group_id, of_streams in made.streams.items():
+            streams = StreamsGroup(group_id)
+            streams_changes.apply(streams, of_streams)
+            self._put(streams)
+            self._streams.resume(streams)
+        for group_id, shared in made.share.items():
+            self._shared.restore(group_id, shared)
+
+    def _apply_undecided(self, contents: Contents, now_ms: int) -> None:
+        for producer_id, entries in contents.undecided.items():
+            for place, log_offset, value in entries:
+                try:
+                    commit = records.read_commit(value, log_offset)
+                except (MalformedFrame, struct.error) as error:
+                    logger.warning("unreadable record of %s, skipped: %s", place, error)
+                    continue
+                group = self._known_or_new(place.group_id, now_ms)
+                self._commits.append_undecided(group, producer_id, place.topic_partition, commit)
+
+    def _restore(self, group: Group) -> None:
+        self._put(group)
+        for member in group.members.values():
+            self._rebalancer.touch(member, group)
+
+    def _put(self, group: AnyGroup) -> None:
+        """In the place of what is known of it, with the offsets that are."""
+        known = self._groups.get(group.group_id)
+        if known is not None:
+            known.stop_timers()
+            group.offsets = known.offsets
+        self._groups[group.group_id] = group
+
+    def _known_or_new(self, group_id: str, now_ms: int) -> AnyGroup:
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = Group(group_id, now_ms)
+        return group

@@ -1,0 +1,226 @@
+"""One streams group: its members, its topology, what each shall have, which process has a task, its offsets.
+
+Mirrors Kafka's StreamsGroup. Nothing here sets a timer, writes a record or decides; `changes.py` says what
+can change, `heartbeats.py` what does.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from broker.clock import Timer
+from broker.groups.offsets import GroupOffsets
+from broker.groups.streams.member import Assignment, Holding, StreamsMember, Taken
+from broker.groups.streams.topology import Configured, subtopologies_by_source
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
+
+if TYPE_CHECKING:
+    from broker.topic import Topic
+
+FIRST_EPOCH = 1
+"""of a group without anybody, and of its targets; the first member that joins begins the next one"""
+NOT_VALIDATED = -1
+MEMBER_EPOCH_VERSION = 9
+"""OffsetCommit says a member's epoch from this version on"""
+
+
+class StreamsGroupState(Enum):
+    """Kafka's names, as StreamsGroupDescribe and ListGroups spell them."""
+
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class Deadline(Enum):
+    """What a member has to do in time, or it is fenced."""
+
+    SESSION = "the member session expired."
+    REVOCATION = "the member did not give back its tasks within its rebalance timeout."
+
+
+class StreamsGroup:
+    """Owned by: event loop."""
+
+    kind = "streams"
+    protocol_type = "streams"
+    assignor = "sticky"
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = FIRST_EPOCH
+        """how often what there is to divide, or among whom, has changed"""
+        self.metadata_hash = 0
+        """of the topics as they were at that epoch"""
+        self.validated_epoch = NOT_VALIDATED
+        """of the topology whose topics were all there at that epoch"""
+        self.assignment_configs: Mapping[str, str] = {}
+        """the settings that the targets depend on, as they were at that epoch"""
+        self.target_epoch = FIRST_EPOCH
+        """the epoch that `targets` are made for"""
+        self.target_ms = 0
+        """when that was; 0: never"""
+        self.topology: StreamsGroupTopologyValue | None = None
+        self.members: dict[str, StreamsMember] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.offsets = GroupOffsets()
+        self.timers: dict[tuple[str, Deadline], Timer] = {}
+        # What follows is not stored.
+        self.configured: Configured | None = None
+        """the topology on the topics as they were looked at last"""
+        self.seen_topics = -1
+        """the version of the topics that were looked at last"""
+        self.first_assignment: Timer | None = None
+        """runs while the group waits for more members before it divides its tasks for the first time"""
+        self.shutdown_by: str | None = None
+        """the member that wants the whole application to end"""
+        self.endpoints_epoch = 0
+        """how often what the instances hold has changed"""
+        self._active: dict[tuple[str, int], str] = {}
+        self._copies: Counter[tuple[str, int, str]] = Counter()
+
+    @property
+    def state(self) -> StreamsGroupState:
+        if not self.members:
+            return StreamsGroupState.EMPTY
+        if self.topology is None or self.topology.epoch != self.validated_epoch:
+            return StreamsGroupState.NOT_READY
+        if self.epoch > self.target_epoch:
+            return StreamsGroupState.ASSIGNING
+        if all(member.has_reached(self.target_epoch) for member in self.members.values()):
+            return StreamsGroupState.STABLE
+        return StreamsGroupState.RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    # members
+
+    def put(self, member: StreamsMember) -> None:
+        """Take a member in, or in place of what it was."""
+        self._let_go(self.members.get(member.member_id))
+        self.members[member.member_id] = member
+        for held in (member.assigned, member.pending_revocation):
+            for task in _active_tasks(held):
+                self._active[task] = member.process_id
+            self._copies.update((*task, member.process_id) for task in _copies(held))
+
+    def remove(self, member_id: str) -> None:
+        """Take a member out."""
+        self._let_go(self.members.pop(member_id, None))
+        self.targets.pop(member_id, None)
+        if not self.members:
+            self.shutdown_by = None
+
+    def _let_go(self, member: StreamsMember | None) -> None:
+        if member is None:
+            return
+        for held in (member.assigned, member.pending_revocation):
+            for task in _active_tasks(held):
+                if self._active.get(task) == member.process_id:
+                    del self._active[task]
+            self._copies.subtract((*task, member.process_id) for task in _copies(held))
+        self._copies = +self._copies
+
+    def taken_for(self, process_id: str) -> Taken:
+        """What a member of this process must not take: an active task that is active anywhere, a task in
+        whatever form that its own process has.
+        """
+
+        def is_here(subtopology: str, partition: int) -> bool:
+            return self._copies[subtopology, partition, process_id] > 0
+
+        return Taken(
+            active=lambda name, partition: (name, partition) in self._active or is_here(name, partition),
+            copy=lambda name, partition: (
+                self._active.get((name, partition)) == process_id or is_here(name, partition)
+            ),
+        )
+
+    def member(self, member_id: str) -> StreamsMember:
+        """The member; KafkaError if there is none."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return member
+
+    # offsets
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """The names of the topics that the members read."""
+        if not self.members or self.topology is None:
+            return frozenset()
+        return frozenset(subtopologies_by_source(self.topology))
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, *, is_transaction: bool, api_version: int
+    ) -> StreamsMember | None:
+        """As in a consumer group: who commits, if that need be asked; KafkaError: it may not."""
+        if epoch < 0 and self.is_empty:
+            return None
+        if is_transaction and epoch < 0 and not member_id and instance_id is None:
+            return None
+        member = self.member(member_id)
+        if not is_transaction and api_version < MEMBER_EPOCH_VERSION:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "OffsetCommit version 9 or above must be used by members using the streams group protocol",
+            )
+        if epoch > member.epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
+        return member if epoch < member.epoch else None
+
+    def held_since(self, member_id: str, topic: Topic, partition: int) -> int | None:
+        """The epoch in which a member got what reads a partition, if it has it or has still to return it."""
+        if self.topology is None:
+            return None
+        subtopology = subtopologies_by_source(self.topology).get(topic.name, "")
+        return self.members[member_id].held_since(subtopology, partition)
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Whether who says that it is a member may see the offsets."""
+        if member_id is None and epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member.epoch != epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
+
+    # drafts and timers
+
+    def drafted(self) -> StreamsGroup:
+        """A copy, to try changes on."""
+        draft = copy.copy(self)
+        for name in ("members", "targets", "_active", "_copies"):
+            setattr(draft, name, getattr(self, name).copy())
+        return draft
+
+    def stop_timers(self) -> None:
+        """No deadline of this group fires any more."""
+        for timer in (*self.timers.values(), self.first_assignment):
+            if timer is not None:
+                timer.cancel()
+        self.timers.clear()
+        self.first_assignment = None
+
+
+def _active_tasks(held: Holding) -> Iterator[tuple[str, int]]:
+    for name, partitions in held.active.items():
+        for partition in partitions:
+            yield name, partition
+
+
+def _copies(held: Holding) -> Iterator[tuple[str, int]]:
+    for tasks in (held.standby, held.warmup):
+        for name, partitions in tasks.items():
+            for partition in partitions:
+                yield name, partition

@@ -1,0 +1,378 @@
+"""Goal: a task of a streams group (KIP-1071) is active with one member at a time and in one form in a
+process, whoever comes, goes, falls silent or cannot be written down.
+
+Method: a coordinator over memory partitions and a manual clock; then random members at random moments, each
+of which does what a client does. As Apache Kafka answers is in tests/kafka/test_streams_groups.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.groups.consumer.member import JOIN_EPOCH, LEAVE_EPOCH
+from broker.groups.streams.draft import STANDBY_REPLICAS
+from broker.groups.streams.group import StreamsGroup, StreamsGroupState
+from broker.groups.streams.heartbeats import StreamsBeat, StreamsHeartbeat
+from broker.groups.streams.member import Assignment, MemberState
+from broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo
+from config.broker import BrokerConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
+from tests.broker.groups.world import REBALANCE_TIMEOUT_MS, ROWS_0, World, refused
+
+SESSION_MS = BrokerConfig().group_streams_session_timeout_ms
+HALF_MS = SESSION_MS // 2
+ROWS = StreamsGroupTopologyValue(subtopologies=[Subtopology(subtopology_id="0", source_topics=["rows"])])
+STORED = StreamsGroupTopologyValue(
+    subtopologies=[
+        Subtopology(
+            subtopology_id="0",
+            source_topics=["rows"],
+            state_changelog_topics=[TopicInfo(name="log")],
+        ),
+        Subtopology(subtopology_id="1", source_topics=["columns"]),
+    ]
+)
+BOTH = Assignment({"0": frozenset((0, 1))})
+FIRST, SECOND = Assignment({"0": frozenset((0,))}), Assignment({"0": frozenset((1,))})
+
+
+class Streams(World):
+    """Members of one group, with what each was told to have."""
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__(**{"group_streams_initial_rebalance_delay_ms": 0, **changes})
+
+    def beats(self, member_id: str, epoch: int | None = None, **changes: Any) -> StreamsBeat:
+        """As a client that says who it is when it joins; without an epoch the member's own."""
+        if epoch is None:
+            epoch = self.streams_group().members[member_id].epoch
+        joins = epoch == JOIN_EPOCH
+        request = StreamsHeartbeat(
+            group_id="g",
+            member_id=member_id,
+            epoch=epoch,
+            endpoints_epoch=0,
+            rack_id=None,
+            client_id="client",
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if joins else None,
+            topology=ROWS if joins else None,
+            owned=Assignment() if joins else None,
+            process_id=member_id.upper() if joins else None,
+            endpoint=None,
+            client_tags=None,
+            wants_shutdown=False,
+        )
+        return self.groups.beat_streams(dataclasses.replace(request, **changes))
+
+    def streams_group(self) -> StreamsGroup:
+        group = self.groups.find("g")
+        assert isinstance(group, StreamsGroup)
+        return group
+
+
+def settled() -> Streams:
+    """Two members have a task each."""
+    world = Streams()
+    assert world.beats("a", 0).assigned == BOTH
+    assert world.beats("b", 0).assigned == Assignment()
+    assert world.beats("a", owned=BOTH).assigned == FIRST
+    assert world.beats("a", owned=FIRST).epoch == 3
+    assert world.beats("b", owned=Assignment()).assigned == SECOND
+    assert world.streams_group().state is StreamsGroupState.STABLE
+    return world
+
+
+async def test_a_silent_member_is_fenced_and_the_others_get_what_it_had() -> None:
+    world = settled()
+    world.clock.advance(HALF_MS)
+    world.beats("b")
+    world.clock.advance(HALF_MS - 1)
+    assert "a" in world.streams_group().members
+    world.clock.advance(1)
+    assert refused(lambda: world.beats("a", 3)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.beats("b", owned=SECOND).assigned == BOTH
+
+
+async def test_who_does_not_give_back_in_time_is_fenced() -> None:
+    world = Streams()
+    world.beats("a", 0)
+    world.beats("b", 0)
+    for _ in range(REBALANCE_TIMEOUT_MS // 10_000):
+        world.beats("b")
+        world.beats("a", owned=BOTH)
+        world.clock.advance(10_000)
+    assert "a" not in world.streams_group().members
+    assert world.beats("b", owned=Assignment()).assigned == BOTH
+
+
+async def test_who_gives_back_in_time_is_not() -> None:
+    world = settled()
+    for _ in range(2 * REBALANCE_TIMEOUT_MS // 10_000):
+        world.beats("a", owned=FIRST)
+        world.beats("b", owned=SECOND)
+        world.clock.advance(10_000)
+    assert world.streams_group().members.keys() == {"a", "b"}
+
+
+async def test_who_lost_an_answer_is_told_its_tasks_again() -> None:
+    """Kafka says nothing then, and the tasks are with a member that does not know it."""
+    world = Streams()
+    world.beats("a", 0)
+    world.beats("b", 0)
+    assert world.beats("a", owned=BOTH).assigned == FIRST
+    assert world.beats("a", owned=BOTH).assigned == FIRST, "it was lost"
+    assert world.beats("a", 2, owned=FIRST).epoch == 3
+    assert world.beats("a", 2, owned=FIRST).epoch == 3, "it was lost"
+    assert world.beats("b", owned=Assignment()).assigned == SECOND
+    assert world.beats("b", owned=Assignment()).assigned == SECOND, "it was lost"
+    assert world.beats("b", owned=SECOND).assigned is None
+
+
+async def test_a_new_group_waits_for_more_members() -> None:
+    world = Streams(group_streams_initial_rebalance_delay_ms=3000)
+    told = world.beats("a", 0)
+    assert (told.epoch, told.assigned) == (1, Assignment())
+    assert [status.code for status in told.statuses] == [StatusCode.ASSIGNMENT_DELAYED]
+    world.clock.advance(2999)
+    assert world.beats("b", 0).assigned == Assignment()
+    world.clock.advance(1)
+    assert not world.beats("a", owned=Assignment()).statuses
+    held = [world.streams_group().members[one].assigned.without_epochs() for one in "ab"]
+    assert held[0] == FIRST
+    assert world.beats("b", owned=Assignment()).assigned == SECOND
+    assert world.beats("c", 0).statuses == [], "only who begins waits"
+
+
+async def test_a_group_that_everybody_left_while_it_waited_is_divided_when_somebody_comes() -> None:
+    world = Streams(group_streams_initial_rebalance_delay_ms=3000)
+    world.beats("a", 0)
+    world.beats("a", LEAVE_EPOCH)
+    world.clock.advance(3000)
+    assert world.streams_group().is_empty
+    world.beats("b", 0)
+    world.clock.advance(3000)
+    assert world.beats("b", owned=Assignment()).assigned == BOTH
+
+
+async def test_the_answer_waits_for_the_disk_and_a_plain_heartbeat_does_not() -> None:
+    world = Streams()
+    world.hold_flushes()
+    joined = world.beats("a", 0)
+    assert joined.flushed is not None and not joined.flushed.done()
+    await world.flush()
+    assert joined.flushed.done()
+    assert world.beats("a").flushed is None
+
+
+async def test_what_cannot_be_written_has_not_happened() -> None:
+    world = settled()
+    world.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR)
+    before = world.streams_group().members["a"]
+    assert refused(lambda: world.beats("c", 0)) is ErrorCode.NOT_COORDINATOR, "what clients try again"
+    assert refused(lambda: world.beats("b", LEAVE_EPOCH)) is ErrorCode.NOT_COORDINATOR
+    group = world.streams_group()
+    assert (group.members.keys(), group.members["a"], group.epoch) == ({"a", "b"}, before, 3)
+    world.clock.advance(SESSION_MS)
+    assert group.members.keys() == {"a", "b"}, "fenced without a record"
+    world.refuse_appends(None)
+    world.clock.advance(SESSION_MS)
+    assert group.is_empty
+
+
+async def test_a_group_that_cannot_be_written_is_not_there() -> None:
+    world = Streams()
+    world.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert refused(lambda: world.beats("a", 0)) is ErrorCode.NOT_COORDINATOR
+    assert world.groups.find("g") is None
+
+
+async def test_a_first_division_that_cannot_be_written_comes_with_the_next_heartbeat() -> None:
+    world = Streams(group_streams_initial_rebalance_delay_ms=3000)
+    world.beats("a", 0)
+    world.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR)
+    world.clock.advance(3000)
+    world.refuse_appends(None)
+    assert world.beats("a", owned=Assignment()).assigned == BOTH
+
+
+async def test_topics_that_come_and_grow_are_divided_anew() -> None:
+    world = Streams()
+    del world.topics.created["columns"]
+    told = world.beats("a", 0, topology=STORED)
+    assert [status.code for status in told.statuses] == [StatusCode.MISSING_SOURCE_TOPICS]
+    assert world.streams_group().state is StreamsGroupState.NOT_READY
+    world.topics.create("columns", 1, {})
+    told = world.beats("a")
+    assert [status.code for status in told.statuses] == [StatusCode.MISSING_INTERNAL_TOPICS]
+    assert [(info.name, told.configured.sizes[info.name]) for info in told.configured.missing] == [("log", 2)]
+    world.topics.create("log", 2, {})
+    told = world.beats("a", owned=Assignment())
+    assert told.assigned == Assignment({"0": frozenset((0, 1)), "1": frozenset((0,))})
+    world.topics.create("columns", 3, {})
+    told = world.beats("a", owned=told.assigned)
+    assert told.assigned == Assignment({"0": frozenset((0, 1)), "1": frozenset((0, 1, 2))})
+
+
+async def test_a_setting_of_the_group_is_followed() -> None:
+    world = settled()
+    world.topics.create("log", 2, {})
+    world.beats("a", LEAVE_EPOCH)
+    world.beats("b", LEAVE_EPOCH)
+    world.groups.delete_group("g")
+    first, second = (world.beats(one, 0, topology=STORED) for one in "ab")
+    assert first.assigned is not None and second.assigned is not None
+    world.group_settings.overrides["g"] = {"streams.num.standby.replicas": "1"}
+    held = {"a": first.assigned, "b": second.assigned}
+    for _ in range(6):
+        for one, owned in held.items():
+            held[one] = world.beats(one, owned=owned).assigned or owned
+    assert world.streams_group().assignment_configs == {STANDBY_REPLICAS: "1"}
+    copied = Counter(
+        partition for owned in held.values() for partition in owned.standby.get("0", frozenset())
+    )
+    assert copied == {0: 1, 1: 1}
+
+
+async def test_a_restart_keeps_members_tasks_and_topology() -> None:
+    world = settled()
+    before = world.streams_group()
+    world.commit({ROWS_0: 7}, by=None, group_id="other")
+    await world.restart()
+    after = world.streams_group()
+    for name in ("epoch", "target_epoch", "targets", "members", "topology", "validated_epoch"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert after.state is StreamsGroupState.STABLE
+    world.clock.advance(SESSION_MS - 1)
+    assert world.beats("a", owned=FIRST).assigned is None
+    world.clock.advance(1)
+    assert after.members.keys() == {"a"}, "who stays silent has its session"
+
+
+async def test_a_restart_while_a_member_has_to_give_back_keeps_its_deadline() -> None:
+    world = Streams()
+    world.beats("a", 0)
+    world.beats("b", 0)
+    world.beats("a", owned=BOTH)
+    await world.restart()
+    assert world.streams_group().members["a"].state is MemberState.UNREVOKED_TASKS
+    for _ in range(REBALANCE_TIMEOUT_MS // 10_000):
+        world.beats("b")
+        world.beats("a", owned=BOTH)
+        world.clock.advance(10_000)
+    assert "a" not in world.streams_group().members
+
+
+async def test_a_deleted_group_is_gone_after_a_restart() -> None:
+    world = settled()
+    assert refused(lambda: world.groups.delete_group("g")) is ErrorCode.NON_EMPTY_GROUP
+    for one in "ab":
+        world.beats(one, LEAVE_EPOCH)
+    world.groups.delete_group("g")
+    await world.restart()
+    assert world.groups.find("g") is None
+
+
+async def test_an_empty_group_goes_when_its_offsets_do() -> None:
+    world = settled()
+    for one in "ab":
+        world.beats(one, LEAVE_EPOCH)
+    assert world.commit({ROWS_0: 7}).errors == {ROWS_0: ErrorCode.NONE}
+    assert world.expire(world.clock.now_ms()) == 0
+    retention_ms = world.config.offsets_retention_minutes * 60_000
+    assert world.expire(world.clock.now_ms() + retention_ms + 1) == 1
+    assert world.groups.find("g") is None
+
+
+async def test_the_group_is_not_larger_than_it_may_be() -> None:
+    world = Streams(group_streams_max_size=1)
+    world.beats("a", 0)
+    assert refused(lambda: world.beats("b", 0)) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+async def test_a_member_of_no_known_state_has_to_begin_anew() -> None:
+    """As a broker may have written that knows more states."""
+    world = settled()
+    group = world.streams_group()
+    group.put(dataclasses.replace(group.members["a"], state=MemberState.UNKNOWN))
+    assert refused(lambda: world.beats("a", owned=FIRST)) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert world.beats("a", owned=Assignment()).assigned == FIRST
+    assert group.members["a"].state is MemberState.STABLE
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("abcde"), st.sampled_from("PQR"), st.integers(0, 9)), min_size=5, max_size=80
+)
+
+
+class _Client:
+    """What a client of Kafka Streams knows."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.owned = Assignment()
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.integers(0, 2))
+def test_a_task_is_active_once_whoever_comes_and_goes(
+    steps: list[tuple[str, str, int]], replicas: int
+) -> None:
+    world = Streams(group_streams_num_standby_replicas=replicas)
+    world.topics.create("log", 2, {})
+    clients: dict[str, _Client] = {}
+    process_of: dict[str, str] = {}
+    for member_id, process, what in steps:
+        client = clients.get(member_id)
+        if client is None:
+            process_of[member_id] = process
+            client = clients[member_id] = _Client()
+            told = world.beats(member_id, 0, topology=STORED, process_id=process)
+        elif what == 0:
+            world.beats(member_id, LEAVE_EPOCH)
+            del clients[member_id]
+            continue
+        elif what == 1:
+            # Its answer is lost: it says the same once more.
+            world.beats(member_id, client.epoch, owned=client.owned)
+            told = world.beats(member_id, client.epoch, owned=client.owned)
+        else:
+            told = world.beats(member_id, client.epoch, owned=client.owned)
+        client.epoch = told.epoch
+        if told.assigned is not None:
+            client.owned = told.assigned
+        _check(clients, process_of)
+    for _ in range(12):
+        for member_id, client in clients.items():
+            try:
+                told = world.beats(member_id, client.epoch, owned=client.owned)
+            except KafkaError as error:
+                raise AssertionError(f"{member_id}: {error.message}") from error
+            client.epoch, client.owned = told.epoch, told.assigned or client.owned
+            _check(clients, process_of)
+    if clients:
+        assert world.streams_group().state is StreamsGroupState.STABLE
+        active = sorted(task for client in clients.values() for task in _tasks(client.owned, 0))
+        assert active == [("0", 0), ("0", 1), ("1", 0)]
+
+
+def _tasks(owned: Assignment, which: int) -> list[tuple[str, int]]:
+    return [(name, one) for name, partitions in owned[which].items() for one in partitions]
+
+
+def _check(clients: dict[str, _Client], process_of: dict[str, str]) -> None:
+    active = Counter(task for client in clients.values() for task in _tasks(client.owned, 0))
+    assert all(count == 1 for count in active.values()), active
+    forms = Counter(
+        (process_of[member_id], task)
+        for member_id, client in clients.items()
+        for which in (0, 1)
+        for task in _tasks(client.owned, which)
+    )
+    assert all(count == 1 for count in forms.values()), forms
