@@ -44,6 +44,7 @@ Aborted = PartitionAnswer.AbortedTransaction
 READ_COMMITTED = 1
 ZSTD_VERSION = 10
 NO_EPOCH = -1
+NO_OFFSET = -1
 NO_TOPIC: tuple[UUID | None, str] = (None, "")
 LEAST_BYTES = 1 << 20
 """a fetch may answer so much whatever others have not read"""
@@ -434,7 +435,8 @@ def _read_slices(cold: list[Read]) -> None:
 
 
 def _refuse(answer: PartitionAnswer, error: KafkaError | OSError) -> None:
-    """One partition cannot be read; the others can."""
+    """One partition cannot be read; the others can. As in Kafka nothing else is said of it then."""
+    answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = NO_OFFSET
     if isinstance(error, KafkaError):
         answer.error_code = error.code
     else:

@@ -53,10 +53,10 @@ def streams_group_heartbeat(
     broker: Broker, context: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse | Later | Awaitable[StreamsGroupHeartbeatResponse]:
     try:
-        _check_features(request)
         topology = None if request.topology is None else _topology(request.topology)
         if topology is not None:
             check_names(topology)
+        _check_features(request)
         beat = broker.groups.beat_streams(_heartbeat(context, request, topology))
     except KafkaError as error:
         return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message or None)

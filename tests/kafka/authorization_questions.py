@@ -49,6 +49,11 @@ from protocol.messages.share_groups import (
     ShareGroupDescribeRequest,
     ShareGroupHeartbeatRequest,
 )
+from protocol.messages.streams_groups import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupHeartbeatRequest,
+    TopicInfo,
+)
 from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -243,6 +248,37 @@ def groups() -> dict[str, Question]:
         ),
         "ConsumerGroupDescribe": (
             ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=True), 1,
+        ),
+    }  # fmt: skip
+
+
+def streams_groups() -> dict[str, Question]:
+    """Of a group that is none; who joins says nothing of tasks, which is refused last of all."""
+    beat, topology = StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatRequest.Topology
+
+    def joins(*sources: str, changelog: str = OWN) -> Question:
+        subtopology = topology.Subtopology(
+            subtopology_id="0", source_topics=list(sources),
+            state_changelog_topics=[TopicInfo(name=changelog)],
+        )  # fmt: skip
+        request = beat(
+            group_id=GROUP, member_id="m", rebalance_timeout_ms=60_000, process_id="p",
+            topology=topology(subtopologies=[subtopology]),
+        )  # fmt: skip
+        return request, 0
+
+    return {
+        "StreamsGroupHeartbeat": (beat(group_id=GROUP, member_id="m", member_epoch=7), 0),
+        "StreamsGroupHeartbeat joins": joins(OWN),
+        "StreamsGroupHeartbeat joins on another topic": joins(OTHER),
+        "StreamsGroupHeartbeat joins with another changelog": joins(OWN, changelog=OTHER),
+        "StreamsGroupHeartbeat joins on no name": joins("a/b", OTHER),
+        "StreamsGroupHeartbeat joins on the broker's": joins("__consumer_offsets", OTHER),
+        "StreamsGroupDescribe": (
+            StreamsGroupDescribeRequest(
+                group_ids=[GROUP, OTHER_GROUP], include_authorized_operations=True
+            ),
+            0,
         ),
     }  # fmt: skip
 
@@ -476,6 +512,7 @@ def every_question(ids: Mapping[str, UUID]) -> dict[str, Question]:
         **topics(ids),
         **groups(),
         **share_groups(ids),
+        **streams_groups(),
         **transactions(),
         **cluster(),
         **placements(),

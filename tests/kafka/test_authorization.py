@@ -23,6 +23,11 @@ from protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
+from protocol.messages.streams_groups import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupHeartbeatRequest,
+    TopicInfo,
+)
 from protocol.records import encode_batch
 from protocol.schema import registry, schema_of
 from tests.certificates import Certificates
@@ -129,6 +134,7 @@ SETS |= {
 DESCRIBING = (Operation.ALL, Operation.ALTER, Operation.DESCRIBE)
 LIMIT_SECONDS = 10.0
 """for an answer: where there is none, each set of rules waits for it"""
+MISSING_INTERNAL_TOPICS = 3
 UNANSWERED = "DescribeUserScramCredentials"
 """Kafka does not answer who may not ask it, kompakt says so"""
 
@@ -259,6 +265,30 @@ class Side:
         user.close()
         return found
 
+    def joined_streams(self, group: str, changelog: str) -> Any:
+        """What the user is told who joins a streams group with a changelog: error, what is missing."""
+        topology = StreamsGroupHeartbeatRequest.Topology
+        subtopology = topology.Subtopology(
+            subtopology_id="0", source_topics=[OWN], state_changelog_topics=[TopicInfo(name=changelog)]
+        )
+        request = StreamsGroupHeartbeatRequest(
+            group_id=group, member_id="m", rebalance_timeout_ms=60_000, process_id="p", active_tasks=[],
+            standby_tasks=[], warmup_tasks=[], topology=topology(subtopologies=[subtopology]),
+        )  # fmt: skip
+        user = self._enter()
+        answer = user.ask(request, 0)
+        user.close()
+        told = [(one.status_code, one.status_detail) for one in answer.status or ()]
+        return answer.error_code, [one for one in told if one[0] == MISSING_INTERNAL_TOPICS]
+
+    def described_streams(self, group: str) -> Any:
+        """What the user is told of a streams group."""
+        user = self._enter()
+        request = StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
+        (row,) = user.ask(request, 0).groups
+        user.close()
+        return row.error_code, row.error_message, row.topology is None, row.authorized_operations
+
     def _enter(self) -> Raw:
         """As the user."""
         user = Raw(self._user_port, LIMIT_SECONDS)
@@ -351,6 +381,43 @@ def test_a_regular_expression_finds_what_the_member_may_know(sides: list[Side], 
     assert own == kafkas
     assert OWN in own
     assert (OTHER in own) == (name == "all")
+
+
+# Topics of an application of Kafka Streams
+
+MAKING = {
+    "nobody": [Rule(TOPIC, "app-", Operation.DESCRIBE, pattern=Pattern.PREFIXED)],
+    "by a topic": [
+        Rule(TOPIC, "app-", Operation.DESCRIBE, pattern=Pattern.PREFIXED),
+        Rule(TOPIC, "app-", Operation.CREATE, pattern=Pattern.PREFIXED),
+    ],
+    "by the cluster": [
+        Rule(TOPIC, "app-", Operation.DESCRIBE, pattern=Pattern.PREFIXED),
+        Rule(CLUSTER, CLUSTER_NAME, Operation.CREATE),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MAKING)
+def test_internal_topics_of_streams_are_made_by_the_rights_of_who_joins(sides: list[Side], name: str) -> None:
+    group = f"app {name}"
+    rules = [
+        Rule(TOPIC, OWN, Operation.READ),
+        Rule(Resource.GROUP, group, Operation.READ),
+        *MAKING[name],
+    ]
+    changelog = f"app-{name.replace(' ', '-')}-store"
+    found = []
+    for side in sides:
+        side.rule(rules)
+        found.append([side.joined_streams(group, changelog), side.described_streams(group)])
+        if name != "nobody":
+            wait_for(lambda: changelog in side._ids(), f"{changelog} to be made")  # noqa: B023
+        side.rule([Rule(Resource.GROUP, group, Operation.READ)])
+        found[-1].append(side.described_streams(group))
+        assert (changelog in side._ids()) == (name != "nobody")
+    assert found[0] == found[1]
+    assert ("Unauthorized" in found[1][0][1][0][1]) == (name == "nobody"), found[1]
 
 
 # The calls about rules themselves

@@ -39,6 +39,7 @@ KAFKAS = {
     "group.streams.assignment.interval.ms": "0",
 }
 READS_A = topology(sub("0", "a"))
+NO_COPIES: dict[str, Any] = {"standby_tasks": None, "warmup_tasks": None}
 COUNTS = topology(
     sub("0", "a", repartition_sink_topics=["g-by-key"]),
     sub(
@@ -78,6 +79,7 @@ def refusals() -> Iterator[Step]:
         "owns",
         lambda it: it.beats("m", 0, owned=({"0": [0]}, {}, {}), topology=READS_A, rebalance_timeout_ms=1),
     )
+    yield "says nothing of tasks", lambda it: it.joins("m", READS_A, active_tasks=None, **NO_COPIES)
     yield "no topology", lambda it: it.joins("m", None)
     yield "a topology later", lambda it: it.beats("m", 3, topology=READS_A)
     yield "offsets", lambda it: it.beats("m", 3, task_offsets=[])

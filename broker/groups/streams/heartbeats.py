@@ -96,8 +96,8 @@ def check_heartbeat(beat: StreamsHeartbeat) -> None:
     if beat.epoch == JOIN_EPOCH:
         if beat.rebalance_timeout_ms is None:
             raise refuse("RebalanceTimeoutMs must be provided in first request.")
-        for name, tasks in zip(("ActiveTasks", "StandbyTasks"), beat.owned or (), strict=False):
-            if tasks:
+        for name, place in (("ActiveTasks", 0), ("StandbyTasks", 1)):
+            if beat.owned is None or beat.owned[place]:
                 raise refuse(f"{name} must be empty when (re-)joining.")
         if beat.topology is None:
             raise refuse("Topology must be non-null when (re-)joining.")
