@@ -1,4 +1,4 @@
-"""Group coordination: both rebalance protocols and committed offsets.
+"""Group coordination: the rebalance protocols and committed offsets.
 
 A reader goes through the room in this order:
 
@@ -11,9 +11,11 @@ A reader goes through the room in this order:
 - `contents.py`    what `__consumer_offsets` says at start
 - `commits.py`     commit, fetch, delete, expiry and lag of offsets over all groups
 - `consumer/`      groups of the consumer protocol (KIP-848)
+- `streams/`       streams groups (KIP-1071), `share/` share groups (KIP-932)
+- `restoring.py`   groups as they were read come to life
 - `coordinator.py` the door: every group and offset request enters here
 
 It mirrors Kafka's GroupCoordinator and GroupMetadataManager (KIP-62, KIP-134, KIP-345, KIP-394, KIP-429,
-KIP-559, KIP-800, KIP-814, KIP-848). Everything is owned by the event loop; only the scan at start runs on a
-thread.
+KIP-559, KIP-800, KIP-814, KIP-848, KIP-932, KIP-1071). Everything is owned by the event loop; only the scan
+at start runs on a thread.
 """
