@@ -101,7 +101,7 @@ class _Plan:
         for holders in (self._was_active, self._was_standby):
             left = [task for task in left if not self._keep(task, holders.get(task, ()))]
         for task in sorted(left):
-            self._put(self.active, task, self._least_of(self._members[min(self._members, key=self._load)]))
+            self._put(self.active, task, self._least_loaded(task, list(self._members)))
 
     def _keep(self, task: TaskId, holders: Sequence[str]) -> bool:
         """Whether the task can be active where it was."""
@@ -124,7 +124,7 @@ class _Plan:
         for task in sorted(left, reverse=True):
             without = [process for process in self._members if task not in self._tasks[process]]
             if without:
-                self._put(self.standby, task, self._least_of(self._members[min(without, key=self._load)]))
+                self._put(self.standby, task, self._least_loaded(task, without))
 
     def _keep_copy(self, task: TaskId) -> bool:
         """Whether there can be a copy where the task was active, or where a copy was."""
@@ -141,6 +141,13 @@ class _Plan:
         kind[member_id].append(task)
         self._tasks[self._processes[member_id]].add(task)
         self._whole_quota.count(self._count(member_id))
+
+    def _least_loaded(self, task: TaskId, processes: Sequence[str]) -> str:
+        """Of equal ones who had it."""
+        former = {*self._was_active.get(task, ()), *self._was_standby.get(task, ())}
+        had = {self._processes[one] for one in former}
+        process = min(processes, key=lambda one: (self._load(one), one not in had))
+        return min(self._members[process], key=lambda one: (self._count(one), one not in former))
 
     def _least_of(self, members: Sequence[str]) -> str:
         return min(members, key=lambda one: (self._load(self._processes[one]), self._count(one)))
