@@ -8,6 +8,7 @@ A reader goes through the room in this order:
 - `joining.py`     JoinGroup decided: who may join under which id; static members
 - `offsets.py`     the committed offsets of one group: pending, visible, expired (pure)
 - `records.py`     group and offset records <-> bytes of `__consumer_offsets`
+- `kinds.py`       the records of groups of the newer protocols <-> bytes
 - `contents.py`    what `__consumer_offsets` says at start
 - `commits.py`     commit, fetch, delete, expiry and lag of offsets over all groups
 - `consumer/`      groups of the consumer protocol (KIP-848)

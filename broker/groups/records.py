@@ -3,8 +3,7 @@
 Kafka's schemas: the key's leading int16 says what it is (0 and 1: a committed offset, 2: a group), the
 value's is its version. Written are OffsetCommitValue v3 (v1 when the commit names an expiry, which v3 cannot
 hold) and GroupMetadataValue v3, so that Kafka's own formatter reads the topic; all versions are read. What
-consumer groups write is in `consumer/changes.py`, what share and streams groups do in `share/changes.py` and
-`streams/changes.py`; a key of a kind that is not known is skipped.
+groups of newer protocols write is in `kinds.py`; a key of a kind that is not known is skipped.
 """
 
 from __future__ import annotations
@@ -12,15 +11,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from broker.groups.consumer import changes
-from broker.groups.consumer.changes import ConsumerKey
+from broker.groups import kinds
+from broker.groups.kinds import RecordKey
 from broker.groups.membership import Group, Member
 from broker.groups.offsets import Commit
-from broker.groups.share import changes as share_changes
-from broker.groups.share.changes import ShareGroupRecordKey
 from broker.groups.state import GroupState
-from broker.groups.streams import changes as streams_changes
-from broker.groups.streams.changes import StreamsGroupRecordKey
 from broker.state_topic import fits
 from protocol.codegen import decode, encode
 from protocol.errors import ErrorCode, KafkaError
@@ -108,7 +103,7 @@ def group_value(group: Group, assignments: dict[str, bytes]) -> bytes:
     return _with_version(_GROUP_VALUE, value)
 
 
-Key = OffsetKey | GroupKey | ConsumerKey | ShareGroupRecordKey | StreamsGroupRecordKey
+Key = OffsetKey | GroupKey | RecordKey
 
 
 def read_key(key: bytes | memoryview) -> Key | None:
@@ -119,8 +114,7 @@ def read_key(key: bytes | memoryview) -> Key | None:
         return OffsetKey(decoded.group, TopicPartition(decoded.topic, decoded.partition))
     if version == _GROUP_KEY:
         return GroupKey(decode(GroupMetadataKey, version, bytes(key), _VERSION.size).group)
-    kinds = (changes.read_key, share_changes.read_key, streams_changes.read_key)
-    return next((found for read in kinds if (found := read(version, bytes(key)))), None)
+    return kinds.read_key(version, bytes(key))
 
 
 def read_commit(value: bytes | memoryview, log_offset: int) -> Commit:

@@ -5,24 +5,21 @@ from __future__ import annotations
 import logging
 import struct
 from collections import defaultdict
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING
 
-from broker.groups import records
+from broker.groups import kinds, records
 from broker.groups.commits import AnyGroup, Commits
 from broker.groups.consumer import changes as consumer_changes
-from broker.groups.consumer.changes import ConsumerKey
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Heartbeats
 from broker.groups.contents import Contents
+from broker.groups.kinds import Change, Protocol, RecordKey
 from broker.groups.membership import Group
 from broker.groups.rebalance import Rebalancer
 from broker.groups.records import GroupKey
-from broker.groups.share import changes as share_changes
-from broker.groups.share.changes import ShareGroupRecordKey
 from broker.groups.share.heartbeats import ShareGroups
 from broker.groups.streams import changes as streams_changes
-from broker.groups.streams.changes import StreamsGroupRecordKey
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.heartbeats import StreamsGroups
 from protocol.errors import MalformedFrame
@@ -33,12 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class _Made(NamedTuple):
-    """What the records of groups say, by group id."""
-
-    consumer: dict[str, list[consumer_changes.Change]]
-    share: dict[str, list[share_changes.Change]]
-    streams: dict[str, list[streams_changes.Change]]
+_Made = Mapping[Protocol, dict[str, list[Change]]]
+"""what the records of groups say, by group id"""
 
 
 class Restoring:
@@ -65,18 +58,14 @@ class Restoring:
     def apply(self, contents: Contents) -> None:
         """Take in all that a partition says of its groups; their members have their whole time again."""
         now_ms = self._broker.clock.now_ms()
-        made = _Made(defaultdict(list), defaultdict(list), defaultdict(list))
+        made: _Made = {protocol: defaultdict(list) for protocol in Protocol}
         for key, (log_offset, value) in contents.latest.items():
             try:
                 if isinstance(key, GroupKey):
                     self._restore(records.read_group(key.group_id, value, now_ms))
-                elif isinstance(key, ConsumerKey):
-                    change = consumer_changes.read_change(key, value)
-                    made.consumer[key.group_id] += [change] if change else []
-                elif isinstance(key, ShareGroupRecordKey):
-                    made.share[key.group_id].append(share_changes.read_change(key, value))
-                elif isinstance(key, StreamsGroupRecordKey):
-                    made.streams[key.group_id].append(streams_changes.read_change(key, value))
+                elif isinstance(key, RecordKey):
+                    change = kinds.read_change(key, value)
+                    made[key.protocol][key.group_id] += [change] if change else []
                 else:
                     commit = records.read_commit(value, log_offset)
                     self._known_or_new(key.group_id, now_ms).offsets.load(key.topic_partition, commit)
@@ -89,17 +78,17 @@ class Restoring:
                 self._rebalancer.start_if_possible(group, "more members than group.max.size")
 
     def _put_modern_groups(self, made: _Made) -> None:
-        for group_id, of_consumers in made.consumer.items():
+        for group_id, of_consumers in made[Protocol.CONSUMER].items():
             consumers = ConsumerGroup(group_id)
             consumer_changes.apply(consumers, of_consumers)
             self._put(consumers)
             self._heartbeats.resume(consumers)
-        for group_id, of_streams in made.streams.items():
+        for group_id, of_streams in made[Protocol.STREAMS].items():
             streams = StreamsGroup(group_id)
             streams_changes.apply(streams, of_streams)
             self._put(streams)
             self._streams.resume(streams)
-        for group_id, shared in made.share.items():
+        for group_id, shared in made[Protocol.SHARE].items():
             self._shared.restore(group_id, shared)
 
     def _apply_undecided(self, contents: Contents, now_ms: int) -> None:

@@ -1,9 +1,10 @@
 """Keys and values of `__consumer_offsets` and `__transaction_state`, as Kafka's own formatters read them.
 
 The version is not part of the message: it is the int16 before it. A key's version is rather its kind: 0 and
-1 are a committed offset, 2 is a group. OffsetCommitValue v1 alone has an expiry of its own; v3 added the
-leader epoch; v4 is flexible. GroupMetadataValue v1 split the timeouts; v2 added the time of the last
-change; v3 static members; v4 is flexible. TransactionLogValue v1 is flexible (its tags are passed over).
+1 are a committed offset, 2 is a group, those from 3 on are of groups of newer protocols. OffsetCommitValue v1
+alone has an expiry of its own; v3 added the leader epoch; v4 is flexible. GroupMetadataValue v1 split the
+timeouts; v2 added the time of the last change; v3 static members; v4 is flexible. TransactionLogValue v1 is
+flexible (its tags are passed over).
 """
 
 from __future__ import annotations
@@ -39,6 +40,21 @@ class GroupMetadataKey:
     """The key of a group's generation."""
 
     group: str = string()
+
+
+@data(versions="3-23")
+class GroupRecordKey:
+    """The key of what there is once a group of a newer protocol."""
+
+    group_id: str = string()
+
+
+@data(versions="5-22")
+class GroupPartKey:
+    """The key of what there is once a member of such a group, or a regular expression."""
+
+    group_id: str = string()
+    part: str = string()
 
 
 @data(versions="0-4", flexible="4+")

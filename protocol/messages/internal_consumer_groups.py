@@ -1,4 +1,4 @@
-"""Keys and values of `__consumer_offsets` about consumer groups (KIP-848), for Kafka's own formatters too.
+"""Values of `__consumer_offsets` about consumer groups (KIP-848), for Kafka's own formatters too.
 
 As in `internal.py` a key's version is its kind: 3 the group's epoch, 4 what older brokers knew of the topics
 (only read over), 5 a member, 6 and 7 the target assignment (its epoch; of a member), 8 what a member has, 16
@@ -22,29 +22,6 @@ from protocol.schema import (
     struct,
     uuid,
 )
-
-
-@data(versions="3-6")
-class ConsumerGroupKey:
-    """The key of what is there once a group (3, 4, 6)."""
-
-    group_id: str = string()
-
-
-@data(versions="5-8")
-class ConsumerGroupMemberKey:
-    """The key of what is there once a member (5, 7, 8)."""
-
-    group_id: str = string()
-    member_id: str = string()
-
-
-@data(versions="16")
-class ConsumerGroupRegularExpressionKey:
-    """The key of a regular expression that members of a group subscribe to."""
-
-    group_id: str = string()
-    regular_expression: str = string()
 
 
 @data(versions="0", flexible="0+")

@@ -21,21 +21,6 @@ class TopicPartitions:
     partitions: list[int] = array(int32)
 
 
-@data(versions="11-15")
-class ShareGroupKey:
-    """The key of what is there once a group (11, 12, 15)."""
-
-    group_id: str = string()
-
-
-@data(versions="10-14")
-class ShareGroupMemberKey:
-    """The key of what is there once a member (10, 13, 14)."""
-
-    group_id: str = string()
-    member_id: str = string()
-
-
 @data(versions="0", flexible="0+")
 class ShareGroupMemberMetadataValue:
     """A member: who it is and what it subscribes to."""

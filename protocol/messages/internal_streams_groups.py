@@ -10,21 +10,6 @@ from __future__ import annotations
 from protocol.schema import array, data, int8, int16, int32, int64, optional, string, struct, uint16
 
 
-@data(versions="17-23")
-class StreamsGroupKey:
-    """The key of what is there once a group (17, 20, 23)."""
-
-    group_id: str = string()
-
-
-@data(versions="19-22")
-class StreamsGroupMemberKey:
-    """The key of what is there once a member (19, 21, 22)."""
-
-    group_id: str = string()
-    member_id: str = string()
-
-
 @struct
 class StoredKeyValue:
     """A setting, or a client tag."""

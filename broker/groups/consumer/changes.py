@@ -7,10 +7,9 @@ directory can change hands while groups have members.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from broker.groups.consumer.group import ConsumerGroup
@@ -21,83 +20,17 @@ from broker.groups.consumer.member import (
     MemberState,
     Partitions,
 )
-from protocol.codegen import decode, encode
+from broker.groups.kinds import Change, RecordKey
 from protocol.messages.internal_consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupKey,
-    ConsumerGroupMemberKey,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 
-_VERSION = struct.Struct(">h")
-_EPOCH, _TOPICS, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _REGEX = 3, 4, 5, 6, 7, 8, 16
-_OF_GROUP, _OF_MEMBER = (_EPOCH, _TOPICS, _TARGET_EPOCH), (_MEMBER, _TARGET, _CURRENT)
-
-
-class ConsumerKey(NamedTuple):
-    """The key of a consumer group's record: its kind, the group, and which member or regular expression."""
-
-    kind: int
-    group_id: str
-    of: str = ""
-
-    def encoded(self) -> bytes:
-        message: object
-        if self.kind == _REGEX:
-            message = ConsumerGroupRegularExpressionKey(group_id=self.group_id, regular_expression=self.of)
-            return _VERSION.pack(_REGEX) + b"".join(encode(message, _REGEX))
-        if self.kind in _OF_MEMBER:
-            message = ConsumerGroupMemberKey(group_id=self.group_id, member_id=self.of)
-        else:
-            message = ConsumerGroupKey(group_id=self.group_id)
-        return _VERSION.pack(self.kind) + b"".join(encode(message, self.kind))
-
-
-class Change(NamedTuple):
-    """A record; without a value, what ends one."""
-
-    key: ConsumerKey
-    value: Any
-
-
-def read_key(kind: int, key: bytes) -> ConsumerKey | None:
-    """What a record is about; None where the kind is not one of these."""
-    if kind in _OF_GROUP:
-        return ConsumerKey(kind, decode(ConsumerGroupKey, kind, key, _VERSION.size).group_id)
-    if kind in _OF_MEMBER:
-        of_member = decode(ConsumerGroupMemberKey, kind, key, _VERSION.size)
-        return ConsumerKey(kind, of_member.group_id, of_member.member_id)
-    if kind == _REGEX:
-        of_regex = decode(ConsumerGroupRegularExpressionKey, kind, key, _VERSION.size)
-        return ConsumerKey(kind, of_regex.group_id, of_regex.regular_expression)
-    return None
-
-
-_VALUES: Mapping[int, type[Any]] = {
-    _EPOCH: ConsumerGroupMetadataValue,
-    _MEMBER: ConsumerGroupMemberMetadataValue,
-    _TARGET_EPOCH: ConsumerGroupTargetAssignmentMetadataValue,
-    _TARGET: ConsumerGroupTargetAssignmentMemberValue,
-    _CURRENT: ConsumerGroupCurrentMemberAssignmentValue,
-    _REGEX: ConsumerGroupRegularExpressionValue,
-}
-
-
-def encoded(change: Change) -> tuple[bytes, bytes | None]:
-    """The record of a change."""
-    value = change.value
-    return change.key.encoded(), None if value is None else _VERSION.pack(0) + b"".join(encode(value, 0))
-
-
-def read_change(key: ConsumerKey, value: bytes) -> Change | None:
-    """The change that a record is; None for what is only read over (topics as older brokers noted them)."""
-    value_class = _VALUES.get(key.kind)
-    return Change(key, decode(value_class, 0, value, _VERSION.size)) if value_class else None
+_EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _REGEX = 3, 5, 6, 7, 8, 16
 
 
 # what changes
@@ -126,7 +59,7 @@ def member_changed(group: ConsumerGroup, member: ConsumerMember) -> Change:
         server_assignor=member.server_assignor,
         classic_member_metadata=classic,
     )
-    return Change(ConsumerKey(_MEMBER, group.group_id, member.member_id), value)
+    return Change(RecordKey(_MEMBER, group.group_id, member.member_id), value)
 
 
 def assignment_changed(group: ConsumerGroup, member: ConsumerMember) -> Change:
@@ -138,7 +71,7 @@ def assignment_changed(group: ConsumerGroup, member: ConsumerMember) -> Change:
         assigned_partitions=_stored_held(member.assigned),
         partitions_pending_revocation=_stored_held(member.pending_revocation),
     )
-    return Change(ConsumerKey(_CURRENT, group.group_id, member.member_id), value)
+    return Change(RecordKey(_CURRENT, group.group_id, member.member_id), value)
 
 
 def target_changed(group: ConsumerGroup, member_id: str, target: Partitions) -> Change:
@@ -149,19 +82,19 @@ def target_changed(group: ConsumerGroup, member_id: str, target: Partitions) -> 
             topic(topic_id=topic_id, partitions=sorted(partitions)) for topic_id, partitions in target.items()
         ]
     )
-    return Change(ConsumerKey(_TARGET, group.group_id, member_id), value)
+    return Change(RecordKey(_TARGET, group.group_id, member_id), value)
 
 
 def target_epoch_changed(group: ConsumerGroup, epoch: int, now_ms: int) -> Change:
     """The epoch of all targets."""
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now_ms)
-    return Change(ConsumerKey(_TARGET_EPOCH, group.group_id), value)
+    return Change(RecordKey(_TARGET_EPOCH, group.group_id), value)
 
 
 def epoch_changed(group: ConsumerGroup, epoch: int, metadata_hash: int) -> Change:
     """What there is to divide, or among whom, is another."""
     value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
-    return Change(ConsumerKey(_EPOCH, group.group_id), value)
+    return Change(RecordKey(_EPOCH, group.group_id), value)
 
 
 def regex_changed(
@@ -169,19 +102,17 @@ def regex_changed(
 ) -> Change:
     """A regular expression stands for other topics."""
     value = ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=version, timestamp=now_ms)
-    return Change(ConsumerKey(_REGEX, group.group_id, regex), value)
+    return Change(RecordKey(_REGEX, group.group_id, regex), value)
 
 
 def regex_removed(group: ConsumerGroup, regex: str) -> Change:
     """No member subscribes to it any more."""
-    return Change(ConsumerKey(_REGEX, group.group_id, regex), None)
+    return Change(RecordKey(_REGEX, group.group_id, regex), None)
 
 
 def member_removed(group: ConsumerGroup, member_id: str) -> list[Change]:
     """It is no member any more."""
-    return [
-        Change(ConsumerKey(kind, group.group_id, member_id), None) for kind in (_CURRENT, _TARGET, _MEMBER)
-    ]
+    return [Change(RecordKey(kind, group.group_id, member_id), None) for kind in (_CURRENT, _TARGET, _MEMBER)]
 
 
 def group_removed(group: ConsumerGroup) -> list[Change]:
@@ -189,7 +120,7 @@ def group_removed(group: ConsumerGroup) -> list[Change]:
     group_id = group.group_id
     changes = [change for member_id in group.members for change in member_removed(group, member_id)]
     changes += [regex_removed(group, regex) for regex in group.regexes]
-    return [*changes, *(Change(ConsumerKey(kind, group_id), None) for kind in (_TARGET_EPOCH, _EPOCH))]
+    return [*changes, *(Change(RecordKey(kind, group_id), None) for kind in (_TARGET_EPOCH, _EPOCH))]
 
 
 def group_made(group: ConsumerGroup, now_ms: int) -> list[Change]:
@@ -213,7 +144,7 @@ def apply(group: ConsumerGroup, changes: Iterable[Change]) -> None:
         _apply_one(group, change.key, change.value)
 
 
-def _apply_one(group: ConsumerGroup, key: ConsumerKey, value: Any) -> None:
+def _apply_one(group: ConsumerGroup, key: RecordKey, value: Any) -> None:
     if key.kind == _EPOCH and value is not None:
         group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
     elif key.kind == _TARGET_EPOCH and value is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from broker.groups import records
+from broker.groups import kinds, records
 from broker.groups.commits import AnyGroup
 from broker.groups.consumer import changes
 from broker.groups.consumer.classic_protocol import (
@@ -163,7 +163,7 @@ class Conversion:
         flushed = self._append(
             group.group_id,
             [
-                *map(changes.encoded, changes.group_removed(group)),
+                *map(kinds.encoded, changes.group_removed(group)),
                 (records.group_key(group.group_id), records.group_value(made, assignments)),
             ],
         )

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.groups import records
+from broker.groups import kinds, records
 from broker.groups.consumer import changes
 from broker.groups.consumer.assignors import ASSIGNORS
 from broker.groups.consumer.conversion import Conversion, Groups
@@ -171,7 +171,7 @@ class Heartbeats:
         made = self.conversion.to_consumer(group)
         first: list[KeyValue] = [(records.group_key(group.group_id), None)]
         if made.members:
-            first += map(changes.encoded, changes.group_made(made, self._clock.now_ms()))
+            first += map(kinds.encoded, changes.group_made(made, self._clock.now_ms()))
         beat = self.beat(made, request, first)
         self.conversion.put(made, group)
         self.resume(made)
@@ -293,7 +293,7 @@ class Heartbeats:
         if not draft.changes:
             group.seen_topics = draft.seen_topics
             return None
-        flushed = self._append(group.group_id, [*first, *map(changes.encoded, draft.changes)])
+        flushed = self._append(group.group_id, [*first, *map(kinds.encoded, draft.changes)])
         changes.apply(group, draft.changes)
         group.seen_topics = draft.seen_topics
         for member_id, deadline in list(group.timers):

@@ -8,19 +8,15 @@ forget, when it stopped are not looked at: they begin anew with the next heartbe
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
 from uuid import UUID
 
 from broker.groups.consumer.member import Partitions
+from broker.groups.kinds import Change, RecordKey
 from broker.groups.share.group import Begun, ShareGroup, ShareMember
-from protocol.codegen import decode, encode
 from protocol.messages.internal_share_groups import (
     ShareGroupCurrentMemberAssignmentValue,
-    ShareGroupKey,
-    ShareGroupMemberKey,
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataValue,
     ShareGroupStatePartitionMetadataValue,
@@ -29,63 +25,9 @@ from protocol.messages.internal_share_groups import (
     TopicPartitions,
 )
 
-_VERSION = struct.Struct(">h")
 _MEMBER, _EPOCH, _TARGET_EPOCH, _TARGET, _CURRENT, _BEGUN = 10, 11, 12, 13, 14, 15
-_OF_MEMBER = (_MEMBER, _TARGET, _CURRENT)
 STABLE = 0
 """the only state that a member of a share group has"""
-
-
-class ShareGroupRecordKey(NamedTuple):
-    """The key of a share group's record: its kind, the group, and which member."""
-
-    kind: int
-    group_id: str
-    member_id: str = ""
-
-    def encoded(self) -> bytes:
-        message: object = ShareGroupKey(group_id=self.group_id)
-        if self.kind in _OF_MEMBER:
-            message = ShareGroupMemberKey(group_id=self.group_id, member_id=self.member_id)
-        return _VERSION.pack(self.kind) + b"".join(encode(message, self.kind))
-
-
-class Change(NamedTuple):
-    """A record; without a value, what ends one."""
-
-    key: ShareGroupRecordKey
-    value: Any
-
-
-_VALUES: Mapping[int, type[Any]] = {
-    _MEMBER: ShareGroupMemberMetadataValue,
-    _EPOCH: ShareGroupMetadataValue,
-    _TARGET_EPOCH: ShareGroupTargetAssignmentMetadataValue,
-    _TARGET: ShareGroupTargetAssignmentMemberValue,
-    _CURRENT: ShareGroupCurrentMemberAssignmentValue,
-    _BEGUN: ShareGroupStatePartitionMetadataValue,
-}
-
-
-def read_key(kind: int, key: bytes) -> ShareGroupRecordKey | None:
-    """What a record is about; None where the kind is not one of these."""
-    if kind in _OF_MEMBER:
-        of_member = decode(ShareGroupMemberKey, kind, key, _VERSION.size)
-        return ShareGroupRecordKey(kind, of_member.group_id, of_member.member_id)
-    if kind in _VALUES:
-        return ShareGroupRecordKey(kind, decode(ShareGroupKey, kind, key, _VERSION.size).group_id)
-    return None
-
-
-def read_change(key: ShareGroupRecordKey, value: bytes) -> Change:
-    """The change that a record is."""
-    return Change(key, decode(_VALUES[key.kind], 0, value, _VERSION.size))
-
-
-def encoded(change: Change) -> tuple[bytes, bytes | None]:
-    """The record of a change."""
-    value = change.value
-    return change.key.encoded(), None if value is None else _VERSION.pack(0) + b"".join(encode(value, 0))
 
 
 # what changes
@@ -99,7 +41,7 @@ def member_changed(group_id: str, member: ShareMember) -> Change:
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
     )
-    return Change(ShareGroupRecordKey(_MEMBER, group_id, member.member_id), value)
+    return Change(RecordKey(_MEMBER, group_id, member.member_id), value)
 
 
 def assignment_changed(group_id: str, member: ShareMember) -> Change:
@@ -110,25 +52,25 @@ def assignment_changed(group_id: str, member: ShareMember) -> Change:
         state=STABLE,
         assigned_partitions=_stored(member.assigned),
     )
-    return Change(ShareGroupRecordKey(_CURRENT, group_id, member.member_id), value)
+    return Change(RecordKey(_CURRENT, group_id, member.member_id), value)
 
 
 def target_changed(group_id: str, member_id: str, target: Partitions) -> Change:
     """What it shall have."""
     value = ShareGroupTargetAssignmentMemberValue(topic_partitions=_stored(target))
-    return Change(ShareGroupRecordKey(_TARGET, group_id, member_id), value)
+    return Change(RecordKey(_TARGET, group_id, member_id), value)
 
 
 def target_epoch_changed(group_id: str, epoch: int, now_ms: int) -> Change:
     """The epoch of all targets."""
     value = ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now_ms)
-    return Change(ShareGroupRecordKey(_TARGET_EPOCH, group_id), value)
+    return Change(RecordKey(_TARGET_EPOCH, group_id), value)
 
 
 def epoch_changed(group_id: str, epoch: int, metadata_hash: int) -> Change:
     """What there is to divide, or among whom, is another."""
     value = ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
-    return Change(ShareGroupRecordKey(_EPOCH, group_id), value)
+    return Change(RecordKey(_EPOCH, group_id), value)
 
 
 def begun_changed(group_id: str, begun: Mapping[UUID, Begun]) -> Change:
@@ -140,14 +82,12 @@ def begun_changed(group_id: str, begun: Mapping[UUID, Begun]) -> Change:
             for topic_id, one in begun.items()
         ]
     )
-    return Change(ShareGroupRecordKey(_BEGUN, group_id), value)
+    return Change(RecordKey(_BEGUN, group_id), value)
 
 
 def member_removed(group_id: str, member_id: str) -> list[Change]:
     """It is no member any more."""
-    return [
-        Change(ShareGroupRecordKey(kind, group_id, member_id), None) for kind in (_CURRENT, _TARGET, _MEMBER)
-    ]
+    return [Change(RecordKey(kind, group_id, member_id), None) for kind in (_CURRENT, _TARGET, _MEMBER)]
 
 
 def group_removed(group: ShareGroup) -> list[Change]:
@@ -156,7 +96,7 @@ def group_removed(group: ShareGroup) -> list[Change]:
     changes = [change for member_id in group.members for change in member_removed(group_id, member_id)]
     return [
         *changes,
-        *(Change(ShareGroupRecordKey(kind, group_id), None) for kind in (_TARGET_EPOCH, _BEGUN, _EPOCH)),
+        *(Change(RecordKey(kind, group_id), None) for kind in (_TARGET_EPOCH, _BEGUN, _EPOCH)),
     ]
 
 
@@ -168,24 +108,24 @@ def apply(group: ShareGroup, changes: Iterable[Change]) -> None:
     for key, value in changes:
         if value is None:
             if key.kind == _MEMBER:
-                group.members.pop(key.member_id, None)
+                group.members.pop(key.of, None)
             elif key.kind == _TARGET:
-                group.targets.pop(key.member_id, None)
+                group.targets.pop(key.of, None)
         elif key.kind == _EPOCH:
             group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
         elif key.kind == _TARGET_EPOCH:
             group.target_epoch = value.assignment_epoch
         elif key.kind == _TARGET:
-            group.targets[key.member_id] = _partitions(value.topic_partitions)
+            group.targets[key.of] = _partitions(value.topic_partitions)
         elif key.kind == _BEGUN:
             group.begun = {
                 one.topic_id: Begun(one.topic_name, frozenset(one.partitions))
                 for one in value.initialized_topics
             }
         else:
-            member = group.members.get(key.member_id) or ShareMember(key.member_id)
+            member = group.members.get(key.of) or ShareMember(key.of)
             changed = _with_metadata if key.kind == _MEMBER else _with_assignment
-            group.members[key.member_id] = changed(member, value)
+            group.members[key.of] = changed(member, value)
 
 
 def _with_metadata(member: ShareMember, value: ShareGroupMemberMetadataValue) -> ShareMember:

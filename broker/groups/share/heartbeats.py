@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from broker.groups import records
+from broker.groups import kinds, records
 from broker.groups.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, Partitions
 from broker.groups.consumer.topics import GroupTopics, metadata_hash
 from broker.groups.contents import Contents
+from broker.groups.kinds import Change
 from broker.groups.rebalance import STORE_ERRORS
 from broker.groups.share import changes
-from broker.groups.share.changes import Change
 from broker.groups.share.draft import Draft, share_keys
 from broker.groups.share.group import Begun, ShareGroup, ShareMember
 from broker.share.partition import ShareKey
@@ -191,7 +191,7 @@ class ShareGroups:
 
     def _append(self, group: ShareGroup, made: Sequence[Change]) -> list[Flushed]:
         try:
-            flushed = self._store.append_all(group.group_id, [changes.encoded(change) for change in made])
+            flushed = self._store.append_all(group.group_id, [kinds.encoded(change) for change in made])
         except KafkaError as error:
             raise KafkaError(STORE_ERRORS.get(error.code, error.code), error.message) from error
         changes.apply(group, made)

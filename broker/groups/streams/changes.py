@@ -7,11 +7,11 @@ the same functions that the start calls for what it reads. Records as Kafka 4.3 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from broker.groups.kinds import Change, RecordKey
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.member import (
     Assignment,
@@ -22,14 +22,11 @@ from broker.groups.streams.member import (
     StreamsMember,
     Tasks,
 )
-from protocol.codegen import decode, encode
 from protocol.messages.internal_streams_groups import (
     StoredKeyValue,
     StoredTaskIds,
     StoredTasks,
     StreamsGroupCurrentMemberAssignmentValue,
-    StreamsGroupKey,
-    StreamsGroupMemberKey,
     StreamsGroupMemberMetadataValue,
     StreamsGroupMetadataValue,
     StreamsGroupTargetAssignmentMemberValue,
@@ -37,61 +34,7 @@ from protocol.messages.internal_streams_groups import (
     StreamsGroupTopologyValue,
 )
 
-_VERSION = struct.Struct(">h")
 _EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _TOPOLOGY = 17, 19, 20, 21, 22, 23
-_OF_MEMBER = (_MEMBER, _TARGET, _CURRENT)
-
-
-class StreamsGroupRecordKey(NamedTuple):
-    """The key of a streams group's record: its kind, the group, and which member."""
-
-    kind: int
-    group_id: str
-    member_id: str = ""
-
-    def encoded(self) -> bytes:
-        message: object = StreamsGroupKey(group_id=self.group_id)
-        if self.kind in _OF_MEMBER:
-            message = StreamsGroupMemberKey(group_id=self.group_id, member_id=self.member_id)
-        return _VERSION.pack(self.kind) + b"".join(encode(message, self.kind))
-
-
-class Change(NamedTuple):
-    """A record; without a value, what ends one."""
-
-    key: StreamsGroupRecordKey
-    value: Any
-
-
-_VALUES: Mapping[int, type[Any]] = {
-    _EPOCH: StreamsGroupMetadataValue,
-    _MEMBER: StreamsGroupMemberMetadataValue,
-    _TARGET_EPOCH: StreamsGroupTargetAssignmentMetadataValue,
-    _TARGET: StreamsGroupTargetAssignmentMemberValue,
-    _CURRENT: StreamsGroupCurrentMemberAssignmentValue,
-    _TOPOLOGY: StreamsGroupTopologyValue,
-}
-
-
-def read_key(kind: int, key: bytes) -> StreamsGroupRecordKey | None:
-    """What a record is about; None where the kind is not one of these."""
-    if kind in _OF_MEMBER:
-        of_member = decode(StreamsGroupMemberKey, kind, key, _VERSION.size)
-        return StreamsGroupRecordKey(kind, of_member.group_id, of_member.member_id)
-    if kind in _VALUES:
-        return StreamsGroupRecordKey(kind, decode(StreamsGroupKey, kind, key, _VERSION.size).group_id)
-    return None
-
-
-def read_change(key: StreamsGroupRecordKey, value: bytes) -> Change:
-    """The change that a record is."""
-    return Change(key, decode(_VALUES[key.kind], 0, value, _VERSION.size))
-
-
-def encoded(change: Change) -> tuple[bytes, bytes | None]:
-    """The record of a change."""
-    value = change.value
-    return change.key.encoded(), None if value is None else _VERSION.pack(0) + b"".join(encode(value, 0))
 
 
 # what changes
@@ -99,7 +42,7 @@ def encoded(change: Change) -> tuple[bytes, bytes | None]:
 
 def topology_changed(group_id: str, topology: StreamsGroupTopologyValue) -> Change:
     """What the members run."""
-    return Change(StreamsGroupRecordKey(_TOPOLOGY, group_id), topology)
+    return Change(RecordKey(_TOPOLOGY, group_id), topology)
 
 
 def member_changed(group_id: str, member: StreamsMember) -> Change:
@@ -115,7 +58,7 @@ def member_changed(group_id: str, member: StreamsMember) -> Change:
         user_endpoint=endpoint and StreamsGroupMemberMetadataValue.Endpoint(**endpoint._asdict()),
         client_tags=_stored_settings(member.client_tags),
     )
-    return Change(StreamsGroupRecordKey(_MEMBER, group_id, member.member_id), value)
+    return Change(RecordKey(_MEMBER, group_id, member.member_id), value)
 
 
 def assignment_changed(group_id: str, member: StreamsMember) -> Change:
@@ -132,7 +75,7 @@ def assignment_changed(group_id: str, member: StreamsMember) -> Change:
         standby_tasks_pending_revocation=_stored(StoredTasks, pending.standby),
         warmup_tasks_pending_revocation=_stored(StoredTasks, pending.warmup),
     )
-    return Change(StreamsGroupRecordKey(_CURRENT, group_id, member.member_id), value)
+    return Change(RecordKey(_CURRENT, group_id, member.member_id), value)
 
 
 def target_changed(group_id: str, member_id: str, target: Assignment) -> Change:
@@ -142,13 +85,13 @@ def target_changed(group_id: str, member_id: str, target: Assignment) -> Change:
         standby_tasks=_stored(StoredTaskIds, target.standby),
         warmup_tasks=_stored(StoredTaskIds, target.warmup),
     )
-    return Change(StreamsGroupRecordKey(_TARGET, group_id, member_id), value)
+    return Change(RecordKey(_TARGET, group_id, member_id), value)
 
 
 def target_epoch_changed(group_id: str, epoch: int, now_ms: int) -> Change:
     """The epoch of all targets."""
     value = StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=now_ms)
-    return Change(StreamsGroupRecordKey(_TARGET_EPOCH, group_id), value)
+    return Change(RecordKey(_TARGET_EPOCH, group_id), value)
 
 
 def epoch_changed(
@@ -161,15 +104,12 @@ def epoch_changed(
         validated_topology_epoch=validated_epoch,
         last_assignment_configs=_stored_settings(configs),
     )
-    return Change(StreamsGroupRecordKey(_EPOCH, group_id), value)
+    return Change(RecordKey(_EPOCH, group_id), value)
 
 
 def member_removed(group_id: str, member_id: str) -> list[Change]:
     """It is no member any more."""
-    return [
-        Change(StreamsGroupRecordKey(kind, group_id, member_id), None)
-        for kind in (_CURRENT, _TARGET, _MEMBER)
-    ]
+    return [Change(RecordKey(kind, group_id, member_id), None) for kind in (_CURRENT, _TARGET, _MEMBER)]
 
 
 def group_removed(group: StreamsGroup) -> list[Change]:
@@ -178,7 +118,7 @@ def group_removed(group: StreamsGroup) -> list[Change]:
     changes = [change for member_id in group.members for change in member_removed(group_id, member_id)]
     return [
         *changes,
-        *(Change(StreamsGroupRecordKey(kind, group_id), None) for kind in (_TARGET_EPOCH, _EPOCH, _TOPOLOGY)),
+        *(Change(RecordKey(kind, group_id), None) for kind in (_TARGET_EPOCH, _EPOCH, _TOPOLOGY)),
     ]
 
 
@@ -190,7 +130,7 @@ def apply(group: StreamsGroup, changes: Iterable[Change]) -> None:
     for key, value in changes:
         if value is None:
             if key.kind == _MEMBER:
-                group.remove(key.member_id)
+                group.remove(key.of)
         elif key.kind == _EPOCH:
             group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
             group.validated_epoch = value.validated_topology_epoch
@@ -198,13 +138,13 @@ def apply(group: StreamsGroup, changes: Iterable[Change]) -> None:
         elif key.kind == _TARGET_EPOCH:
             group.target_epoch, group.target_ms = value.assignment_epoch, value.assignment_timestamp
         elif key.kind == _TARGET:
-            group.targets[key.member_id] = Assignment(
+            group.targets[key.of] = Assignment(
                 _tasks(value.active_tasks), _tasks(value.standby_tasks), _tasks(value.warmup_tasks)
             )
         elif key.kind == _TOPOLOGY:
             group.topology = value
         else:
-            member = group.members.get(key.member_id) or StreamsMember(key.member_id)
+            member = group.members.get(key.of) or StreamsMember(key.of)
             changed = _with_metadata if key.kind == _MEMBER else _with_assignment
             group.put(changed(member, value))
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker.groups.consumer.topics import GroupTopics, metadata_hash
+from broker.groups.kinds import Change
 from broker.groups.streams import changes
 from broker.groups.streams.assignor import assign
-from broker.groups.streams.changes import Change
 from broker.groups.streams.group import NOT_VALIDATED, StreamsGroup
 from broker.groups.streams.member import Assignment, StreamsMember, next_step
 from broker.groups.streams.topology import (

@@ -14,7 +14,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from broker.groups import records
+from broker.groups import kinds, records
 from broker.groups.commits import AnyGroup
 from broker.groups.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from broker.groups.consumer.topics import GroupTopics
@@ -338,7 +338,7 @@ class StreamsGroups:
         """Write down what the draft changed, and do it to the group. KafkaError: it has not changed."""
         flushed = None
         if draft.changes:
-            entries = [*first, *map(changes.encoded, draft.changes)]
+            entries = [*first, *map(kinds.encoded, draft.changes)]
             try:
                 flushed = self._store.append_all(group.group_id, entries)
             except KafkaError as error:
