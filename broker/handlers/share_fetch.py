@@ -19,7 +19,8 @@ from broker.context import RequestContext
 from broker.handlers.share_acknowledge import NO_LEADER, RENEW_VERSION, Told, check_member, take
 from broker.partition import Partition
 from broker.share.acquiring import Run, Wish, acquire, without
-from broker.share.delivery import ACQUIRED, InFlight
+from broker.share.batches import ACQUIRED
+from broker.share.delivery import InFlight
 from broker.share.partition import ShareKey, SharePartition
 from broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Member, PartitionAnswer, Place, ShareSession
 from config.group import READ_COMMITTED

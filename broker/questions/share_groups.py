@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.groups.commits import Lag
 from broker.groups.share.group import ShareGroup, ShareMember
-from broker.share.delivery import ACQUIRED
+from broker.share.batches import ACQUIRED
 from broker.share.partition import NO_COUNT, NO_OFFSET, ShareKey, SharePartition
 from storage.layout import TopicPartition
 

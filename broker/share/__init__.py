@@ -3,6 +3,8 @@
 A reader goes through the room in this order:
 
 - `state_batches.py` runs of offsets that fare alike (pure)
+- `batches.py`       how far the delivery of a batch's offsets is, by runs that fare alike (pure)
+- `overview.py`      what must be known of all of them without walking them (pure)
 - `delivery.py`      the records of a partition that are on their way to a group (pure)
 - `acquiring.py`     what a member gets of records that were read for it (pure)
 - `partition.py`     a partition as one group sees it, and what is written down of that

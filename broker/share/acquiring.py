@@ -13,7 +13,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from broker.share.delivery import AVAILABLE, Batch, Delivery, InFlight
+from broker.share.batches import AVAILABLE, NEW, Batch, Change
+from broker.share.delivery import InFlight
 
 THROTTLED_FROM = 2
 """where every other delivery may be the last nothing is throttled earlier"""
@@ -111,54 +112,67 @@ class _Acquisition:
 
     def _take_again(self, batch: Batch, read_from: int) -> bool:
         """Take what is available of a batch; whether more may be taken behind it."""
-        is_throttled = self._is_throttled(batch, read_from)
+        whole, available = batch.whole, self._in_flight.first_available()
+        if available is None or (whole is not None and whole.state is not AVAILABLE):
+            return True
+        begin = max(read_from, available)  # not over what is before
+        is_throttled = self._is_throttled(batch, begin)
         if is_throttled and self._taken:
             self._room = 0
             return False
-        whole = batch.whole
-        if whole is not None and whole.state is not AVAILABLE:
-            return True
         is_whole = read_from <= batch.first and batch.last <= self._last
         is_too_large = self._wish.is_limit and batch.size > self._room
         if whole is not None and is_whole and not is_too_large and not is_throttled:
-            whole.acquire(self._wish.member_id, self._wish.lock_until_ms)
-            self._add([Run(batch.first, batch.last, whole.count)])
+            acquired = whole.acquired(self._wish.member_id, self._wish.lock_until_ms)
+            self._in_flight.change(batch, [Change(batch.first, batch.last, whole, acquired)])
+            self._add([Run(batch.first, batch.last, acquired.sent)])
             return True
         batch.split()
-        runs = self._take_each(batch, read_from)
+        runs = self._take_each(batch, begin)
         self._add(runs)
         if is_throttled and runs:
             self._room = 0
             return False
         return True
 
-    def _is_throttled(self, batch: Batch, read_from: int) -> bool:
+    def _is_throttled(self, batch: Batch, begin: int) -> bool:
+        if self._in_flight.most_sent < self._throttled_from:
+            return False
         counts = (
-            delivery.count
-            for _, _, delivery in batch.parts(read_from, self._last)
-            if delivery.state is AVAILABLE
+            delivery.sent for _, _, delivery in batch.parts(begin, self._last) if delivery.state is AVAILABLE
         )
         return max(counts, default=0) >= self._throttled_from
 
-    def _take_each(self, batch: Batch, read_from: int) -> list[Run]:
+    def _take_each(self, batch: Batch, begin: int) -> list[Run]:
         wish, limit = self._wish, self._wish.count_limit
         stops_at = [self._room] if wish.is_limit else []
         is_throttled = False
+        taken = 0
+        changes: list[Change] = []
         runs: list[Run] = []
-        for offset, _, delivery in batch.parts(read_from, self._last):
+        before = acquired = None
+        for first, last, delivery in batch.parts(begin, self._last):
             if delivery.state is not AVAILABLE:
+                changes.append(Change(first, last, delivery, delivery))
                 continue
-            is_last_time = limit > THROTTLED_FROM and delivery.count == limit - 1
+            is_last_time = limit > THROTTLED_FROM and delivery.sent == limit - 1
             if is_last_time and runs:
                 break
-            if delivery.count >= self._throttled_from and not is_throttled:
+            if delivery.sent >= self._throttled_from and not is_throttled:
                 is_throttled = True
-                halvings = delivery.count - self._throttled_from + 1
-                stops_at.append(max(1, len(batch.each) >> halvings))
-            delivery.acquire(wish.member_id, wish.lock_until_ms)
-            runs.append(Run(offset, offset, delivery.count))
-            if is_last_time or len(runs) in stops_at:
+                halvings = delivery.sent - self._throttled_from + 1
+                stops_at.append(max(1, batch.size >> halvings))
+            stops = [first + stop - taken - 1 for stop in stops_at if stop > taken]
+            end = first if is_last_time else min([last, *stops])
+            if acquired is None or delivery is not before:
+                before, acquired = delivery, delivery.acquired(wish.member_id, wish.lock_until_ms)
+            changes.append(Change(first, end, delivery, acquired))
+            runs.append(Run(first, end, delivery.sent + 1))
+            taken += end - first + 1
+            if is_last_time or taken in stops_at:
                 break
+        if runs:
+            self._in_flight.change(batch, changes)
         return _joined(runs)
 
     # what comes new
@@ -168,21 +182,22 @@ class _Acquisition:
         in_flight, wish, room = self._in_flight, self._wish, self._room
         if not in_flight.batches:
             first = max(first, in_flight.end_offset)
+        if first > last:  # no more may be on their way, and where something was the log has nothing
+            return
         if room < last - first + 1:
             end = self._end_of_batch_at(first + room - 1)
             last = min(last, end) if in_flight.has_gap else end
         if wish.is_limit and last - first + 1 > room:
             runs = [Run(first, first + room - 1)]
-            in_flight.put(self._limited(first, last, runs[0].last))
+            self._put_limited(first, last, runs[0].last)
             in_flight.looks_back = True
         else:
             runs = [Run(first, last)] if wish.is_limit else self._portions(first, last)
             for run in runs:
-                delivery = Delivery()
-                delivery.acquire(wish.member_id, wish.lock_until_ms)
-                in_flight.put(Batch(run.first, run.last, delivery))
+                acquired = NEW.acquired(wish.member_id, wish.lock_until_ms)
+                in_flight.put(Batch(run.first, run.last, acquired))
         if in_flight.batches[0].first == first:
-            in_flight.start_offset = first
+            in_flight.move_start(first)
         in_flight.end_offset = max(in_flight.end_offset, last)
         in_flight.note_read_to(runs[-1].last + 1)
         self._add(runs)
@@ -203,13 +218,13 @@ class _Acquisition:
                     first = one.first
         return [*runs, Run(first, last)]
 
-    def _limited(self, first: int, last: int, acquired_to: int) -> Batch:
+    def _put_limited(self, first: int, last: int, acquired_to: int) -> None:
         """A batch of which the member gets the beginning, and the rest is available."""
-        batch = Batch(first, last, Delivery())
+        batch = Batch(first, last, NEW)
+        self._in_flight.put(batch)
         batch.split()
-        for offset in range(first, acquired_to + 1):
-            batch.each[offset].acquire(self._wish.member_id, self._wish.lock_until_ms)
-        return batch
+        acquired = NEW.acquired(self._wish.member_id, self._wish.lock_until_ms)
+        self._in_flight.change(batch, [Change(first, acquired_to, NEW, acquired)])
 
     def _add(self, runs: Iterable[Run]) -> None:
         for run in runs:

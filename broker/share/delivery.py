@@ -1,9 +1,8 @@
 """The records of a partition that are on their way to a share group: who has them, how often they were sent.
 
-Nothing before `start_offset` is of interest any more; from there to `end_offset` there are batches, each with
-one delivery for all its offsets as long as they fare alike, else with one for each. Mirrors the state of
-Kafka's SharePartition, InFlightBatch and InFlightState (KIP-932). Pure: no input or output, no clock; what
-changes is returned to be written down.
+Nothing before `start_offset` is of interest any more; from there to `end_offset` there are batches, each of
+one piece as long as its offsets fare alike, else of runs (`batches.py`). Mirrors the state of Kafka's
+SharePartition (KIP-932). Pure: no input or output, no clock; what changes is returned to be written down.
 """
 
 from __future__ import annotations
@@ -11,19 +10,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import groupby, islice
 from typing import NamedTuple
 
+from broker.share.batches import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, Batch, Change, Delivery
+from broker.share.overview import Overview
 from broker.share.state_batches import DeliveryState, StateBatch, joined
 from protocol.errors import ErrorCode, KafkaError
 
-NOBODY = ""
 NO_GAP = -1
 NOT_ACQUIRED_BATCH = "The batch cannot be acknowledged. The batch is not in the acquired state."
 NOT_ACQUIRED_OFFSET = "The offset cannot be acknowledged. The offset is not acquired."
-
-
-AVAILABLE, ACQUIRED = DeliveryState.AVAILABLE, DeliveryState.ACQUIRED
-ACKNOWLEDGED, ARCHIVED = DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED
 
 
 class AckType(IntEnum):
@@ -42,6 +39,7 @@ _LEADS_TO = {
     AckType.RELEASE: AVAILABLE,
     AckType.REJECT: ARCHIVED,
 }
+_OVER = Delivery(ARCHIVED)
 
 
 class Acknowledgement(NamedTuple):
@@ -51,103 +49,54 @@ class Acknowledgement(NamedTuple):
     last: int
     types: Sequence[int]
 
-    def type_of(self, offset: int) -> AckType:
-        return AckType(self.types[offset - self.first] if len(self.types) > 1 else self.types[0])
-
-
-class Delivery:
-    """How far the delivery of one offset is, or of all of a batch."""
-
-    __slots__ = ("count", "lock_until_ms", "member_id", "state")
-
-    def __init__(
-        self,
-        state: DeliveryState = AVAILABLE,
-        count: int = 0,
-        member_id: str = NOBODY,
-        lock_until_ms: int = 0,
-    ) -> None:
-        self.state = state
-        self.count = count
-        """how often it was sent"""
-        self.member_id = member_id
-        self.lock_until_ms = lock_until_ms
-        """so long its member has it, by `Clock.passed_ms`; of one that is acquired"""
-
-    @property
-    def is_over(self) -> bool:
-        return self.state is ACKNOWLEDGED or self.state is ARCHIVED
-
-    def acquire(self, member_id: str, lock_until_ms: int) -> None:
-        self.state = ACQUIRED
-        self.count += 1
-        self.member_id = member_id
-        self.lock_until_ms = lock_until_ms
-
-    def end(self, state: DeliveryState, count_limit: int) -> None:
-        """Nobody has it any more; what was sent too often is given up."""
-        self.state = ARCHIVED if state is AVAILABLE and self.count >= count_limit else state
-        self.member_id = NOBODY
-
-    def copy(self) -> Delivery:
-        return Delivery(self.state, self.count, self.member_id, self.lock_until_ms)
-
-
-class Batch:
-    """Offsets that were taken together. `whole` is None once they fare differently: then there is `each`."""
-
-    __slots__ = ("each", "first", "last", "whole")
-
-    def __init__(self, first: int, last: int, whole: Delivery) -> None:
-        self.first = first
-        self.last = last
-        self.whole: Delivery | None = whole
-        self.each: dict[int, Delivery] = {}
-
-    @property
-    def size(self) -> int:
-        return self.last - self.first + 1
-
-    def split(self) -> None:
-        if self.whole is not None:
-            whole, self.whole = self.whole, None
-            self.each = {offset: whole.copy() for offset in range(self.first, self.last + 1)}
-
-    def parts(self, first: int, last: int) -> Iterator[tuple[int, int, Delivery]]:
-        """What of it lies within `first` to `last`, with its offsets: a batch that fares alike is one part,
-        whether or not it reaches beyond.
-        """
-        if self.whole is not None:
-            yield self.first, self.last, self.whole
+    def parts(self, first: int, last: int) -> Iterator[tuple[int, int, AckType]]:
+        """What it says of `first` to `last`, which lie within: runs of the same type."""
+        if len(self.types) == 1:
+            yield first, last, AckType(self.types[0])
             return
-        for offset in range(max(first, self.first), min(last, self.last) + 1):
-            yield offset, offset, self.each[offset]
-
-    def delivery_at(self, offset: int) -> Delivery:
-        return self.each[offset] if self.whole is None else self.whole
+        for ack_type, run in groupby(self.types[first - self.first : last - self.first + 1]):
+            end = first + sum(1 for _ in run)
+            yield first, end - 1, AckType(ack_type)
+            first = end
 
 
 class Transition:
     """What one request changes: written down if all of it may be, else undone."""
 
-    def __init__(self, count_limit: int) -> None:
-        self._count_limit = count_limit
-        self._before: list[tuple[Delivery, Delivery]] = []
+    def __init__(self, in_flight: InFlight) -> None:
+        self._in_flight = in_flight
+        self._changes: list[tuple[Batch, Sequence[Change]]] = []
         self._after: list[StateBatch] = []
 
-    def end(self, first: int, last: int, delivery: Delivery, state: DeliveryState) -> None:
-        self._before.append((delivery, delivery.copy()))
-        delivery.end(state, self._count_limit)
-        self._after.append(StateBatch(first, last, delivery.state, delivery.count))
+    def apply(self, batch: Batch, changes: Sequence[Change]) -> None:
+        """Change a batch, as `Batch.change`."""
+        self._in_flight.change(batch, changes)
+        self._changes.append((batch, changes))
+        self._after += [
+            StateBatch(first, last, after.state, after.sent)
+            for first, last, before, after in changes
+            if after is not before and after.state is not ACQUIRED
+        ]
 
     @property
     def batches(self) -> list[StateBatch]:
         """What is to be written down; in the order of the offsets, alike neighbours as one."""
         return joined(self._after)
 
+    @property
+    def gives_back(self) -> bool:
+        return any(batch.state is AVAILABLE for batch in self._after)
+
     def undo(self) -> None:
-        for delivery, before in self._before:
-            delivery.state, delivery.member_id = before.state, before.member_id
+        """Nothing is over: a lock that was renewed stays so."""
+        for batch, changes in self._changes:
+            self._in_flight.change(
+                batch,
+                [
+                    Change(first, last, after, after if after.state is ACQUIRED else before)
+                    for first, last, before, after in changes
+                ],
+            )
 
 
 class InFlight:
@@ -158,6 +107,7 @@ class InFlight:
         self.end_offset = start_offset
         """the last offset that is on its way; while there is none, the first that will be"""
         self.batches: list[Batch] = []
+        self._overview = Overview()
         self.looks_back = False
         """whether something may be available that was on its way before"""
         self.gap_offset = NO_GAP
@@ -167,7 +117,7 @@ class InFlight:
             known_to = self.batches[-1].last if self.batches else start_offset - 1
             if first > known_to + 1 and self.gap_offset == NO_GAP:
                 self.gap_offset = known_to + 1
-            self.batches.append(Batch(first, last, Delivery(state, count)))
+            self.put(Batch(first, last, Delivery(state, count)))
         if self.batches:
             self.looks_back = True
             self.end_offset = self.batches[-1].last
@@ -197,12 +147,7 @@ class InFlight:
 
     def count_of(self, *states: DeliveryState) -> int:
         """How many of them are in one of these states."""
-        return sum(
-            last - max(first, self.start_offset) + 1
-            for batch in self.batches
-            for first, last, delivery in batch.parts(self.start_offset, self.end_offset)
-            if delivery.state in states and last >= self.start_offset
-        )
+        return sum(self._overview.counts[state] for state in states)
 
     def stored(self) -> list[StateBatch]:
         """All that a broker has to know that goes on from here: not who has what. What a member has was
@@ -211,12 +156,11 @@ class InFlight:
         found = []
         for batch in self.batches:
             for first, last, delivery in batch.parts(self.start_offset, self.end_offset):
-                is_acquired = delivery.state is ACQUIRED
-                state, count = (
-                    (AVAILABLE, delivery.count - 1) if is_acquired else (delivery.state, delivery.count)
-                )
-                if last >= self.start_offset and (state is not AVAILABLE or count):
-                    found.append(StateBatch(max(first, self.start_offset), last, state, count))
+                state, count = delivery.state, delivery.sent
+                if state is ACQUIRED:
+                    state, count = AVAILABLE, count - 1
+                if state is not AVAILABLE or count:
+                    found.append(StateBatch(first, last, state, count))
         return joined(found)
 
     def floor(self, offset: int) -> Batch | None:
@@ -229,10 +173,31 @@ class InFlight:
         low = bisect_left(self.batches, first, key=_first_of)
         return self.batches[low : bisect_right(self.batches, last, key=_first_of)]
 
+    def overlapping(self, first: int, last: int) -> list[Batch]:
+        """The batches that hold any of `first` to `last`."""
+        floor = self.floor(first)
+        return self.between(floor.first if floor is not None and floor.last >= first else first, last)
+
     def put(self, batch: Batch) -> None:
+        """A batch where there is none."""
+        assert batch.whole is not None, "nobody has treated its records differently"
         index = bisect_left(self.batches, batch.first, key=_first_of)
-        is_known = index < len(self.batches) and self.batches[index].first == batch.first
-        self.batches[index : index + is_known] = [batch]
+        self.batches.insert(index, batch)
+        self._overview.add(batch.first, batch.last, batch.whole, self.start_offset)
+
+    def change(self, batch: Batch, changes: Sequence[Change]) -> None:
+        """Change a batch, as `Batch.change`."""
+        batch.change(changes)
+        self._overview.change(changes, self.start_offset, batch.last)
+
+    def move_start(self, offset: int) -> None:
+        """What lies before `offset` does not count any more."""
+        low, high = sorted((self.start_offset, offset))
+        for batch in self.overlapping(low, high - 1):
+            for first, last, delivery in batch.parts(low, high - 1):
+                size = last - first + 1
+                self._overview.counts[delivery.state] += size if offset == low else -size
+        self.start_offset = offset
 
     def next_fetch_offset(self) -> int:
         """Where to read next: the first offset that is available, or what comes behind all."""
@@ -240,23 +205,45 @@ class InFlight:
             self.looks_back = False
             return self.end_offset
         if self.looks_back:
-            found = self._first_available()
+            found = self._first_to_read()
             if found is not None:
                 return found
             self.looks_back = False
         return self.end_offset + 1
 
-    def _first_available(self) -> int | None:
-        has_gap, gap_offset = self.has_gap, self.gap_offset
-        for batch in self.batches:
-            if has_gap:
-                if batch.first > gap_offset:
-                    return gap_offset
-                gap_offset = max(batch.last + 1, gap_offset)
-            for first, _, delivery in batch.parts(batch.first, batch.last):
-                if delivery.state is AVAILABLE:
-                    return first
+    def _first_to_read(self) -> int | None:
+        """The first offset that is available, or that nothing is known of, though of what comes behind it."""
+        available = self.first_available()
+        unknown = self._first_unknown(available) if self.has_gap else None
+        return min((found for found in (available, unknown) if found is not None), default=None)
+
+    def first_available(self) -> int | None:
+        while (offset := self._overview.first_candidate) is not None:
+            batch = self.floor(offset)
+            is_there = batch is not None and offset <= batch.last
+            if batch is not None and is_there and batch.delivery_at(offset).state is AVAILABLE:
+                return offset
+            self._overview.drop_candidate()
         return None
+
+    def _first_unknown(self, available: int | None) -> int | None:
+        """The first hole between batches from `gap_offset` on, if it lies before what is `available`."""
+        offset = self.gap_offset
+        index = bisect_right(self.batches, offset, key=_first_of)
+        if index:
+            offset = max(offset, self.batches[index - 1].last + 1)
+        for batch in islice(self.batches, index, None):
+            if batch.first > offset:
+                return offset
+            if available is not None and available <= batch.last:
+                return None
+            offset = batch.last + 1
+        return None
+
+    @property
+    def most_sent(self) -> int:
+        """No offset that is available was sent more often."""
+        return self._overview.most_sent
 
     def can_acquire(self, record_limit: int) -> bool:
         """Whether a member could get anything: what is available again, or one more."""
@@ -275,13 +262,14 @@ class InFlight:
         """What members say of what they have. KafkaError: nothing has changed, though a lock that was renewed
         before the error stays so. `renewed_until_ms` None: no member may ask for more time.
         """
-        transition = Transition(count_limit)
+        transition = Transition(self)
+        saying = _Saying(member_id, count_limit, renewed_until_ms)
         try:
             for one in told:
                 if one.last >= self.start_offset:
                     for batch in self._batches_of(one):
                         if batch.last >= self.start_offset:
-                            self._acknowledge_in(batch, member_id, one, transition, renewed_until_ms)
+                            self._acknowledge_in(batch, one, saying, transition)
         except KafkaError:
             transition.undo()
             raise
@@ -303,67 +291,72 @@ class InFlight:
         return batches
 
     def _acknowledge_in(
-        self,
-        batch: Batch,
-        member_id: str,
-        one: Acknowledgement,
-        transition: Transition,
-        renewed_until_ms: int | None,
+        self, batch: Batch, one: Acknowledgement, saying: _Saying, transition: Transition
     ) -> None:
-        if batch.whole is not None:
-            _check_owner(batch.whole, member_id, NOT_ACQUIRED_BATCH, "batch record")
+        whole = batch.whole
+        if whole is not None:
+            saying.check_owner(whole, NOT_ACQUIRED_BATCH, "batch record")
             is_within = one.first <= batch.first and batch.last <= one.last
             if not is_within or len(one.types) > 1 or batch.first < self.start_offset:
                 batch.split()
-        first = max(one.first, self.start_offset)
-        for low, high, delivery in batch.parts(first, one.last):
-            if batch.whole is None:
-                _check_owner(delivery, member_id, NOT_ACQUIRED_OFFSET, "offset")
-            ack_type = one.type_of(max(low, one.first))
-            if ack_type is not AckType.RENEW:
-                transition.end(low, high, delivery, _LEADS_TO[ack_type])
-            elif renewed_until_ms is not None:
-                delivery.lock_until_ms = renewed_until_ms
-            else:
-                raise _bad_state("Renewing acquisition locks is not enabled for the group.")
+        changes = []
+        try:
+            for low, high, delivery in batch.parts(max(one.first, self.start_offset), one.last):
+                if batch.whole is None:
+                    saying.check_owner(delivery, NOT_ACQUIRED_OFFSET, "offset")
+                outcomes: dict[AckType, Delivery] = {}
+                for first, last, ack_type in one.parts(low, high):
+                    if ack_type not in outcomes:
+                        outcomes[ack_type] = saying.outcome(delivery, ack_type)
+                    changes.append(Change(first, last, delivery, outcomes[ack_type]))
+        finally:  # what was renewed before an error stays so
+            if changes:
+                transition.apply(batch, changes)
 
     def release(self, member_id: str, count_limit: int) -> Transition:
         """The member is gone: what it has is for the others."""
+        if member_id not in self._overview.held:
+            return Transition(self)
         return self._give_back(lambda delivery: delivery.member_id == member_id, count_limit)
 
     def expire(self, now_ms: int, count_limit: int) -> Transition:
         """What members have had for too long is for the others."""
+        next_ms = self.next_expiry_ms()
+        if next_ms is None or next_ms > now_ms:
+            return Transition(self)
         return self._give_back(lambda delivery: delivery.lock_until_ms <= now_ms, count_limit)
 
     def _give_back(self, concerns: Callable[[Delivery], bool], count_limit: int) -> Transition:
-        transition = Transition(count_limit)
+        transition = Transition(self)
+        start_offset = self.start_offset
         for batch in self.batches:
             whole = batch.whole
             if whole is not None:
                 if whole.state is not ACQUIRED or not concerns(whole):
                     continue
-                if batch.first < self.start_offset <= batch.last:
+                if batch.first < start_offset <= batch.last:
                     batch.split()
-            for first, last, delivery in batch.parts(batch.first, batch.last):
-                if delivery.state is ACQUIRED and concerns(delivery):
-                    transition.end(first, last, delivery, ARCHIVED if last < self.start_offset else AVAILABLE)
+            changes = [
+                Change(first, last, delivery, delivery.ended(state, count_limit))
+                if delivery.state is ACQUIRED and concerns(delivery)
+                else Change(first, last, delivery, delivery)
+                for low, high, state in (
+                    (batch.first, start_offset - 1, ARCHIVED),
+                    (start_offset, batch.last, AVAILABLE),
+                )
+                for first, last, delivery in batch.parts(low, high)
+            ]
+            if any(one.after is not one.before for one in changes):
+                transition.apply(batch, changes)
         return self._changed(transition)
 
     def _changed(self, transition: Transition) -> Transition:
-        self.looks_back |= any(batch.state is AVAILABLE for batch in transition.batches)
+        self.looks_back |= transition.gives_back
         return transition
 
     def next_expiry_ms(self) -> int | None:
         """When the first of the members has had something for too long."""
-        return min(
-            (
-                delivery.lock_until_ms
-                for batch in self.batches
-                for _, _, delivery in batch.parts(batch.first, batch.last)
-                if delivery.state is ACQUIRED
-            ),
-            default=None,
-        )
+        return self._overview.first_lock_end_ms
 
     # what the log says
 
@@ -371,17 +364,18 @@ class InFlight:
         """What is in `state` of `first` to `last` is never delivered any more: the log has no such record, or
         its transaction was aborted.
         """
-        floor = self.floor(first)
-        begin = floor.first if floor is not None and floor.last >= first else first
-        for batch in self.between(begin, last):
+        for batch in self.overlapping(first, last):
             if batch.whole is not None and not first <= batch.first <= batch.last <= last:
                 if batch.whole.state is not state:
                     continue
                 batch.split()
-            for _, _, delivery in batch.parts(first, last):
-                if delivery.state is state:
-                    delivery.state, delivery.member_id = ARCHIVED, NOBODY
-                    self.looks_back = True
+            changes = [
+                Change(low, high, delivery, delivery.archived() if delivery.state is state else delivery)
+                for low, high, delivery in batch.parts(first, last)
+            ]
+            if any(one.after is not one.before for one in changes):
+                self.change(batch, changes)
+                self.looks_back = True
 
     def start_at(self, log_start_offset: int) -> None:
         """The log begins later now."""
@@ -391,7 +385,7 @@ class InFlight:
             self.archive(self.start_offset, log_start_offset - 1, AVAILABLE)
         else:
             self.end_offset = log_start_offset
-        self.start_offset = log_start_offset
+        self.move_start(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)
 
     # moving on
@@ -407,16 +401,21 @@ class InFlight:
         if over_to == self.batches[-1].last:
             self.start_offset = self.end_offset = over_to + 1
             self.batches.clear()
+            self._overview = Overview()
             return
         index = bisect_right(self.batches, over_to, key=_first_of) - 1
         if self.batches[index].last == over_to:
             index += 1
-            self.start_offset = max(self.start_offset, self.batches[index].first)
+            start_offset = max(self.start_offset, self.batches[index].first)
             if self.has_gap:
-                self.start_offset = min(self.gap_offset, self.start_offset)
+                start_offset = min(self.gap_offset, start_offset)
         else:
-            self.start_offset = max(self.start_offset, over_to + 1)
+            start_offset = max(self.start_offset, over_to + 1)
+        self.move_start(start_offset)
         del self.batches[:index]
+        first = self.batches[0]
+        if first.first <= over_to:  # one run, that nobody walks over it again
+            first.change([Change(first.first, over_to, _OVER, _OVER)])
 
     def _delivery_at_start(self, floor: Batch) -> Delivery:
         return floor.delivery_at(min(self.start_offset, floor.last))
@@ -444,11 +443,27 @@ def _first_of(batch: Batch) -> int:
     return batch.first
 
 
-def _check_owner(delivery: Delivery, member_id: str, not_acquired: str, owner_of: str) -> None:
-    if delivery.state is not ACQUIRED:
-        raise _bad_state(not_acquired)
-    if delivery.member_id != member_id:
-        raise _bad_state(f"Member is not the owner of {owner_of}")
+class _Saying(NamedTuple):
+    """Who says something of deliveries, and what the group allows."""
+
+    member_id: str
+    count_limit: int
+    renewed_until_ms: int | None
+
+    def check_owner(self, delivery: Delivery, not_acquired: str, owner_of: str) -> None:
+        """KafkaError: the member does not have it."""
+        if delivery.state is not ACQUIRED:
+            raise _bad_state(not_acquired)
+        if delivery.member_id != self.member_id:
+            raise _bad_state(f"Member is not the owner of {owner_of}")
+
+    def outcome(self, delivery: Delivery, ack_type: AckType) -> Delivery:
+        """KafkaError: no member may ask for more time."""
+        if ack_type is not AckType.RENEW:
+            return delivery.ended(_LEADS_TO[ack_type], self.count_limit)
+        if self.renewed_until_ms is None:
+            raise _bad_state("Renewing acquisition locks is not enabled for the group.")
+        return delivery.renewed(self.renewed_until_ms)
 
 
 def _bad_state(message: str) -> KafkaError:

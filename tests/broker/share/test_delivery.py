@@ -1,13 +1,16 @@
 """Goal: a record that was read for a share group is with one member at a time, until it is delivered or given
 up; nothing is lost behind a start.
 
-Method: hypothesis lets members acquire, acknowledge and vanish, locks end and brokers start again; beside it
-a table says of each offset what it should be. How much is acquired at a time is in `test_acquiring.py`, and
+Method: hypothesis lets members acquire, acknowledge and vanish, locks end, logs lose records and brokers
+start again; beside it a table says of each offset what it should be, and what is kept count of is found by
+walking over all offsets. How much is acquired at a time is in `test_acquiring.py`, and
 beside Kafka in `tests/kafka/test_share_groups.py`.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -36,6 +39,21 @@ def wish(member: str = "m", now_ms: int = 0, **more: Any) -> Wish:
         "lock_until_ms": now_ms + LOCK_MS,
     }
     return Wish(member_id=member, **{**usual, **more})
+
+
+def walked_to(in_flight: InFlight) -> int:
+    """Where to read next."""
+    if in_flight.is_empty:
+        return in_flight.end_offset
+    unknown_from = in_flight.gap_offset
+    for batch in in_flight.batches:
+        if in_flight.has_gap and batch.first > unknown_from:
+            return unknown_from
+        unknown_from = max(unknown_from, batch.last + 1)
+        for offset in range(batch.first, batch.last + 1):
+            if batch.delivery_at(offset).state is DeliveryState.AVAILABLE:
+                return offset
+    return in_flight.end_offset + 1
 
 
 class Deliveries(RuleBasedStateMachine):
@@ -78,7 +96,8 @@ class Deliveries(RuleBasedStateMachine):
     @precondition(lambda self: self.had)
     @rule(member=MEMBERS, data=st.data())
     def acknowledge(self, member: str, data: st.DataObject) -> None:
-        own = sorted(offset for offset, (holder, _) in self.had.items() if holder == member)
+        own = [offset for offset, (holder, _) in self.had.items() if holder == member]
+        own = sorted(offset for offset in own if offset >= self.in_flight.start_offset)
         if not own:
             return
         first = data.draw(st.sampled_from(own))
@@ -100,7 +119,8 @@ class Deliveries(RuleBasedStateMachine):
 
     @rule(member=MEMBERS)
     def acknowledge_of_another(self, member: str) -> None:
-        others = sorted(offset for offset, (holder, _) in self.had.items() if holder != member)
+        others = [offset for offset, (holder, _) in self.had.items() if holder != member]
+        others = sorted(offset for offset in others if offset >= self.in_flight.start_offset)
         before = self.in_flight.stored()
         for offset in others[:1]:
             with pytest.raises(KafkaError) as refused:
@@ -134,12 +154,72 @@ class Deliveries(RuleBasedStateMachine):
         self.in_flight = InFlight(self.in_flight.start_offset, self.in_flight.stored())
         for offset in self.had:
             self.sent[offset] -= 1
+        self.over.update(offset for offset in self.had if offset < self.in_flight.start_offset)
         self.had.clear()
+
+    @rule(data=st.data())
+    def renew(self, data: st.DataObject) -> None:
+        own = sorted(offset for offset in self.had if offset >= self.in_flight.start_offset)
+        if own:
+            offset = data.draw(st.sampled_from(own))
+            member = self.had[offset][0]
+            until_ms = self.now_ms + 2 * LOCK_MS
+            run = Acknowledgement(offset, offset, [AckType.RENEW])
+            self.in_flight.acknowledge(member, [run], count_limit=COUNT_LIMIT, renewed_until_ms=until_ms)
+            self.had[offset] = member, until_ms
+
+    @rule(member=MEMBERS, types=st.lists(TYPES, min_size=1, max_size=40))
+    def acknowledge_in_vain(self, member: str, types: list[AckType]) -> None:
+        """It cannot be written down."""
+        own = [offset for offset, (holder, _) in self.had.items() if holder == member]
+        own = sorted(offset for offset in own if offset >= self.in_flight.start_offset)
+        told = [Acknowledgement(*one) for one in zip(own, own, ([each] for each in types), strict=False)]
+        transition = self.in_flight.acknowledge(member, told, count_limit=COUNT_LIMIT, renewed_until_ms=None)
+        transition.undo()
+
+    @precondition(lambda self: self.log)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        """The transaction of a batch, just after it was acquired."""
+        aborted = data.draw(st.sampled_from(self.log))
+        self.in_flight.archive(aborted.first, aborted.last, DeliveryState.ACQUIRED)
+        for offset in range(aborted.first, aborted.last + 1):
+            if self.had.pop(offset, None) is not None:
+                self.over.add(offset)
+
+    @precondition(lambda self: len(self.log) > 1)
+    @rule()
+    def lose_the_beginning(self) -> None:
+        """A member that has any of it may keep it until its time is up."""
+        self.log.pop(0)
+        begins = self.log[0].first
+        self.in_flight.start_at(begins)
+        self.over.update(set(range(begins)) - set(self.had))
 
     def _give_back(self, offset: int) -> None:
         del self.had[offset]
-        if self.sent[offset] >= COUNT_LIMIT:
+        if self.sent[offset] >= COUNT_LIMIT or offset < self.in_flight.start_offset:
             self.over.add(offset)
+
+    @invariant()
+    def what_is_kept_count_of_is_what_a_walk_finds(self) -> None:
+        in_flight = self.in_flight
+        states = Counter(
+            delivery.state
+            for batch in in_flight.batches
+            for offset in range(max(batch.first, in_flight.start_offset), batch.last + 1)
+            for delivery in [batch.delivery_at(offset)]
+        )
+        assert {state: in_flight.count_of(state) for state in DeliveryState} == {
+            state: states[state] for state in DeliveryState
+        }
+        assert in_flight.next_fetch_offset() == walked_to(in_flight)
+        for batch in in_flight.batches:
+            parts = list(batch.parts(batch.first, batch.last))
+            assert (parts[0][0], parts[-1][1]) == (batch.first, batch.last)
+            for (_, last, delivery), (first, _, following) in itertools.pairwise(parts):
+                assert last + 1 == first
+                assert delivery != following  # or it would be one run
 
     @invariant()
     def it_is_as_the_table_says(self) -> None:
@@ -151,7 +231,7 @@ class Deliveries(RuleBasedStateMachine):
                     assert delivery.is_over == (offset in self.over)
                     if holder is not None:
                         assert (delivery.member_id, delivery.lock_until_ms) == holder
-        assert all(offset in self.over for offset in range(self.in_flight.start_offset))
+        assert set(range(self.in_flight.start_offset)) <= self.over | set(self.had)
         expected = min((until_ms for _, until_ms in self.had.values()), default=None)
         assert self.in_flight.next_expiry_ms() == expected
 
@@ -225,6 +305,25 @@ def test_what_the_log_has_lost_is_delivered_to_nobody() -> None:
     assert (in_flight.start_offset, in_flight.next_fetch_offset()) == (7, 7)
     in_flight.start_at(50)
     assert (in_flight.start_offset, in_flight.next_fetch_offset()) == (50, 50)
+
+
+def test_a_large_batch_is_a_few_runs() -> None:
+    """Every request looks at it: one of a hundred thousand records took 65 ms of everybody's time."""
+    in_flight = InFlight(0)
+    acquire(in_flight, wish(), [Run(0, 99_999)], 0)
+    (batch,) = in_flight.batches
+    for offset in range(500):
+        acknowledged(in_flight, (offset, offset, [offset % 2 + AckType.ACCEPT]))
+        acknowledged(in_flight, (offset + 50_000, offset + 50_000, [AckType.ACCEPT]))
+    in_flight.release("m", COUNT_LIMIT)
+    assert len(list(batch.parts(0, 99_999))) <= 500 + 3
+    assert in_flight.next_fetch_offset() == 1
+    acquired = acquire(in_flight, wish(max_records=10, is_limit=True), [Run(0, 99_999)], 1)
+    assert acquired == [Run(offset, offset, 2) for offset in range(1, 20, 2)]
+    acknowledged(in_flight, *((run.first, run.last, [AckType.ACCEPT]) for run in acquired))
+    in_flight.advance()
+    assert in_flight.start_offset == 21
+    assert len(list(batch.parts(0, 20))) == 1
 
 
 def test_behind_a_start_what_is_not_known_is_read_first() -> None:
