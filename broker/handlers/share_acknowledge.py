@@ -143,8 +143,9 @@ def _checked(batches: Sequence[Any], version: int, is_renew: bool) -> list[Ackno
         one = Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
         is_in_order = end <= one.first <= one.last
         fits = len(one.types) == 1 or len(one.types) == one.last - one.first + 1
-        are_known = all(AckType.GAP <= ack_type <= highest for ack_type in one.types)
-        if not (is_in_order and fits and are_known and (is_renew or AckType.RENEW not in one.types)):
+        types = set(one.types)
+        are_known = all(AckType.GAP <= ack_type <= highest for ack_type in types)
+        if not (is_in_order and fits and are_known and (is_renew or AckType.RENEW not in types)):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         end = one.last
         checked.append(one)

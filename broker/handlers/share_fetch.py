@@ -10,6 +10,7 @@ v2 brings `max_records` as a limit (KIP-1206), and requests that only renew (KIP
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -292,7 +293,7 @@ class ShareFetch:
         )
         read = [Run(header.base_offset, header.last_offset) for _, header in batches]
         acquired = acquire(in_flight, wish, read, offset)
-        gone = _aborted(batches, aborted)
+        gone = aborted_batches(batches, aborted)
         for run in gone:
             in_flight.archive(run.first, run.last, ACQUIRED)
         acquired = without(acquired, gone)
@@ -339,18 +340,23 @@ class ShareFetch:
         )
 
 
-def _aborted(batches: Sequence[Located], aborted: Sequence[AbortedTransaction]) -> list[Run]:
+def aborted_batches(batches: Sequence[Located], aborted: Sequence[AbortedTransaction]) -> list[Run]:
     """The batches of transactions that were aborted."""
-    return [
-        Run(header.base_offset, header.last_offset)
-        for _, header in batches
-        if header.is_transactional and not header.is_control
-        and any(
-            one.producer_id == header.producer_id
-            and one.first_offset <= header.base_offset <= one.last_offset
-            for one in aborted
-        )
-    ]  # fmt: skip
+    of_producer: dict[int, list[AbortedTransaction]] = {}
+    for one in aborted:  # of one producer each comes behind the one before
+        of_producer.setdefault(one.producer_id, []).append(one)
+    found = []
+    for _, header in batches:
+        ended = of_producer.get(header.producer_id)
+        if ended is not None and header.is_transactional and not header.is_control:
+            index = bisect_right(ended, header.base_offset, key=_first_of)
+            if index and header.base_offset <= ended[index - 1].last_offset:
+                found.append(Run(header.base_offset, header.last_offset))
+    return found
+
+
+def _first_of(one: AbortedTransaction) -> int:
+    return one.first_offset
 
 
 def _slice(data: memoryview, batches: Sequence[Located], first: int, last: int) -> memoryview:

@@ -10,7 +10,9 @@ SharePartition. Pure.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from broker.share.batches import AVAILABLE, NEW, Batch, Change
@@ -236,15 +238,19 @@ def without(acquired: Iterable[Run], gone: Sequence[Run]) -> list[Run]:
     """What is left of what was acquired without the batches that are `gone`, in order."""
     result = []
     for first, last, deliveries in acquired:
-        for one in gone:
-            if one.last < first or one.first > last:
-                continue
+        for one in islice(gone, bisect_left(gone, first, key=_last_of), None):
+            if one.first > last:
+                break
             if one.first > first:
                 result.append(Run(first, one.first - 1, deliveries))
             first = one.last + 1
         if first <= last:
             result.append(Run(first, last, deliveries))
     return result
+
+
+def _last_of(run: Run) -> int:
+    return run.last
 
 
 def _joined(runs: Iterable[Run]) -> list[Run]:
