@@ -65,6 +65,10 @@ def _problem_of_strategy(config: BrokerConfig) -> ConfigError | None:
 
 def _problem_of_sessions(config: BrokerConfig) -> ConfigError | None:
     for kind in ("consumer", "share", "streams"):
+        for key in ("heartbeat.interval.ms", "session.timeout.ms"):
+            problem = _problem_of_bounds(config, f"group.{kind}", key)
+            if problem is not None:
+                return problem
         interval_ms = getattr(config, f"group_{kind}_heartbeat_interval_ms")
         session_ms = getattr(config, f"group_{kind}_session_timeout_ms")
         if interval_ms >= session_ms:
@@ -82,18 +86,27 @@ def _problem_of_sessions(config: BrokerConfig) -> ConfigError | None:
     )
 
 
+def _problem_of_bounds(config: BrokerConfig, kind: str, key: str) -> ConfigError | None:
+    """What groups have unless they say otherwise lies within what they may say."""
+    value, least, most = (
+        getattr(config, f"{kind}.{which}{key}".replace(".", "_")) for which in ("", "min.", "max.")
+    )
+    # Heartbeats come more often here than in Kafka: what is its least, and only that, may well be set.
+    is_ours = key == "heartbeat.interval.ms" and f"{kind}.{key}" not in config.static
+    if least <= value <= most or (is_ours and value < least <= most):
+        return None
+    return ConfigError.of_value(
+        value,
+        f"{kind}.{key}",
+        f"It must be between {kind}.min.{key} ({least}) and {kind}.max.{key} ({most})",
+    )
+
+
 def _problem_of_sharing(config: BrokerConfig) -> ConfigError | None:
-    """What share groups have unless they say otherwise lies within what they may say."""
     for key in ("delivery.count.limit", "record.lock.duration.ms", "partition.max.record.locks"):
-        value, least, most = (
-            getattr(config, f"group.share.{which}{key}".replace(".", "_")) for which in ("", "min.", "max.")
-        )
-        if not least <= value <= most:
-            return ConfigError.of_value(
-                value,
-                f"group.share.{key}",
-                f"It must be between group.share.min.{key} ({least}) and group.share.max.{key} ({most})",
-            )
+        problem = _problem_of_bounds(config, "group.share", key)
+        if problem is not None:
+            return problem
     if config.group_share_max_share_sessions < config.group_share_max_size:
         return ConfigError.of_value(
             config.group_share_max_share_sessions,

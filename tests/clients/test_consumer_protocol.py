@@ -94,7 +94,12 @@ def test_t201_a_member_that_dies_is_replaced_after_its_session(
     own_broker: Callable[..., BrokerProcess], topic: str
 ) -> None:
     """A static member says that it will be back when it closes; this one does not come."""
-    settings = {"group_consumer_session_timeout_ms": "3000", "group_consumer_heartbeat_interval_ms": "500"}
+    settings = {
+        "group_consumer_min_session_timeout_ms": "3000",
+        "group_consumer_session_timeout_ms": "3000",
+        "group_consumer_min_heartbeat_interval_ms": "500",
+        "group_consumer_heartbeat_interval_ms": "500",
+    }
     broker = own_broker(**settings)
     CLIENTS["confluent-kafka"](broker.bootstrap).create_topic(topic, PARTITIONS)
     dying = Member(broker, topic, topic, group_instance_id="dies", **NEW)

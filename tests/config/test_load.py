@@ -321,6 +321,42 @@ def test_a_listener_is_never_plain_where_security_was_asked_for(
             "must not be below",
         ),
         ({"group.min.session.timeout.ms": "2", "group.max.session.timeout.ms": "1"}, "must not be above"),
+        *(
+            ({key: value}, f"must be between {bounds}")
+            for kind in ("consumer", "share", "streams")
+            for key, value, bounds in (
+                (
+                    f"group.{kind}.session.timeout.ms",
+                    "44999",
+                    rf"group.{kind}.min.session.timeout.ms \(45000",
+                ),
+                (f"group.{kind}.max.session.timeout.ms", "44999", f"group.{kind}.min.session.timeout.ms"),
+                (
+                    f"group.{kind}.heartbeat.interval.ms",
+                    "999",
+                    rf"group.{kind}.min.heartbeat.interval.ms \(1000",
+                ),
+                (
+                    f"group.{kind}.min.heartbeat.interval.ms",
+                    "15001",
+                    f"group.{kind}.min.heartbeat.interval.ms",
+                ),
+            )
+        ),
+        (
+            {
+                "group.share.heartbeat.interval.ms": "15000",
+                "group.share.session.timeout.ms": "15000",
+                "group.share.min.session.timeout.ms": "15000",
+            },
+            "must be below group.share.session.timeout.ms",
+        ),
+        (
+            {"group.share.delivery.count.limit": "2", "group.share.min.delivery.count.limit": "3"},
+            "must be between",
+        ),
+        ({"group.share.max.share.sessions": "199"}, "must not be below group.share.max.size"),
+        ({"group.streams.num.standby.replicas": "3"}, "must not be above group.streams.max.standby.replicas"),
         ({"default.replication.factor": "3"}, "no more than 1"),
         ({"log.retention.ms": "0"}, "log.retention.ms: It must be at least 1, or -1"),
         ({"log.retention.hours": "0"}, "log.retention.hours: It must be at least 1, or -1"),
