@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 TopicAnswer = ShareFetchResponse.ShareFetchableTopicResponse
 Acquired = PartitionAnswer.AcquiredRecords
-RECORD_LIMIT = 1
-"""the mode in which `max_records` is a limit"""
+NO_LIMIT, RECORD_LIMIT = 0, 1
+"""the modes: whether `max_records` is a limit"""
 READ_BYTES = 1 << 20
 """so much is read of a partition at a time: who wants few records shall not wait for many"""
 
@@ -138,16 +138,20 @@ class ShareFetch:
         self._session = session
         self._told = told
         self._config = broker.group_settings.of(member.group_id)
-        self._is_limit = context.api_version >= RENEW_VERSION and request.share_acquire_mode == RECORD_LIMIT
+        self._mode = request.share_acquire_mode if context.api_version >= RENEW_VERSION else NO_LIMIT
         self._is_committed_only = self._config.share_isolation_level == READ_COMMITTED
-        self._max_bytes = max(0, min(request.max_bytes, broker.config.fetch_max_bytes))
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: dict[Place, PartitionAnswer] = {}
 
     async def answer(self) -> ShareFetchResponse:
         if self._session is not None:
-            served = await self._open(self._in_turn(self._session))
-            if served and self._request.max_records > 0 and self._max_bytes > 0:
+            places = self._in_turn(self._session)
+            if self._mode not in (NO_LIMIT, RECORD_LIMIT) and any(map(self._is_there, places)):
+                # As in Kafka, which breaks off here; what was said of deliveries holds.
+                return ShareFetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+            served = await self._open(places)
+            if served and self._request.max_records and self._request.max_bytes:
                 await self._wait(served)
                 await self._acquire(served)
         if self._told.waits:
@@ -171,7 +175,15 @@ class ShareFetch:
                 self._refuse(place, error)
         return served
 
-    async def _open_one(self, place: Place) -> Served:
+    def _is_there(self, place: Place) -> bool:
+        try:
+            self._partition(place)
+        except KafkaError:
+            return False
+        return True
+
+    def _partition(self, place: Place) -> Partition:
+        """KafkaError: there is none for this client."""
         broker, context = self._broker, self._context
         topic_id, index = place
         topic = broker.topics.by_id(topic_id)
@@ -182,9 +194,14 @@ class ShareFetch:
         partition = broker.partition(topic.name, index)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    async def _open_one(self, place: Place) -> Served:
+        partition = self._partition(place)
         if partition.log.offline_reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, partition.log.offline_reason)
-        share = broker.shares.find(ShareKey(self._member.group_id, topic_id, index))
+        broker = self._broker
+        share = broker.shares.find(ShareKey(self._member.group_id, *place))
         if share is None:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The group has no beginning in this partition.")
         in_flight = share.in_flight
@@ -206,7 +223,7 @@ class ShareFetch:
 
     async def _wait(self, served: Sequence[Served]) -> None:
         """Return when there is enough to acquire, or the time is up."""
-        if self._request.max_wait_ms <= 0 or self._has_enough(served):
+        if self._request.max_wait_ms <= 0 or self._request.max_bytes < 0 or self._has_enough(served):
             return
         delayed = self._broker.purgatory.delay(
             tuple({one.partition for one in served}),
@@ -255,7 +272,9 @@ class ShareFetch:
         for one in served:
             answer = PartitionAnswer(partition_index=one.place[1], current_leader=NO_LEADER, records=b"")
             self._answers[one.place] = answer
-            if room <= 0:
+            if self._max_bytes < 0:
+                answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+            if room <= 0 or self._max_bytes < 0:
                 continue
             try:
                 acquired = await self._acquire_of(one, answer, room, self._max_bytes // len(served))
@@ -286,7 +305,7 @@ class ShareFetch:
             member_id=self._member.member_id,
             max_records=room,
             batch_size=self._request.batch_size,
-            is_limit=self._is_limit,
+            is_limit=self._mode == RECORD_LIMIT,
             record_limit=self._config.share_partition_max_record_locks,
             count_limit=self._config.share_delivery_count_limit,
             lock_until_ms=self._broker.clock.passed_ms() + lock_ms,

@@ -48,6 +48,7 @@ def deliveries() -> Iterator[Step]:
     yield from bad_acknowledgements()
     yield from portions()
     yield from limits()
+    yield from strange_fetches()
     yield from sessions()
     yield from last_attempts()
     yield from renewals()
@@ -188,6 +189,37 @@ def limits() -> Iterator[Step]:
     yield "one over", lambda it: it.fetch("m", acks={("c", 0): [(0, 0, [ACCEPT])]}, group="l")
     yield "one in the middle", lambda it: it.fetch("m", acks={("c", 0): [(30, 30, [RELEASE])]}, group="l")
     yield "stands", lambda it: it.offsets(group="l")
+
+
+def strange_fetches() -> Iterator[Step]:
+    """An unknown mode fails where a partition could be read, though what is said of deliveries holds."""
+    place = ("a", 1)
+
+    def step(name: str, *places: Place, **more: Any) -> Step:
+        return name, lambda it: it.fetch("m", *places, group="v", **more)
+
+    yield "begin", lambda it: it.alter({place: 0, B0: 0}, group="v")
+    yield "open v", lambda it: it.open(place, B0, group="v")
+    yield step("take all", B0, epoch=0)
+    yield step("mode 2", acks={B0: [(0, 4, [ACCEPT])]}, epoch=1, share_acquire_mode=2)
+    yield "what was said holds", lambda it: it.offsets(group="v")
+    yield step("the epoch has passed", epoch=1)
+    yield step("and goes on", place, epoch=2, records=1)
+    for mode in (-1, 2):
+        yield step(f"mode {mode}, no records", place, epoch=0, records=0, share_acquire_mode=mode)
+        yield step(f"mode {mode} of nothing", epoch=0, share_acquire_mode=mode)
+        yield step(f"mode {mode} of an unknown one", ("a", 7), epoch=0, share_acquire_mode=mode)
+        yield step(f"mode {mode} in v1", place, epoch=0, share_acquire_mode=mode, version=1)
+        yield step(f"mode {mode} at the end", epoch=-1, share_acquire_mode=mode)
+    strange: dict[str, dict[str, Any]] = {
+        "bytes": {"max_bytes": -1},
+        "records": {"records": -1},
+        "bytes, and no records": {"max_bytes": -1, "records": 0},
+        "of both": {"max_bytes": -(2**31), "records": -1},
+    }
+    for name, more in strange.items():
+        yield step(f"fewer than no {name}", place, epoch=0, **more)
+        yield step(f"fewer than no {name} again", epoch=1, **more)
 
 
 def sessions() -> Iterator[Step]:
