@@ -86,7 +86,7 @@ def why_not_adopted(
         return "no file of a log is in it"
     if topic_partition.partition >= most_partitions:
         return f"its number is not below max.partitions.per.topic ({most_partitions})"
-    topic_id = read_topic_id(SYSTEM_DISK, directory)
+    topic_id = read_topic_id(SYSTEM_DISK, directory, lambda place: None)  # who opens it tells damage
     if topic_id is None:
         return None
     own = topics.found.get(topic_partition.topic)

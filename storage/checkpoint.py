@@ -12,7 +12,7 @@ import base64
 import binascii
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import crc32c
@@ -228,14 +228,20 @@ def topic_id_in(data: bytes) -> uuid.UUID:
     return decode_uuid(values.get("topic_id", ""))
 
 
-def read_topic_id(disk: Disk, directory: Path) -> uuid.UUID | None:
-    """The topic id of `partition.metadata`; None when the file is missing or damaged."""
+def _warn_of_damage(place: str) -> None:
+    logger.warning("%s is damaged in %s", layout.PARTITION_METADATA, place)
+
+
+def read_topic_id(
+    disk: Disk, directory: Path, tell: Callable[[str], None] = _warn_of_damage
+) -> uuid.UUID | None:
+    """The topic id of `partition.metadata`; None when the file is missing, or damaged, which it tells."""
     try:
         return topic_id_in(read_whole(disk, directory / layout.PARTITION_METADATA))
     except FileNotFoundError:
         return None
     except ValueError as problem:
-        logger.warning("%s of %s is damaged: %s", layout.PARTITION_METADATA, directory.name, problem)
+        tell(f"{directory.name} ({problem})")
         return None
 
 

@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 CLOSING_THREADS = 16
 MOST_WISHES = 10_000
+NAMED = 5
+"""so many of what is alike are named in a line"""
 
 
 def _is_there(path: Path) -> bool:
@@ -61,7 +63,7 @@ def _topic_ids(
             topic_id = id_of(one.topic)
             with contextlib.suppress(OSError):  # who opens it says so
                 path = directory.path / layout.partition_directory_name(one)
-                topic_id = topic_id or read_topic_id(SYSTEM_DISK, path)
+                topic_id = topic_id or read_topic_id(SYSTEM_DISK, path, lambda place: None)
             if topic_id is not None:
                 found[one.topic] = topic_id
     return {one.topic: found.get(one.topic) or uuid.uuid4() for _, one in partitions}
@@ -182,12 +184,13 @@ class LogManager:
         ]
         self.logs_to_recover = len(work)
         ids = _topic_ids(work, topic_id_of)
+        damaged: list[str] = []
 
         def open_one(item: tuple[DataDirectory, TopicPartition]) -> None:
             directory, topic_partition = item
             config = config_of(topic_partition.topic)
             try:
-                log = self._open(directory, topic_partition, config, ids[topic_partition.topic])
+                log = self._open(directory, topic_partition, config, ids[topic_partition.topic], damaged)
                 if directory.was_kafkas:  # by its stop it has begun the next one, in its quorum log only
                     with contextlib.suppress(KafkaError):  # a full disk
                         log.begin_epoch(log.leader_epoch + 1)
@@ -206,6 +209,11 @@ class LogManager:
         at_once = 1 if self.was_clean else max(1, threads * len(self.directories))
         together(open_one, work, at_once, "recover")
         self.segments_to_recover = 0  # a log that could not be opened left some
+        if damaged:  # a power cut may empty all of those that were written last
+            logger.warning(
+                "%s is damaged, and made anew, in %d partitions: %s",
+                layout.PARTITION_METADATA, len(damaged), ", ".join(sorted(damaged)[:NAMED]),
+            )  # fmt: skip
         if not self.was_clean and work:
             logger.info("recovered %d logs, %d segments", len(work), self.segments_recovered)
 
@@ -241,7 +249,7 @@ class LogManager:
         name = layout.partition_directory_name(topic_partition)
         for directory in self.directories:
             if (directory.path / name).is_dir():
-                return self._open(directory, topic_partition, config, topic_id, cuts_at_damage)
+                return self._open(directory, topic_partition, config, topic_id, cuts_at_damage=cuts_at_damage)
         return self.create(topic_partition, topic_id or uuid.uuid4(), config)
 
     def _open(
@@ -250,8 +258,11 @@ class LogManager:
         topic_partition: TopicPartition,
         config: TopicConfig,
         topic_id: uuid.UUID | None,
+        damaged: list[str] | None = None,
+        *,
         cuts_at_damage: bool = False,
     ) -> Log:
+        """Where the topic's id cannot be read is told to `damaged`."""
         is_all_suspect = cuts_at_damage and not directory.was_clean
         recovery_point = 0 if is_all_suspect else directory.recovery_points.get(topic_partition, 0)
         log = open_log(
@@ -267,6 +278,7 @@ class LogManager:
             is_clean=directory.was_clean,
             limits=self._limits,
             segments_left=self._segments_left,
+            tell_damage=None if damaged is None else damaged.append,
         )
         if topic_id is not None and topic_id != log.topic_id:
             log.topic_id = settled_topic_id(self.disk, log.directory, log.topic_id, topic_id)

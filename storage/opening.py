@@ -35,12 +35,16 @@ def open_log(
     limits: LogLimits | None = None,
     segments_left: Callable[[int], None] = lambda change: None,
     writes_again: bool = False,
+    tell_damage: Callable[[str], None] | None = None,
 ) -> Log:
-    """The log of `directory`, made if missing, repaired unless shut down cleanly. May take long."""
+    """The log of `directory`, made if missing, repaired unless shut down cleanly. May take long.
+
+    `tell_damage` is told if the topic's id cannot be read, else it is logged.
+    """
     limits, is_new = limits or LogLimits(), not directory.exists()
     if is_new:
         disk.make_directory(directory)
-    known_id = read_topic_id(disk, directory)
+    known_id = read_topic_id(disk, directory, *([tell_damage] if tell_damage is not None else ()))
     log_id = known_id or topic_id or uuid.uuid4()
     if known_id is None:  # first of all: where a full disk refuses it, no file is left open
         path = write_topic_id(disk, directory, log_id)

@@ -69,6 +69,22 @@ async def test_a_flipped_bit_of_an_id_is_put_right(stopped: World, caplog: pytes
     assert path.read_bytes() == good
 
 
+async def test_ids_that_a_power_cut_emptied_are_told_in_one_line(
+    stopped: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was a line for each partition, fifty behind a power cut."""
+    good = file_of(stopped, 0).read_bytes()
+    for partition in range(COUNT):
+        file_of(stopped, partition).write_bytes(bytes(len(good)))
+    await stopped.start()
+    (line,) = (record.getMessage() for record in caplog.records if "partition.metadata" in record.message)
+    assert line.startswith(
+        f"partition.metadata is damaged, and made anew, in {COUNT} partitions: t-0 (no version 0), t-1"
+    )
+    assert len(ids_of(stopped)) == 1
+    assert {file_of(stopped, partition).read_bytes() for partition in range(COUNT)} == {good}
+
+
 async def test_an_id_of_another_topic_is_told(stopped: World, caplog: pytest.LogCaptureFixture) -> None:
     """It may be a directory that was put in the wrong place. What the line says helps."""
     path = file_of(stopped, 1)
