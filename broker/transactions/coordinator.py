@@ -72,6 +72,7 @@ class TransactionCoordinator:
         self._unmarked: dict[str, set[TopicPartition]] = {}  # of what ends, where the marker is not on disk
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._told_of: asyncio.Future[None] | None = None  # the end of the move that was told of last
 
     # life
 
@@ -427,8 +428,18 @@ class TransactionCoordinator:
 
     def _not_stored(self, transactional_id: str, error: KafkaError) -> KafkaError:
         """What a client is told."""
-        logger.warning("transactional id %r: not stored: %s", transactional_id, error)
+        self._tell(transactional_id, error)
         return KafkaError(_STORE_ERRORS.get(error.code, error.code), error.message)
+
+    def _tell(self, transactional_id: str, error: KafkaError) -> None:
+        """Why a state could not be stored: while a move ends nothing is wrong, and once is enough."""
+        place = self.place_of(transactional_id)
+        over = self._broker.moves.ending.get(place)
+        if over is None or error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            logger.warning("transactional id %r: not stored: %s", transactional_id, error)
+        elif over is not self._told_of:
+            self._told_of = over
+            logger.info("%s takes no states while it ends its move: they are tried again", place)
 
     async def _complete(self, transactional_id: str) -> bool:
         """Carry out what is decided; whether nothing is left of it. What is left is tried again."""
@@ -444,7 +455,7 @@ class TransactionCoordinator:
                 transactional_id, completed
             )  # before whatever this id does next: nobody waits for it
         except KafkaError as error:
-            logger.warning("transactional id %r: not stored: %s", transactional_id, error)
+            self._tell(transactional_id, error)
             return False
         self._set(transactional_id, completed)
         del self._unmarked[transactional_id]

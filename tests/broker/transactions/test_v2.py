@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -485,6 +486,28 @@ async def test_records_wait_while_the_log_of_states_is_moved(world: World) -> No
     over.set_result(None)
     assert await writing == 0
     assert await tx.end_v2(is_commit=True) == 0
+
+
+async def test_a_move_of_the_log_of_states_is_told_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was a warning for each transaction that is tried again, though nothing is wrong."""
+    world.topic()
+    tx = await Transactional.begin(world)
+    moves, place = world.broker.moves, world.broker.transactions.place_of("tx")
+    log = world.broker.partitions[place].log
+    caplog.set_level(logging.INFO)
+    for _ in range(2):
+        over = moves.ending[place] = asyncio.get_running_loop().create_future()
+        log.hold()
+        for _ in range(3):
+            assert await tx.init() == ErrorCode.NOT_COORDINATOR
+        log.hold(False)
+        del moves.ending[place]
+        over.set_result(None)
+    told = [(record.levelname, record.getMessage()) for record in caplog.records if "move" in record.message]
+    assert told == [("INFO", f"{place} takes no states while it ends its move: they are tried again")] * 2
+    assert await tx.init() == 0
 
 
 async def test_without_acks_nothing_is_answered(world: World) -> None:
