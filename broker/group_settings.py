@@ -18,6 +18,7 @@ from config.group import GroupConfig, group_rows
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from config.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ class GroupSettings:
         self._broker = broker
         self.overrides: dict[str, Mapping[str, str]] = {}
         """by group id, of those that set something"""
+        self._resolved: dict[str | None, tuple[BrokerConfig, Mapping[str, str] | None, GroupConfig]] = {}
+        """by group id, of those; None: of all others"""
 
     def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
         """As `__kompakt_metadata` has them; what is no longer understood is left out with a line."""
@@ -41,8 +44,13 @@ class GroupSettings:
                     self.overrides[name] = kept
 
     def of(self, group_id: str) -> GroupConfig:
-        """The values that hold for a group."""
-        return GroupConfig.resolve(self.overrides.get(group_id, {}), self._broker.config)
+        """The values that hold for a group. Every request asks, some of them twice."""
+        config, overrides = self._broker.config, self.overrides.get(group_id)
+        key = None if overrides is None else group_id
+        known = self._resolved.get(key)
+        if known is None or known[0] is not config or known[1] is not overrides:
+            known = self._resolved[key] = config, overrides, GroupConfig.resolve(overrides or {}, config)
+        return known[2]
 
     def set(self, group_id: str, overrides: Mapping[str, str]) -> None:
         """Replace what a group sets; durable when `topics.flushed()` returns. KafkaError: it cannot be."""
@@ -53,6 +61,7 @@ class GroupSettings:
             self.overrides[group_id] = dict(overrides)
         else:
             self.overrides.pop(group_id, None)
+            self._resolved.pop(group_id, None)
 
 
 def _understood(group_id: str, stored: Mapping[str, str]) -> dict[str, str]:

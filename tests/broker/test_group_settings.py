@@ -7,6 +7,7 @@ answers to the same requests is asked in `tests/kafka/questions.py`, its words a
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Any
 
@@ -172,6 +173,21 @@ async def test_what_is_no_longer_understood_is_left_out(
         await world.restart()
     assert world.broker.group_settings.overrides == {"g": {HEARTBEAT: "2000"}}
     assert "a setting of group g is left out: gone" in caplog.text
+
+
+async def test_what_holds_is_found_once_and_anew_when_it_changes(world: World) -> None:
+    """Every request asks: it took a twelfth of a share fetch."""
+    client, of = await world.connect(), world.broker.group_settings.of
+    assert of("g") is of("other")
+    for value in ("50000", "55000"):
+        await alter(client, (SESSION, value))
+        assert of("g").consumer_session_timeout_ms == int(value)
+        assert of("g") is of("g") is not of("other")
+    world.broker.config = dataclasses.replace(world.broker.config, group_share_delivery_count_limit=3)
+    assert (of("g").share_delivery_count_limit, of("other").share_delivery_count_limit) == (3, 3)
+    assert of("g").consumer_session_timeout_ms == 55_000
+    world.broker.group_settings.set("g", {})
+    assert of("g") is of("other")
 
 
 async def test_settings_outlive_the_group(world: World) -> None:
