@@ -49,6 +49,14 @@ Located = tuple[int, BatchHeader]
 """a batch, and where it lies in what was read"""
 
 
+class Read(NamedTuple):
+    """What was read of a partition."""
+
+    data: memoryview
+    batches: Sequence[Located]
+    aborted: Sequence[AbortedTransaction]
+
+
 class Served(NamedTuple):
     """A partition that the member fetches."""
 
@@ -291,7 +299,7 @@ class ShareFetch:
         log, in_flight = one.partition.log, one.in_flight
         offset = in_flight.next_fetch_offset()
         try:
-            data, aborted = await self._read(log, offset, min(max_bytes, READ_BYTES))
+            data, batches, aborted = await self._read(log, offset, min(max_bytes, READ_BYTES))
         except KafkaError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
@@ -299,7 +307,6 @@ class ShareFetch:
             return []
         if not self._is_current(one):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        batches = list(iterate_headers(data))
         lock_ms = self._config.share_record_lock_duration_ms
         wish = Wish(
             member_id=self._member.member_id,
@@ -322,19 +329,22 @@ class ShareFetch:
             one.partition.counters.bytes_out += len(answer.records)
         return acquired
 
-    async def _read(
-        self, log: Log, offset: int, max_bytes: int
-    ) -> tuple[memoryview, list[AbortedTransaction]]:
+    async def _read(self, log: Log, offset: int, max_bytes: int) -> Read:
         """Whole batches from `offset` on, at least one, and which transactions among them were aborted."""
         upper_offset = self._upper_offset(log)
         if log.log_start_offset <= offset and upper_offset <= offset <= log.log_end_offset:
-            return memoryview(b""), []
+            return Read(memoryview(b""), (), ())
         found = log.read(offset, max(1, max_bytes), upper_offset=upper_offset)
-        aborted = log.aborted_transactions(offset, upper_offset) if self._is_committed_only else []
+        aborted: Sequence[AbortedTransaction] | None = None
         data = found.read_now()
         if data is None:
+            if self._is_committed_only:  # now: retention may take it out of the log with its segment
+                aborted = log.aborted_transactions(offset, upper_offset)
             data = await self._broker.run_blocking(found.read)
-        return memoryview(data), aborted
+        batches = list(iterate_headers(data))
+        if aborted is None and self._is_committed_only and batches:
+            aborted = log.aborted_transactions(offset, batches[-1][1].next_offset)
+        return Read(memoryview(data), batches, aborted or ())
 
     # answering
 

@@ -27,6 +27,7 @@ from protocol.messages.share_groups import (
     ShareGroupHeartbeatRequest,
 )
 from protocol.records import decode_all
+from storage.layout import TopicPartition
 from storage.types import Origin
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
@@ -409,6 +410,27 @@ async def test_only_what_is_committed(world: World, client: Client) -> None:
     waiting = await m.waiting_fetch()
     partition.end_transaction(Marker(is_commit=True), 7, 0, world.clock.now_ms())
     assert (await waiting)[1] == [b"goes on"]
+
+
+async def test_of_aborted_transactions_only_those_of_what_is_read_are_looked_up(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that was far behind looked through all that came since, with each fetch."""
+    await settings(client, isolation_level="read_committed")
+    for number in range(50):
+        await produce(world, client, b"%d" % number)
+    log = world.broker.partitions[TopicPartition("t", 0)].log
+    asked = []
+    find = log.aborted_transactions
+
+    def spied(start: int, upper_offset: int) -> Any:
+        asked.append((start, upper_offset))
+        return find(start, upper_offset)
+
+    monkeypatch.setattr(log, "aborted_transactions", spied)
+    m = await Member.join(world)
+    runs, _ = await m.fetch(max_bytes=100)
+    assert asked == [(0, runs[-1][1] + 1)]
 
 
 async def test_where_a_group_begins(world: World, client: Client) -> None:
