@@ -9,7 +9,8 @@ moves from the assignment before.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from uuid import UUID
 
 from broker.groups.consumer.member import Partitions
@@ -48,18 +49,31 @@ def _shared(
     sharing = -(-len(members) // len(places))
     quotas = _quotas(members, sharing * len(places))
     holders: Counter[Place] = Counter()
+    ranks = {place: rank for rank, place in enumerate(places)}
     for member in members:
-        for place in places:
-            if place in had[member] and holders[place] < sharing and len(found[member]) < quotas[member]:
+        for place in sorted(had[member] & ranks.keys(), key=ranks.__getitem__):
+            if holders[place] < sharing and len(found[member]) < quotas[member]:
                 found[member].add(place)
                 holders[place] += 1
+    # Those who have less than they shall, those first who lack most.
+    needy = [
+        (len(found[member]) - quotas[member], rank, member)
+        for rank, member in enumerate(members)
+        if len(found[member]) < quotas[member]
+    ]
+    heapify(needy)
     for place in places:
-        for member in _neediest(members, found, quotas):
-            if holders[place] >= sharing:
-                break
+        served = []
+        while needy and holders[place] < sharing:
+            lack, rank, member = heappop(needy)
             if place not in found[member]:
                 found[member].add(place)
                 holders[place] += 1
+                lack += 1
+            if lack < 0:
+                served.append((lack, rank, member))
+        for one in served:
+            heappush(needy, one)
         if not holders[place]:
             found[min(members, key=lambda one: len(found[one]))].add(place)
     return found
@@ -69,14 +83,6 @@ def _quotas(members: Sequence[str], total: int) -> dict[str, int]:
     """How many each gets of `total`: the same, or one more."""
     ends = [-(-total * (rank + 1) // len(members)) for rank in range(len(members))]
     return {member: end - start for member, start, end in zip(members, [0, *ends], ends, strict=False)}
-
-
-def _neediest(
-    members: Iterable[str], found: Mapping[str, set[Place]], quotas: Mapping[str, int]
-) -> list[str]:
-    """Those who have less than they shall, those first who lack most."""
-    lacking = [member for member in members if len(found[member]) < quotas[member]]
-    return sorted(lacking, key=lambda one: len(found[one]) - quotas[one])
 
 
 def _by_topic(found: Mapping[str, set[Place]]) -> dict[str, Partitions]:
