@@ -71,7 +71,7 @@ class Member:
             self.epoch = answer.member_epoch
         return answer
 
-    def _request(self, acks: Acks | None, **more: Any) -> ShareFetchRequest:
+    def request(self, acks: Acks | None = None, **more: Any) -> ShareFetchRequest:
         topic = ShareFetchRequest.FetchTopic
         partition = topic.FetchPartition(partition_index=0, acknowledgement_batches=_batches(acks or []))
         usual = {"max_wait_ms": 0, "min_bytes": 1, "max_records": 500, "batch_size": 500}
@@ -87,7 +87,7 @@ class Member:
         self, acks: Acks | None = None, **more: Any
     ) -> tuple[list[tuple[int, int, int]], list[Any]]:
         """What it acquired, and the values of the records."""
-        answer = await self.client.ask(self._request(acks, **more), 2)
+        answer = await self.client.ask(self.request(acks, **more), 2)
         return self._acquired(answer)
 
     def _acquired(self, answer: Any) -> tuple[list[tuple[int, int, int]], list[Any]]:
@@ -106,7 +106,7 @@ class Member:
 
     async def waiting_fetch(self, wait_ms: int = 10 * LOCK_MS, **more: Any) -> asyncio.Task[Any]:
         """A fetch that waits on the broker."""
-        self.client.send(self._request(None, max_wait_ms=wait_ms, **more), 2)
+        self.client.send(self.request(None, max_wait_ms=wait_ms, **more), 2)
         before = len(self.world.broker.purgatory)
         await until(lambda: len(self.world.broker.purgatory) > before)
 
@@ -343,7 +343,7 @@ async def test_too_many_members_fetch_one_behind_the_other(
         ErrorCode.GROUP_MAX_SIZE_REACHED,
         "The share group has reached its maximum capacity of 1 members.",
     )
-    n.client.send(n._request(None, max_wait_ms=700), 2)
+    n.client.send(n.request(None, max_wait_ms=700), 2)
     await client.ask(ShareGroupHeartbeatRequest(group_id="g", member_id="x", member_epoch=1), 1)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):

@@ -19,6 +19,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.share_groups import AlterShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequest
 from storage.log import Log
+from storage.slice import Slice
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
 from tests.broker.share.test_share_groups import (
@@ -238,3 +239,37 @@ async def test_a_lock_ends_in_its_time_though_the_clock_is_put_back(
     monkeypatch.setattr(world.clock, "now_ms", lambda: now_ms() - 3_600_000)
     world.clock.advance(LOCK_MS)
     assert await n.fetch() == ([(0, 0, 2)], [b"a"])
+
+
+async def test_who_hangs_up_while_the_disk_is_read_for_it_gets_nothing(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records would be with nobody until the lock ends."""
+    await settings(client, auto_offset_reset="earliest")
+    await produce(world, client, b"a", b"b")
+    m, n = await Member.join(world), await Member.join(world, "n")
+    reading: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    with monkeypatch.context() as patches:
+        patches.setattr(Slice, "read_now", lambda _: None)
+        patches.setattr(world.broker, "run_blocking", lambda *_: reading)
+        m.client.send(m.request(), 2)
+        await until(lambda: bool(world.broker.share_sessions.sessions))
+        await m.client.close()
+        await until(lambda: not world.broker.share_sessions.sessions)
+    assert reading.cancelled()
+    assert await n.fetch() == ([(0, 1, 1)], [b"a", b"b"])
+
+
+async def test_members_may_share_a_connection(world: World, client: Client) -> None:
+    """Each has a session of its own, and all end with it: Apache Kafka ends one."""
+    await settings(client, auto_offset_reset="earliest")
+    await produce(world, client, b"a")
+    await produce(world, client, b"b")
+    m, n, other = [await Member.join(world, name) for name in ("m", "n", "o")]
+    n.client = m.client
+    assert await m.fetch(max_records=1) == ([(0, 0, 1)], [b"a"])
+    assert await n.fetch(max_records=1) == ([(1, 1, 1)], [b"b"])
+    assert await n.acknowledge((0, 0, [ACCEPT])) is ErrorCode.INVALID_RECORD_STATE
+    waiting = await other.waiting_fetch()
+    await m.client.close()
+    assert await waiting == ([(0, 0, 2), (1, 1, 2)], [b"a", b"b"])
