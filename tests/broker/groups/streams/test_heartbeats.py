@@ -312,11 +312,36 @@ STEPS = st.lists(
 
 
 class _Client:
-    """What a client of Kafka Streams knows."""
+    """What a client of Kafka Streams knows, and does."""
 
-    def __init__(self) -> None:
-        self.epoch = 0
+    def __init__(self, world: Streams, member_id: str, process: str) -> None:
+        self.process = process
         self.owned = Assignment()
+        self._epoch = 0
+        self._world = world
+        self._member_id = member_id
+        self.join()
+
+    def join(self) -> None:
+        self.owned = Assignment()
+        self._hear(self._world.beats(self._member_id, 0, topology=STORED, process_id=self.process))
+
+    def beat(self, *, loses_answer: bool = False) -> None:
+        """Whose first answer is lost says the same once more; who is fenced for that joins again."""
+        try:
+            if loses_answer:
+                self._world.beats(self._member_id, self._epoch, owned=self.owned)
+            told = self._world.beats(self._member_id, self._epoch, owned=self.owned)
+        except KafkaError as error:
+            assert error.code is ErrorCode.FENCED_MEMBER_EPOCH and loses_answer, error
+            self.join()
+        else:
+            self._hear(told)
+
+    def _hear(self, told: StreamsBeat) -> None:
+        self._epoch = told.epoch
+        if told.assigned is not None:
+            self.owned = told.assigned
 
 
 @settings(max_examples=150, deadline=None)
@@ -327,35 +352,19 @@ def test_a_task_is_active_once_whoever_comes_and_goes(
     world = Streams(group_streams_num_standby_replicas=replicas)
     world.topics.create("log", 2, {})
     clients: dict[str, _Client] = {}
-    process_of: dict[str, str] = {}
     for member_id, process, what in steps:
-        client = clients.get(member_id)
-        if client is None:
-            process_of[member_id] = process
-            client = clients[member_id] = _Client()
-            told = world.beats(member_id, 0, topology=STORED, process_id=process)
+        if member_id not in clients:
+            clients[member_id] = _Client(world, member_id, process)
         elif what == 0:
             world.beats(member_id, LEAVE_EPOCH)
             del clients[member_id]
-            continue
-        elif what == 1:
-            # Its answer is lost: it says the same once more.
-            world.beats(member_id, client.epoch, owned=client.owned)
-            told = world.beats(member_id, client.epoch, owned=client.owned)
         else:
-            told = world.beats(member_id, client.epoch, owned=client.owned)
-        client.epoch = told.epoch
-        if told.assigned is not None:
-            client.owned = told.assigned
-        _check(clients, process_of)
+            clients[member_id].beat(loses_answer=what == 1)
+        _check(clients)
     for _ in range(12):
-        for member_id, client in clients.items():
-            try:
-                told = world.beats(member_id, client.epoch, owned=client.owned)
-            except KafkaError as error:
-                raise AssertionError(f"{member_id}: {error.message}") from error
-            client.epoch, client.owned = told.epoch, told.assigned or client.owned
-            _check(clients, process_of)
+        for client in clients.values():
+            client.beat()
+            _check(clients)
     if clients:
         assert world.streams_group().state is StreamsGroupState.STABLE
         active = sorted(task for client in clients.values() for task in _tasks(client.owned, 0))
@@ -366,12 +375,12 @@ def _tasks(owned: Assignment, which: int) -> list[tuple[str, int]]:
     return [(name, one) for name, partitions in owned[which].items() for one in partitions]
 
 
-def _check(clients: dict[str, _Client], process_of: dict[str, str]) -> None:
+def _check(clients: dict[str, _Client]) -> None:
     active = Counter(task for client in clients.values() for task in _tasks(client.owned, 0))
     assert all(count == 1 for count in active.values()), active
     forms = Counter(
-        (process_of[member_id], task)
-        for member_id, client in clients.items()
+        (client.process, task)
+        for client in clients.values()
         for which in (0, 1)
         for task in _tasks(client.owned, which)
     )
