@@ -39,6 +39,7 @@ from broker.partition import Partition
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.questions.history import CleaningHistory
+from broker.quotas.quotas import Quotas
 from broker.read_ahead import ReadAhead
 from broker.reopening import Reopening
 from broker.security.adoption import adopt_security
@@ -73,8 +74,8 @@ class Broker:
     """Everything a handler may ask for. Owned by: event loop; made inside the running loop.
 
     `TopicRegistry(broker)` and its `load()` (blocking, before the logs are opened) see `config`, `logs`,
-    `settings`, `cleanings`, `producer_ids`, `users` and `group_settings`; what creates or deletes partitions
-    later calls `serve(log)` and `forget(topic_partition)`.
+    `settings`, `cleanings`, `producer_ids`, `users`, `group_settings` and `quotas`; what creates or deletes
+    partitions later calls `serve(log)` and `forget(topic_partition)`.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
@@ -113,6 +114,7 @@ class Broker:
         self.producer_ids = ProducerIds(self)
         self.users = Users(self)
         self.group_settings = GroupSettings(self)
+        self.quotas = Quotas(self)
         self.authorizer = Authorizer(self) if config.authorizer_class_name else None
         self.apis = apis if self.authorizer is None else guarded(self.authorizer)
         self.transactions = TransactionCoordinator(self)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
@@ -25,7 +27,9 @@ from broker.context import RequestContext
 from broker.failures import response_to, unsupported_api_versions
 from broker.handlers.produce import produce_alike
 from broker.moves import HeldUp
-from broker.produce_template import Asked, ProduceTemplate
+from broker.produce_template import Asked, ProduceTemplate, with_throttle_time
+from broker.quotas.quotas import Usage
+from broker.quotas.throttle import Throttle
 from broker.receiving import LARGE_BYTES, LargeFrame, Room, has_hung_up
 from broker.security.principal import ANONYMOUS
 from broker.security.sasl import Refused
@@ -56,7 +60,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answers", "_api", "_broker", "_busy_poll", "_counters", "_departure", "_has_ended", "_head",
-        "_is_reading", "_is_turn_due", "_large", "_limits", "_room", "_server", "activity",
+        "_is_reading", "_is_turn_due", "_large", "_limits", "_room", "_server", "_throttle", "activity",
         "client_host", "client_id", "peer", "principal", "session", "template", "transport",
     )  # fmt: skip
 
@@ -74,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_turn_due = False
         self._has_ended = False  # nothing is taken any more, the rest of an answer leaves, or those that wait
+        self._throttle: Throttle | None = None
         self._api: Api | None = None
         self.template = ProduceTemplate()
         self.activity = server.sweep
@@ -91,8 +96,12 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = f"{name[0]}:{name[1]}"
         self._answers = Answers(self.transport, self.peer, self._broker, self._read_on)
         self.transport.set_write_buffer_limits(high=self._limits.unread_bytes)
+        wait_ms = self._broker.quotas.connect(self.client_host)
         if not self._server.admit(self):
             self.close()
+        elif wait_ms:  # to be closed at once would have it back at once
+            self._throttle_for(wait_ms, self.close)
+            self._answers.is_over = True
 
     def believe(self, principal: str) -> None:
         """The client has said who it is: it may ask everything."""
@@ -108,6 +117,8 @@ class Connection(asyncio.BufferedProtocol):
                 )
         self._large = None
         self._head = b""
+        if self._throttle is not None:
+            self._throttle.end()
         self._answers.drop()
         self._broker.share_sessions.on_disconnect(self)
         self._server.forget(self)
@@ -127,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
             if large.is_whole:
                 self._large = None
                 self._request(Room(large.data), 0, len(large.data))
-                if self._is_turn_due:
+                if self._is_turn_due and self._throttle is None:
                     self._head = len(large.data).to_bytes(4, "big") + large.data
         else:
             if head := self._head:
@@ -180,7 +191,9 @@ class Connection(asyncio.BufferedProtocol):
             if answers.is_over or self._has_ended:
                 return None
             if self._is_turn_due:
-                break  # it is held up
+                if self._throttle is not None:
+                    position = frame_end
+                break  # it is held up, or those behind it are
             position = frame_end
             if position < end and perf_counter_ns() > turn_ends_ns:
                 self._end_turn()
@@ -224,8 +237,23 @@ class Connection(asyncio.BufferedProtocol):
         held.over.add_done_callback(lambda _: self._begin_turn())
 
     def _begin_turn(self) -> None:
-        self._is_turn_due = False
-        self._read_on()
+        if self._throttle is None:
+            self._is_turn_due = False
+            self._read_on()
+
+    def _throttle_for(self, wait_ms: int, then: Callable[[], None] | None = None) -> None:
+        """The client has done too much: nothing more is read of it for so long."""
+        if self._answers.is_over:
+            return
+        if self._throttle is None:
+            self._throttle = Throttle(self._broker, partial(self._end_throttle, then or self._begin_turn))
+            self._is_turn_due = True
+            self._pause()
+        self._throttle.extend(wait_ms)
+
+    def _end_throttle(self, then: Callable[[], None]) -> None:
+        self._throttle = None
+        then()
 
     def _read_on(self) -> None:
         """Something left the queue: take up the frames that had to wait, then the reading."""
@@ -270,12 +298,12 @@ class Connection(asyncio.BufferedProtocol):
                 except HeldUp as held:
                     return self._hold_up(held)
                 except Exception as error:
-                    return self._answer_alike(correlation_id, asked, error, started)
-                if isinstance(alike, bytes) and not self._answers.slots:
+                    return self._answer_alike(correlation_id, asked, error, started, end - start)
+                if isinstance(alike, bytes) and not self._answers.slots and not broker.quotas.is_active:
                     self._counters.latencies[PRODUCE].record(perf_counter_ns() - started)
                     self._answers.ready.append(alike)
                     return None
-                return self._answer_alike(correlation_id, asked, alike, started)
+                return self._answer_alike(correlation_id, asked, alike, started, end - start)
         frame = room.frame(start, end)
         key, version = _key_and_version(frame)
         api = self._api = broker.apis.get(key)
@@ -292,6 +320,8 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedFrame as error:
             return self.refuse(f"v{version}: {error}")
         context = self._context(key, version, header.correlation_id)
+        if broker.quotas.is_active and self._limits is self._server.limits:
+            context.usage = Usage(end - start, started)
         if key == PRODUCE and (broker.authorizer is None or broker.authorizer.may_repeat(context, request)):
             self.template.learn(header, request, frame)
         self._counters.requests[key] += 1
@@ -311,10 +341,12 @@ class Connection(asyncio.BufferedProtocol):
             return self.end(str(error))
         return self._answers.ready.append(len(answer).to_bytes(4, "big") + answer)
 
-    def _answer_alike(self, correlation_id: int, asked: Asked, answer: Any, started: int) -> None:
+    def _answer_alike(self, correlation_id: int, asked: Asked, answer: Any, started: int, size: int) -> None:
         """What came of a Produce like the one before, where that is more than bytes to be sent now."""
         api, request = apis[PRODUCE], self.template.request(asked)
         context = self._context(PRODUCE, self.template.version, correlation_id)
+        if self._broker.quotas.is_active:
+            context.usage = Usage(size, started)
         if isinstance(answer, Exception):
             answer = self.failed(api, context, request, answer)
         return self._answer(api, context, request, answer, started)
@@ -326,9 +358,11 @@ class Connection(asyncio.BufferedProtocol):
         )  # fmt: skip
 
     def _answer(self, api: Api, context: RequestContext, request: Any, answer: Any, started: int) -> None:
-        if answer is None:
-            return None
-        if answer.__class__ is api.response or answer.__class__ is bytes:
+        if answer is None or answer.__class__ is api.response or answer.__class__ is bytes:
+            if context.usage is not None:
+                answer = self._settle(context, answer)
+            if answer is None:
+                return None
             parts = self.encoded(api, context, request, answer)
             self._counters.latencies[api.key].record(perf_counter_ns() - started)
             return self._enqueue(api, context, request, parts)
@@ -337,6 +371,14 @@ class Connection(asyncio.BufferedProtocol):
             slot.reserved_bytes = min(max(0, request.max_bytes), self._limits.fetch_bytes)
         self._answers.queue(slot, None)
         return slot.take(answer)
+
+    def _settle(self, context: RequestContext, answer: Any) -> Any:
+        """The answer, which says how long the client has to wait if it has done too much."""
+        wait_ms = self._broker.quotas.settle(context, answer)
+        if wait_ms:
+            self._throttle_for(wait_ms)
+            answer = with_throttle_time(answer, context.api_version, wait_ms)
+        return answer
 
     def _unsupported(self, api: Api, version: int, correlation_id: int) -> None:
         """Only ApiVersions answers a version that is not served: in version 0, with what is (G1)."""
@@ -381,6 +423,8 @@ class Connection(asyncio.BufferedProtocol):
         answers = self._answers
         if answers.is_over:
             return
+        if slot.context.usage is not None:
+            response = self._settle(slot.context, response)
         parts = [] if response is None else self.encoded(slot.api, slot.context, slot.request, response)
         self._counters.latencies[slot.api.key].record(perf_counter_ns() - slot.started_ns)
         answers.fill(slot, parts)

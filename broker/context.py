@@ -14,6 +14,7 @@ from config.security import ListenerSecurity
 
 if TYPE_CHECKING:
     from broker.connection import Connection
+    from broker.quotas.quotas import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +41,5 @@ class RequestContext:
     client_host: str
     connection: Connection | None = None
     principal: str = ANONYMOUS
+    usage: Usage | None = None
+    """what it takes, where there are quotas"""

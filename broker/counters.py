@@ -82,3 +82,9 @@ class Counters:
     flush_nanoseconds: int = 0
     fetch_sessions_evicted: int = 0
     delayed_fetches_expired: int = 0
+    throttled: dict[str, int] = field(default_factory=dict)
+    """answers, and connections, whose client had to wait, by the quota"""
+    throttled_ms: dict[str, int] = field(default_factory=dict)
+    """how long they were told to"""
+    connections_throttled: int = 0
+    """that are not read at the moment"""

@@ -169,7 +169,7 @@ class FetchSessions:
         session_id = request.session_id
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id:
-                self._drop(session_id)
+                self.drop(session_id)
             partitions, session = _asked(request, uses_topic_ids), None
             if request.session_epoch == INITIAL_EPOCH and version >= 7 and partitions:
                 session = self._make(partitions, uses_topic_ids, now_ms)
@@ -186,7 +186,7 @@ class FetchSessions:
         if request.topics or request.forgotten_topics_data:
             self._change(session, request, now_ms)
         if not session.partitions:
-            self._drop(session_id)  # what is asked for is answered without one, as in Kafka
+            self.drop(session_id)  # what is asked for is answered without one, as in Kafka
             return FetchContext(_asked(request, uses_topic_ids), None, False)
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         return FetchContext(list(session.partitions.values()), session, True)
@@ -205,10 +205,11 @@ class FetchSessions:
         after = len(session.partitions)
         self.partition_count += after - before
         if after > before and (after > self._max_partitions_each or not self._make_room(0, 0, now_ms)):
-            self._drop(session.id)
+            self.drop(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
-    def _drop(self, session_id: int) -> None:
+    def drop(self, session_id: int) -> None:
+        """Forget a session, if there is such a one."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= len(session.partitions)
@@ -222,7 +223,7 @@ class FetchSessions:
             eldest = next(iter(self._sessions.values()), None)
             if eldest is None or now_ms - eldest.last_used_ms <= EVICTION_MS:
                 return False
-            self._drop(eldest.id)
+            self.drop(eldest.id)
             self._counters.fetch_sessions_evicted += 1
         return True
 

@@ -7,46 +7,19 @@ own: first of all what Kafka lacks, the compaction of each partition. To add a m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from broker import metric_readings as readings
+from broker.metric import Kind, Metric
 
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.counters import Counters, TopicCounters
-    from cleaner.distribution import Distribution
     from cleaner.manager import CleanerManager
     from cleaner.statistics import PartitionCleanStats
     from storage.file import DescriptorPool
     from storage.log import Log
-
-S = TypeVar("S")
-Number = int | float
-
-
-class Kind(Enum):
-    """COUNTER only grows while the process lives, its exposed name ends in `_total`; HISTOGRAM is a count by
-    size.
-    """
-
-    GAUGE = "gauge"
-    COUNTER = "counter"
-    HISTOGRAM = "histogram"
-
-
-class Metric(NamedTuple, Generic[S]):
-    """One metric read from a subject S. `read` gives a number, None for no sample, with `label` a mapping
-    of label values to numbers, for a HISTOGRAM its `Distribution`.
-    """
-
-    name: str
-    kind: Kind
-    words: str
-    read: Callable[[S], Number | Mapping[str, Number] | Distribution | None]
-    label: str = ""
-
 
 TOPIC: tuple[Metric[TopicCounters], ...] = (
     Metric(
@@ -282,6 +255,21 @@ COUNTERS: tuple[Metric[Counters], ...] = (
     Metric(
         "kompakt_delayed_fetches_expired", Kind.COUNTER,
         "Fetches answered because their time was up", lambda counters: counters.delayed_fetches_expired,
+    ),
+    Metric(
+        "kompakt_throttled", Kind.COUNTER,
+        "Answers, and connections, whose client had to wait because it was beyond its quota",
+        lambda counters: counters.throttled, label="quota",
+    ),
+    Metric(
+        "kompakt_throttle_seconds", Kind.COUNTER,
+        "How long these clients were told to wait, all together",
+        lambda counters: {key: ms / 1000 for key, ms in counters.throttled_ms.items()}, label="quota",
+    ),
+    Metric(
+        "kompakt_connections_throttled", Kind.GAUGE,
+        "Connections that are not read because their client has to wait",
+        lambda counters: counters.connections_throttled,
     ),
 )  # fmt: skip
 

@@ -29,7 +29,7 @@ from broker.api import api_name
 from broker.build import installed_version
 from broker.counters import Latencies, TopicCounters
 from broker.groups.commits import Committed, Lag, lags
-from broker.metric_tables import Kind, Metric
+from broker.metric import Kind, Metric
 from broker.questions.disks import directory_rows
 from broker.questions.share_groups import share_lags
 from cleaner.distribution import Distribution

@@ -54,20 +54,33 @@ class Slot:
         if answer is None or answer.__class__ is self.api.response or answer.__class__ is bytes:
             self.connection.complete(self, answer)
         elif answer.__class__ is Later:
+            self._pause()
             self.later = answer
             waits = answer.waits
             self.missing = len(waits)
             for wait in waits:
                 wait.add_done_callback(self._one_came)
         else:
+            self._pause()
             task = self.task = asyncio.ensure_future(cast(Awaitable[Any], answer))
             task.add_done_callback(self._task_ended)
+
+    def _pause(self) -> None:
+        usage = self.context.usage
+        if usage is not None:
+            usage.pause()
+
+    def _go_on(self) -> None:
+        usage = self.context.usage
+        if usage is not None:
+            usage.go_on()
 
     def _one_came(self, _: asyncio.Future[None]) -> None:
         self.missing -= 1
         if self.missing or self.later is None:
             return
         later, self.later = self.later, None
+        self._go_on()
         try:
             answer = later.finish()
         except Exception as error:
@@ -77,6 +90,7 @@ class Slot:
     def _task_ended(self, task: asyncio.Future[Any]) -> None:
         if task.cancelled():
             return  # the connection is gone
+        self._go_on()
         error = task.exception()
         if error is None:
             self.take(task.result())

@@ -118,13 +118,13 @@ class TopicRegistry:
             log = broker.logs.open_log(METADATA_PARTITION, config, cuts_at_damage=True)
             state = read_state(log)
         except (KafkaError, LookupError, TypeError, ValueError) as error:
-            places = (directory.path / own for directory in broker.logs.directories)
-            place = next(place for place in places if place.is_dir())
+            place = next(at for directory in broker.logs.directories if (at := directory.path / own).is_dir())
             raise MetadataError(
                 f"{place} is damaged ({error}). Put a good copy of it there, or move it away: topics are "
                 "then found by their directories, with settings that delete nothing"
             ) from error
         broker.settings.load(state)
+        broker.quotas.restore(state)
         for room in (broker.cleanings, broker.producer_ids, broker.users, broker.group_settings):
             room.restore(state)
         if broker.authorizer is not None:

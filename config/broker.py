@@ -125,6 +125,18 @@ class BrokerConfig(CoordinationConfig):
         "before no more is read from it; the last answer may be longer (Kafka: one answer)",
         at_least=1,
     )  # fmt: skip
+    quota_window_num: int = key(
+        Type.INT, 11, "Over how many windows of time the rate of a client is looked at that has a quota",
+        at_least=1,
+    )  # fmt: skip
+    quota_window_size_seconds: int = key(
+        Type.INT, 1, "How long such a window is; so long one is throttled at most for request_percentage",
+        at_least=1,
+    )  # fmt: skip
+    controller_quota_window_num: int = key(
+        Type.INT, 11, "How many windows of controller_mutation_rate a client may use up at once", at_least=1
+    )
+    controller_quota_window_size_seconds: int = key(Type.INT, 1, "How long such a window is", at_least=1)
     busy_poll_us: int = key(
         Type.INT, 100,
         "For so long the broker stays awake for the next small request, microseconds, while they follow each "

@@ -112,8 +112,6 @@ HARMLESS_FAMILIES: dict[str, str] = {
     "controller.socket.": "one node needs no quorum",
     "replica.": "there is no other broker",
     "metadata.": "metadata is a compacted topic",
-    "quota.window.": "quotas do not exist here",
-    "controller.quota.window.": "quotas do not exist here",
     "replication.quota.window.": "there is no other broker",
     "alter.log.dirs.replication.quota.window.": "a limit of moves holds at every moment",
     "confluent.": "it is for parts of Confluent's broker",

@@ -13,6 +13,7 @@ import broker.handlers  # noqa: F401  (registers every handler)
 from broker import metric_tables
 from broker.api import apis
 from broker.cli import app
+from broker.metric import Kind, Metric
 from config.broker import BrokerConfig
 from config.definition import Row, Type, rows_of
 from config.group import GroupConfig
@@ -75,7 +76,7 @@ def _keys(rows: Sequence[Row]) -> Iterator[Sequence[str]]:
         yield f"`{row.name}`", row.type.name.lower(), _default(row), _range(row), changes, also, row.words
 
 
-def metric_tables_in_order() -> Iterator[tuple[str, Sequence[metric_tables.Metric[Any]]]]:
+def metric_tables_in_order() -> Iterator[tuple[str, Sequence[Metric[Any]]]]:
     """Each table of metrics with what its metrics are read from."""
     yield "the broker", metric_tables.BROKER
     yield "everything that is counted", metric_tables.COUNTERS
@@ -91,7 +92,7 @@ def metric_tables_in_order() -> Iterator[tuple[str, Sequence[metric_tables.Metri
 def _metrics() -> Iterator[Sequence[str]]:
     for subject, table in metric_tables_in_order():
         for metric in table:
-            name = metric.name + ("_total" if metric.kind is metric_tables.Kind.COUNTER else "")
+            name = metric.name + ("_total" if metric.kind is Kind.COUNTER else "")
             yield f"`{name}`", metric.kind.value, metric.label, subject, metric.words
 
 

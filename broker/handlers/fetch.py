@@ -46,6 +46,8 @@ ZSTD_VERSION = 10
 NO_EPOCH = -1
 NO_OFFSET = -1
 NO_TOPIC: tuple[UUID | None, str] = (None, "")
+ANSWER_BYTES, PARTITION_BYTES, ABORTED_BYTES = 24, 44, 16
+"""of what an answer has besides its records, about"""
 LEAST_BYTES = 1 << 20
 """a fetch may answer so much whatever others have not read"""
 Read = tuple[PartitionAnswer, "Slice"]
@@ -69,6 +71,7 @@ class Fetch:
     __slots__ = (
         "_aborted",
         "_broker",
+        "_context",
         "_fetched",
         "_has_errors",
         "_is_committed_only",
@@ -87,10 +90,13 @@ class Fetch:
         self, broker: Broker, context: RequestContext, request: FetchRequest, fetched: FetchContext
     ) -> None:
         self._broker = broker
+        self._context = context
         self._fetched = fetched
         self._version = context.api_version
         self._is_committed_only = request.isolation_level == READ_COMMITTED
         self._max_bytes = max(0, min(request.max_bytes, broker.config.fetch_max_bytes))
+        if context.usage is not None:
+            self._max_bytes = min(self._max_bytes, broker.quotas.most_fetched(context))
         self._leave_room()
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms
@@ -335,6 +341,10 @@ class Fetch:
                 _refuse_zstd(answer)
         if self._is_committed_only:
             self._list_aborted(answers)
+        if self._context.usage is not None:
+            wait_ms = self._broker.quotas.hold_back(self._context, self._size_bytes(answers))
+            if wait_ms:
+                return self._nothing(wait_ms)
         topics: list[TopicAnswer] = []
         topic: str | UUID | None = None
         for wanted, answer in self._fetched.select(answers):
@@ -347,6 +357,25 @@ class Fetch:
             topics[-1].partitions.append(answer)
         self._count(answers)
         return FetchResponse(session_id=self._fetched.session_id, responses=topics)
+
+    def _size_bytes(self, answers: list[PartitionAnswer]) -> int:
+        """Of the whole answer, as quotas count it."""
+        told = answers
+        if self._fetched.is_incremental:
+            told = [answer for answer in answers if answer.records or answer.error_code]
+        aborted = sum(len(answer.aborted_transactions or ()) for answer in told)
+        records_bytes = sum(len(answer.records or b"") for answer in told)
+        return ANSWER_BYTES + PARTITION_BYTES * len(told) + ABORTED_BYTES * aborted + records_bytes
+
+    def _nothing(self, wait_ms: int) -> FetchResponse:
+        """The client is beyond its quota: it asks for the same once more. A session that this would have
+        begun has not, as Kafka's clients know.
+        """
+        fetched = self._fetched
+        if fetched.is_incremental:
+            return FetchResponse(throttle_time_ms=wait_ms, session_id=fetched.session_id)
+        self._broker.fetch_sessions.drop(fetched.session_id)
+        return FetchResponse(throttle_time_ms=wait_ms)
 
     def _note_aborted(self, answers: list[PartitionAnswer], coming: list[Read]) -> None:
         """What `_list_aborted` will need, before anything is waited for: until then retention or a cleaning

@@ -81,7 +81,7 @@ def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) 
     if request.topics is None or (context.api_version == 0 and not request.topics):
         response.topics = [_topic(broker, topic, operations) for topic in broker.topics.all()]
         return response
-    creation = Creation(broker, is_allowed=request.allow_auto_topic_creation)
+    creation = Creation(broker, context, is_allowed=request.allow_auto_topic_creation)
     response.topics = [
         _asked_topic(broker, context, asked, operations, creation) for asked in _distinct(request.topics)
     ]
@@ -102,8 +102,9 @@ def _distinct(asked: Sequence[Asked]) -> Iterable[Asked]:
 class Creation:
     """Topics made because one request asked for them (G19). Owned by: event loop."""
 
-    def __init__(self, broker: Broker, *, is_allowed: bool) -> None:
+    def __init__(self, broker: Broker, context: RequestContext, *, is_allowed: bool) -> None:
         self._broker = broker
+        self._context = context
         self._is_allowed = is_allowed and broker.config.auto_create_topics_enable
         self.made = 0
 
@@ -116,9 +117,13 @@ class Creation:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.made == MOST_MADE_AT_ONCE:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)  # the client asks again
+        count = self._broker.config.num_partitions
         try:
-            topic = self._broker.topics.create(name, self._broker.config.num_partitions, {})
+            self._broker.quotas.mutations(self._context, 0).take(count)
+            topic = self._broker.topics.create(name, count, {})
         except KafkaError as error:
+            if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:  # as Kafka, which is asked again
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from error
             if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # it is being made, or deleted: not for long
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE) from error
             raise

@@ -149,6 +149,8 @@ class ShareFetch:
         self._mode = request.share_acquire_mode if context.api_version >= RENEW_VERSION else NO_LIMIT
         self._is_committed_only = self._config.share_isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        if context.usage is not None:
+            self._max_bytes = min(self._max_bytes, broker.quotas.most_fetched(context))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._answers: dict[Place, PartitionAnswer] = {}
 
@@ -364,9 +366,19 @@ class ShareFetch:
         for (topic_id, _), answer in answers.items():
             topics.setdefault(topic_id, TopicAnswer(topic_id=topic_id)).partitions.append(answer)
         return ShareFetchResponse(
+            throttle_time_ms=self._throttle_time_ms(),
             acquisition_lock_timeout_ms=self._config.share_record_lock_duration_ms,
             responses=list(topics.values()),
         )
+
+    def _throttle_time_ms(self) -> int:
+        """What the member has is its own by now, and counts. Apache Kafka answers a member beyond its quota
+        without the records, which nobody has then until their locks are over.
+        """
+        if self._context.usage is None:
+            return 0
+        size_bytes = sum(len(answer.records or b"") for answer in self._answers.values())
+        return self._broker.quotas.fetch_shared(self._context, size_bytes)
 
 
 def aborted_batches(batches: Sequence[Located], aborted: Sequence[AbortedTransaction]) -> list[Run]:

@@ -21,6 +21,7 @@ from broker.api import handles
 from broker.context import RequestContext
 from broker.handlers.config_entries import topic_entries
 from broker.placement import check_placement
+from broker.quotas.mutations import Unbounded
 from broker.topic import INTERNAL_TOPICS
 from config.definition import ConfigError
 from config.topic import TopicConfig, check_client_overrides
@@ -50,6 +51,8 @@ NO_ID = UUID(int=0)
 DEFAULT = -1
 IDS_VERSION = 6
 DISABLED_CODE_VERSION = 3
+STRICT_CREATION_VERSION, STRICT_DELETION_VERSION, STRICT_GROWTH_VERSION = 6, 5, 3
+"""from here on clients know that a quota refuses"""
 MAX_NEW_PARTITIONS = 10_000
 """of all topics that one request makes, as in Kafka; more where `max.partitions.per.topic` is higher"""
 AT_ONCE = 8
@@ -70,12 +73,12 @@ async def create_topics(
             ErrorCode.POLICY_VIOLATION,
             f"Excessively large number of partitions per request: {most} in all are allowed.",
         )
-    return CreateTopicsResponse(
-        topics=await _a_few_at_once(
-            broker,
-            (_create(broker, topic, times[topic.name], request.validate_only) for topic in topics),
-        )
+    quota = broker.quotas.mutations(context, STRICT_CREATION_VERSION)
+    created = await _a_few_at_once(
+        broker,
+        (_create(broker, topic, times[topic.name], request.validate_only, quota) for topic in topics),
     )
+    return CreateTopicsResponse(throttle_time_ms=quota.wait_ms(), topics=created)
 
 
 async def _a_few_at_once(broker: Broker, works: Iterable[Awaitable[T]]) -> list[T]:
@@ -100,7 +103,9 @@ def _wanted_partitions(broker: Broker, topic: Creatable) -> int:
     return broker.config.num_partitions if topic.num_partitions == DEFAULT else max(0, topic.num_partitions)
 
 
-async def _create(broker: Broker, topic: Creatable, times: int, validate_only: bool) -> Created:
+async def _create(
+    broker: Broker, topic: Creatable, times: int, validate_only: bool, quota: Unbounded
+) -> Created:
     try:
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -111,6 +116,7 @@ async def _create(broker: Broker, topic: Creatable, times: int, validate_only: b
             )
         partition_count = _partition_count(broker, topic)
         overrides, config = _settings(broker, topic)
+        quota.take(partition_count)
         topic_id = NO_ID
         if not validate_only:
             topic_id = (await broker.topics.create_durably(topic.name, partition_count, overrides)).topic_id
@@ -215,22 +221,23 @@ async def delete_topics(
     else:
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
     times = Counter(asked)
-    return DeleteTopicsResponse(
-        responses=await _a_few_at_once(
-            broker,
-            (_delete(broker, context, name, topic_id, times[name, topic_id]) for name, topic_id in times),
-        )
+    quota = broker.quotas.mutations(context, STRICT_DELETION_VERSION)
+    deleted = await _a_few_at_once(
+        broker,
+        (_delete(broker, context, name, topic_id, times[name, topic_id], quota) for name, topic_id in times),
     )
+    return DeleteTopicsResponse(throttle_time_ms=quota.wait_ms(), responses=deleted)
 
 
 async def _delete(
-    broker: Broker, context: RequestContext, name: str | None, topic_id: UUID, times: int
+    broker: Broker, context: RequestContext, name: str | None, topic_id: UUID, times: int, quota: Unbounded
 ) -> Deleted:
     try:
         known = broker.topics.by_id(topic_id)
         await broker.topics.settled(name or (known.name if known else ""))  # it may be made just now, or grow
         topic = _deletable(broker, context, name, topic_id, times)
         name, topic_id = topic.name, topic.topic_id
+        quota.take(topic.partition_count)
         await broker.topics.delete(topic.name)
     except KafkaError as error:
         return Deleted(
@@ -271,20 +278,20 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     times = Counter(topic.name for topic in request.topics)
     topics = {topic.name: topic for topic in request.topics}.values()
-    return CreatePartitionsResponse(
-        results=await _a_few_at_once(
-            broker,
-            (_grow(broker, topic, times[topic.name], request.validate_only) for topic in topics),
-        )
+    quota = broker.quotas.mutations(context, STRICT_GROWTH_VERSION)
+    grown = await _a_few_at_once(
+        broker,
+        (_grow(broker, topic, times[topic.name], request.validate_only, quota) for topic in topics),
     )
+    return CreatePartitionsResponse(throttle_time_ms=quota.wait_ms(), results=grown)
 
 
-async def _grow(broker: Broker, topic: Growable, times: int, validate_only: bool) -> Grown:
+async def _grow(broker: Broker, topic: Growable, times: int, validate_only: bool, quota: Unbounded) -> Grown:
     try:
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         await broker.topics.settled(topic.name)
-        _check_growth(broker, topic)
+        quota.take(topic.count - _checked(broker, topic).partition_count)
         if not validate_only:
             await broker.topics.add_partitions(topic.name, topic.count)
     except KafkaError as error:
@@ -292,7 +299,8 @@ async def _grow(broker: Broker, topic: Growable, times: int, validate_only: bool
     return Grown(name=topic.name)
 
 
-def _check_growth(broker: Broker, topic: Growable) -> None:
+def _checked(broker: Broker, topic: Growable) -> Topic:
+    """The topic, which can grow so. KafkaError."""
     current = broker.topics.get(topic.name)
     if current is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
@@ -321,8 +329,9 @@ def _check_growth(broker: Broker, topic: Growable) -> None:
         if len(topic.assignments) != wanted:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {wanted} additional partition(s), but {len(topic.assignments)} "
+                f"Attempted to add {wanted} additional partition(s), but only {len(topic.assignments)} "
                 "assignment(s) were specified.",
             )
         for assignment in topic.assignments:
             check_placement(assignment.broker_ids, broker.node_id)
+    return current

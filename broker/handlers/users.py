@@ -1,16 +1,12 @@
-"""DescribeClientQuotas (key 48) v0-v1, DescribeUserScramCredentials (50) v0,
-AlterUserScramCredentials (51) v0.
+"""DescribeUserScramCredentials (key 50) v0, AlterUserScramCredentials (51) v0.
 
 Users' passwords, as Kafka keeps them: changes are durable in `__kompakt_metadata` when they are answered,
-and hold for who comes then. There are no quotas here, as in an Apache Kafka where none were set;
-`kafka-configs`, consoles and clients' admins ask for them and take the lack of the call for a very old
-broker.
+and hold for who comes then.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.api import handles
@@ -19,8 +15,6 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
@@ -29,49 +23,11 @@ from protocol.scram import LEAST_ITERATIONS, NUMBERS, Credential, credential
 if TYPE_CHECKING:
     from broker.broker import Broker
 
-Component = DescribeClientQuotasRequest.ComponentData
 Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 Altered = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 MOST_ITERATIONS = 16_384
-ENTITY_TYPES = ("user", "client-id", "ip")
-EXACT, DEFAULT, SPECIFIED = 0, 1, 2
-"""how a component of a filter matches"""
-
-
-@handles(DescribeClientQuotasRequest)
-def describe_client_quotas(
-    broker: Broker, context: RequestContext, request: DescribeClientQuotasRequest
-) -> DescribeClientQuotasResponse:
-    try:
-        _check(request.components)
-    except KafkaError as error:
-        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-    return DescribeClientQuotasResponse(error_message=None)
-
-
-def _check(components: Sequence[Component]) -> None:
-    """KafkaError of a filter that Apache Kafka would not take."""
-    seen = set[str]()
-    for component in components:
-        kind = component.entity_type
-        if not kind:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the type of an entity is empty")
-        if kind in seen:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the filter names the entity type {kind} twice")
-        if kind not in ENTITY_TYPES:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, f"{kind} is no entity type: {', '.join(ENTITY_TYPES)} are"
-            )
-        seen.add(kind)
-        has_name, how = component.match is not None, component.match_type
-        if how not in (EXACT, DEFAULT, SPECIFIED) or has_name != (how == EXACT):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"{kind}: match type {how} {'with' if has_name else 'without'} a name; there are "
-                f"{EXACT} (the one of this name), {DEFAULT} (the default), {SPECIFIED} (any)",
-            )
 
 
 @handles(DescribeUserScramCredentialsRequest)

@@ -15,6 +15,7 @@ from protocol.messages import (  # noqa: F401  # to be there is all they are for
     metadata,
     offsets,
     produce,
+    quotas,
     security,
     share_fetch,
     share_groups,

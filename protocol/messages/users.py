@@ -1,16 +1,10 @@
-"""DescribeClientQuotas, DescribeUserScramCredentials, AlterUserScramCredentials: what is set for single
-users and clients.
-
-DescribeClientQuotas v1: flexible.
-"""
+"""DescribeUserScramCredentials, AlterUserScramCredentials: the passwords of users."""
 
 from __future__ import annotations
 
 from protocol.schema import (
     array,
     binary,
-    boolean,
-    float64,
     int8,
     int16,
     int32,
@@ -19,45 +13,6 @@ from protocol.schema import (
     string,
     struct,
 )
-
-
-@request(key=48, versions="0-1", flexible="1+")
-class DescribeClientQuotasRequest:
-    """Ask for the quotas of the entities that match every component."""
-
-    @struct
-    class ComponentData:
-        entity_type: str = string()
-        match_type: int = int8()
-        match: str | None = string(nullable="0+")
-
-    components: list[ComponentData] = array(ComponentData)
-    strict: bool = boolean()
-
-
-@response(key=48, versions="0-1", flexible="1+")
-class DescribeClientQuotasResponse:
-    """The quotas by entity; null where there was an error."""
-
-    @struct
-    class EntryData:
-        @struct
-        class EntityData:
-            entity_type: str = string()
-            entity_name: str | None = string(nullable="0+")
-
-        @struct
-        class ValueData:
-            key: str = string()
-            value: float = float64()
-
-        entity: list[EntityData] = array(EntityData)
-        values: list[ValueData] = array(ValueData)
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
-    entries: list[EntryData] | None = array(EntryData, nullable="0+")
 
 
 @request(key=50, versions="0", flexible="0+")

@@ -68,6 +68,7 @@ async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> 
         departure=Departure(),
         apis=apis,
         authorizer=None,
+        quotas=SimpleNamespace(is_active=False, connect=lambda host: 0),
         share_sessions=SimpleNamespace(on_disconnect=lambda connection: None),
     )
     limits = Limits(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from broker import metric_tables
-from broker.metric_tables import Kind, Metric
+from broker.metric import Kind, Metric
 from config.load import load, read_environment
 
 ROOT = Path(__file__).resolve().parent.parent.parent

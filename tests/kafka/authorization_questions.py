@@ -41,6 +41,7 @@ from protocol.messages.metadata import (
 )
 from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from protocol.messages.produce import ProduceRequest
+from protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
 from protocol.messages.share_groups import (
     AlterShareGroupOffsetsRequest,
@@ -66,11 +67,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
-from protocol.messages.users import (
-    AlterUserScramCredentialsRequest,
-    DescribeClientQuotasRequest,
-    DescribeUserScramCredentialsRequest,
-)
+from protocol.messages.users import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
 from protocol.records import encode_batch
 
 OWN, OTHER, MISSING = "own", "other", "own-missing"
@@ -384,6 +381,7 @@ def cluster() -> dict[str, Question]:
     kinds += [(GROUP_KIND, GROUP), (GROUP_KIND, OTHER_GROUP)]
     altered = AlterConfigsRequest.AlterConfigsResource
     changed = IncrementalAlterConfigsRequest.AlterConfigsResource
+    quota = AlterClientQuotasRequest.EntryData
     change = changed.AlterableConfig(name="retention.ms", config_operation=0, value="5")
     logs = [
         DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=[0, 1]) for name in (OWN, OTHER)
@@ -422,6 +420,12 @@ def cluster() -> dict[str, Question]:
         "DescribeLogDirs": (DescribeLogDirsRequest(topics=logs), 4),
         "DescribeLogDirs v2": (DescribeLogDirsRequest(topics=logs), 2),
         "DescribeClientQuotas": (DescribeClientQuotasRequest(components=[], strict=False), 1),
+        "AlterClientQuotas": (
+            AlterClientQuotasRequest(
+                entries=[quota(entity=[quota.EntityData(entity_type="client-id", entity_name="c")], ops=[])]
+            ),
+            1,
+        ),
         "DescribeUserScramCredentials": (DescribeUserScramCredentialsRequest(users=None), 0),
         "AlterUserScramCredentials": (
             AlterUserScramCredentialsRequest(

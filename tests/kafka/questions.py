@@ -34,13 +34,14 @@ from protocol.messages.offsets import (
     OffsetForLeaderEpochRequest,
 )
 from protocol.messages.produce import ProduceRequest
+from protocol.messages.quotas import DescribeClientQuotasRequest
 from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from protocol.messages.transactions import (
     DescribeProducersRequest,
     ListTransactionsRequest,
     WriteTxnMarkersRequest,
 )
-from protocol.messages.users import DescribeClientQuotasRequest, DescribeUserScramCredentialsRequest
+from protocol.messages.users import DescribeUserScramCredentialsRequest
 from protocol.records import encode_batch
 
 Question = tuple[str, Any, int]

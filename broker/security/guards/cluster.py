@@ -21,11 +21,8 @@ from protocol.messages.admin import (
 )
 from protocol.messages.configs import ListConfigResourcesRequest
 from protocol.messages.metadata import DescribeClusterRequest
-from protocol.messages.users import (
-    AlterUserScramCredentialsRequest,
-    DescribeClientQuotasRequest,
-    DescribeUserScramCredentialsRequest,
-)
+from protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from protocol.messages.users import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
 
 DESCRIBING = of_cluster(Operation.DESCRIBE)
 ALTERING = of_cluster(Operation.ALTER)
@@ -45,6 +42,7 @@ for request in ALTERED:
     guards(request)(ALTERING)
 for request in (DescribeClientQuotasRequest, ListConfigResourcesRequest):
     guards(request)(of_cluster(Operation.DESCRIBE_CONFIGS))
+guards(AlterClientQuotasRequest)(of_cluster(Operation.ALTER_CONFIGS))
 
 
 def cluster_operations(call: Call) -> int:

@@ -1,0 +1,236 @@
+"""Every quota at work: what is answered is counted for its client, and the connection of who is beyond its
+quota is not read for as long as the answer says (KIP-219).
+
+A Produce counts with the bytes of its request, and is taken in any case. A Fetch counts with the bytes of
+its answer: beyond the quota it is answered without records, and is not counted. Everything that is answered
+counts with the time that it kept the event loop, of which there is 100 % each second (Kafka: 100 % for each
+thread).
+Mirrors Kafka's `ClientQuotaManager`, `ClientRequestQuotaManager`, `ControllerMutationQuotaManager` and
+`ConnectionQuotas`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+from collections.abc import Mapping
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from broker.api import FETCH, PRODUCE
+from broker.quotas.held import Held, HeldRates
+from broker.quotas.limits import NOT_SAID
+from broker.quotas.mutations import Mutations, Unbounded
+from broker.quotas.rates import TokenBucket
+from broker.quotas.settings import (
+    ASKED,
+    CHANGED,
+    CLIENT_ID,
+    CONNECTED,
+    FETCHED,
+    IP,
+    KEYS,
+    PRODUCED,
+    USER,
+    Entity,
+    QuotaSettings,
+)
+from config.definition import INT_MAX
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.context import RequestContext
+
+logger = logging.getLogger(__name__)
+
+NANOSECONDS_OF_A_PERCENT = 10_000_000
+"""of a second"""
+UNBOUNDED = Unbounded()
+SHARE_FETCH = 78
+KINDS_OF_ANSWERS = {PRODUCE: PRODUCED, SHARE_FETCH: FETCHED}
+
+
+class Usage:
+    """What a request takes: the bytes it has, and how long the event loop was at work for it so far. Owned
+    by: event loop.
+    """
+
+    __slots__ = ("_since_ns", "_worked_ns", "size_bytes")
+
+    def __init__(self, size_bytes: int, since_ns: int) -> None:
+        self.size_bytes = size_bytes
+        self._since_ns = since_ns
+        self._worked_ns = 0
+
+    def pause(self) -> None:
+        """It waits for something."""
+        self._worked_ns = self.worked_ns()
+        self._since_ns = 0
+
+    def go_on(self) -> None:
+        self._since_ns = perf_counter_ns()
+
+    def worked_ns(self) -> int:
+        return self._worked_ns + (perf_counter_ns() - self._since_ns if self._since_ns else 0)
+
+
+def resolved(host: str) -> str | None:
+    """The address of a host, which may be one already; None where there is none. Blocking: it may have to ask
+    a name server.
+    """
+    with contextlib.suppress(ValueError):
+        return _address(host)
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return None
+    families = [family for family, *_ in found]
+    at = families.index(socket.AF_INET) if socket.AF_INET in families else 0  # as Java chooses
+    return _address(str(found[at][4][0]))
+
+
+def _address(text: str) -> str:
+    """In the one spelling that it has. ValueError."""
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+class Quotas:
+    """Owned by: event loop; `restore` comes before the broker listens."""
+
+    def __init__(self, broker: Broker) -> None:
+        config = broker.config
+        self._passed_ms = broker.clock.passed_ms
+        self._counters = broker.metrics_state
+        self._counters.throttled = dict.fromkeys(KEYS, 0)
+        self._counters.throttled_ms = dict.fromkeys(KEYS, 0)
+        window_ms = 1000 * config.quota_window_size_seconds
+        self.produced = HeldRates(config.quota_window_num, window_ms)
+        self.fetched = HeldRates(config.quota_window_num, window_ms)
+        self.asked = HeldRates(config.quota_window_num, window_ms, window_ms)
+        window_of_changes_ms = 1000 * config.controller_quota_window_size_seconds
+        self.changed = Held(TokenBucket, config.controller_quota_window_num, window_of_changes_ms)
+        self.connected = HeldRates(config.quota_window_num, window_ms, window_ms)
+        self._held: dict[str, Held[Any]] = {
+            PRODUCED: self.produced,
+            FETCHED: self.fetched,
+            ASKED: self.asked,
+            CHANGED: self.changed,
+        }
+        self._addresses: dict[str, str] = {}
+        self.is_active = False
+        """whether any user or client id has a quota: only then requests are looked at"""
+        self.settings = QuotaSettings(broker, self._set)
+
+    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """As `__kompakt_metadata` has them. Blocking, where a quota is for a host that has only a name."""
+        self.settings.restore(state)
+
+    def _set(self, entity: Entity, key: str, value: float | None) -> None:
+        names = dict(entity)
+        if key == CONNECTED:
+            return self._set_address(names[IP], value)
+        held = self._held.get(key)
+        if held is None:  # of a later version
+            return None
+        held.set((names.get(USER, NOT_SAID), names.get(CLIENT_ID, NOT_SAID)), value)
+        self.is_active = any(held.is_active for held in self._held.values())
+        return None
+
+    def _set_address(self, host: str | None, value: float | None) -> None:
+        address = None
+        if host is not None:
+            address = self._addresses.get(host) or resolved(host)
+            if address is None:
+                logger.error("the quota of %s is left out: it has no address", host)
+                return
+            self._addresses[host] = address
+        self.connected.set((address, NOT_SAID), value)
+
+    async def resolve(self, broker: Broker, hosts: set[str]) -> set[str]:
+        """Those of the hosts that have an address, which is remembered for when they get a quota."""
+        quotas = self.settings.values
+        self._addresses = {host: one for host, one in self._addresses.items() if ((IP, host),) in quotas}
+        for host in hosts - set(self._addresses):
+            address = await broker.run_blocking(resolved, host)
+            if address is not None:
+                self._addresses[host] = address
+        return hosts & set(self._addresses)
+
+    # what is counted
+
+    def settle(self, context: RequestContext, answer: Any) -> int:
+        """A request is answered; how long its client has to wait, ms. `answer` is the response, its bytes, or
+        None.
+        """
+        told_ms = getattr(answer, "throttle_time_ms", 0)
+        if context.api_key == FETCH:
+            return told_ms  # `hold_back` has looked
+        (user, client_id), now_ms = who(context), self._passed_ms()
+        usage = context.usage
+        assert usage is not None
+        asked_ms = 0
+        if answer is not None:  # with acks=0 time is not counted
+            percent = usage.worked_ns() / NANOSECONDS_OF_A_PERCENT
+            asked_ms = self.asked.add(user, client_id, percent, now_ms)
+        if context.api_key == PRODUCE:
+            told_ms = self.produced.add(user, client_id, usage.size_bytes, now_ms)
+        kind = ASKED if asked_ms >= told_ms else KINDS_OF_ANSWERS.get(context.api_key, CHANGED)
+        return self._told(kind, max(asked_ms, told_ms))
+
+    def hold_back(self, context: RequestContext, size_bytes: int) -> int:
+        """How long the client of a Fetch has to wait whose answer has so many bytes: above 0 it is answered
+        without records.
+        """
+        usage = context.usage
+        if usage is None:
+            return 0
+        (user, client_id), now_ms = who(context), self._passed_ms()
+        percent = usage.worked_ns() / NANOSECONDS_OF_A_PERCENT
+        asked_ms = self.asked.add(user, client_id, percent, now_ms)
+        fetched_ms = self.fetched.add(user, client_id, size_bytes, now_ms)
+        if asked_ms or fetched_ms:
+            self.fetched.take_back(user, client_id, size_bytes, now_ms)
+        return self._told(ASKED if asked_ms >= fetched_ms else FETCHED, max(asked_ms, fetched_ms))
+
+    def most_fetched(self, context: RequestContext) -> int:
+        """More than so many bytes a Fetch could never be answered with."""
+        most = self.fetched.most(*who(context)) if self.fetched.is_active else None
+        return INT_MAX if most is None else int(min(most, INT_MAX))
+
+    def fetch_shared(self, context: RequestContext, size_bytes: int) -> int:
+        """A member of a share group has so many bytes, and cannot give them back; how long it has to wait."""
+        return self.fetched.add(*who(context), size_bytes, self._passed_ms())
+
+    def mutations(self, context: RequestContext, strict_from: int) -> Unbounded:
+        """What a request may change of topics; it is refused what is too much from that version on."""
+        if not self.changed.is_active:
+            return UNBOUNDED
+        known = self.changed.of(*who(context), self._passed_ms())
+        if known is None:
+            return UNBOUNDED
+        return Mutations(*known, context.api_version >= strict_from, self._passed_ms)
+
+    def connect(self, host: str) -> int:
+        """Somebody connects; if that is too often, after how many ms the connection is to be closed."""
+        if not self.connected.is_active:
+            return 0
+        address, now_ms = _address(host), self._passed_ms()
+        wait_ms = self.connected.add(address, NOT_SAID, 1, now_ms)
+        if wait_ms:
+            self.connected.take_back(address, NOT_SAID, 1, now_ms)
+        return self._told(CONNECTED, wait_ms)
+
+    def _told(self, kind: str, wait_ms: int) -> int:
+        if wait_ms:
+            self._counters.throttled[kind] += 1
+            self._counters.throttled_ms[kind] += wait_ms
+        return wait_ms
+
+
+def who(context: RequestContext) -> tuple[str, str]:
+    """A client's user and its client id, as quotas know them."""
+    return context.principal.partition(":")[2], context.client_id or ""
