@@ -40,14 +40,17 @@ VERSIONS = {
 class Raw:
     """A connection to a broker on 127.0.0.1."""
 
-    def __init__(self, port: int, limit_seconds: float = LIMIT_SECONDS) -> None:
+    def __init__(
+        self, port: int, limit_seconds: float = LIMIT_SECONDS, client_id: str | None = "raw"
+    ) -> None:
+        self._client_id = client_id
         self._socket = socket.create_connection(("127.0.0.1", port), limit_seconds)
         self._correlation_ids = itertools.count(1)
 
     def ask(self, request: Any, version: int) -> Any:
         """Send `request`, return its answer."""
         sent = next(self._correlation_ids)
-        self._socket.sendall(b"".join(encode_request(request, version, sent, "raw")))
+        self._socket.sendall(b"".join(encode_request(request, version, sent, self._client_id)))
         frame = self._read(int.from_bytes(self._read(4), "big"))
         answered, message = decode_response(registry[schema_of(request).key].response, version, frame)
         assert answered == sent

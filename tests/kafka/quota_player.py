@@ -1,0 +1,193 @@
+"""A broker as clients with quotas see it: each step by a connection of its own, for one that is throttled is
+not read; the answers in a form that can be compared with another broker's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.produce import ProduceRequest
+from protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from protocol.records import encode_batch
+from tests.kafka.raw import Raw
+from tests.waiting import wait_for
+
+Names = Sequence[tuple[str, str | None]]
+"""of an entity: its kinds with their names"""
+Filter = Sequence[tuple[str, int, str | None]]
+TOPIC = "t"
+STEP = 1.05
+"""a wait counts in powers of it: what passes between two requests, or a few bytes, do not show"""
+
+
+def rough(wait_ms: int) -> int:
+    """Of waits that are nearly the same the same number; 0 of none."""
+    power = 0
+    while wait_ms >= 100 * STEP**power:
+        power += 1
+    return power
+
+
+def is_alike(expected: Any, found: Any) -> bool:
+    """Whether they are the same, but that rough waits may lie at either side of a border."""
+    if isinstance(expected, Wait) and isinstance(found, Wait):
+        return abs(rough(expected) - rough(found)) <= 1
+    if isinstance(expected, tuple | list) and isinstance(found, tuple | list):
+        return len(expected) == len(found) and all(map(is_alike, expected, found))
+    return bool(expected == found)
+
+
+class Wait(int):
+    """Milliseconds that a client was told to wait."""
+
+
+class QuotaPlayer:
+    """One of the two brokers."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.raw = Raw(port, client_id="watches")
+        self._numbers = itertools.count(1)
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def ask(self, client_id: str | None, request: Any, version: int) -> Any:
+        raw = Raw(self._port, client_id=client_id)
+        try:
+            return raw.ask(request, version)
+        finally:
+            raw.close()
+
+    # what is set
+
+    def alter(
+        self,
+        *entries: tuple[Names, Sequence[tuple[str, float | None]]],
+        validate_only: bool = False,
+        version: int = 1,
+    ) -> list[Any]:
+        asked = AlterClientQuotasRequest.EntryData
+        request = AlterClientQuotasRequest(
+            entries=[
+                asked(
+                    entity=[asked.EntityData(entity_type=kind, entity_name=name) for kind, name in names],
+                    ops=[
+                        asked.OpData(key=key, value=value or 0.0, remove=value is None)
+                        for key, value in values
+                    ],
+                )
+                for names, values in entries
+            ],
+            validate_only=validate_only,
+        )
+        told = self.raw.ask(request, version).entries
+        return sorted(
+            (sorted((part.entity_type, str(part.entity_name)) for part in one.entity), one.error_code,
+             one.error_message)
+            for one in told
+        )  # fmt: skip
+
+    def set(self, names: Names, *values: tuple[str, float | None]) -> int:
+        """Returns when it holds: Apache Kafka tells of what its parts learn one after the other only behind
+        that, when the next change is told.
+        """
+        ((_, code, message),) = self.alter((names, values))
+        assert code == 0, message
+        number = float(next(self._numbers))
+        self.alter(([("client-id", "nobody")], [("producer_byte_rate", number)]))
+        wanted = [([("client-id", "nobody")], [("producer_byte_rate", number)])]
+        wait_for(lambda: self.described(("client-id", 0, "nobody"))[2] == wanted, "what was set")
+        return 0
+
+    def described(self, *wanted: tuple[str, int, str | None], strict: bool = False, version: int = 1) -> Any:
+        asked = DescribeClientQuotasRequest.ComponentData
+        components = [asked(entity_type=kind, match_type=how, match=name) for kind, how, name in wanted]
+        answer = self.raw.ask(DescribeClientQuotasRequest(components=components, strict=strict), version)
+        entries = answer.entries
+        return (
+            answer.error_code,
+            answer.error_message,
+            entries and sorted(
+                (
+                    sorted((part.entity_type, str(part.entity_name)) for part in one.entity),
+                    sorted((value.key, value.value) for value in one.values),
+                )
+                for one in entries
+            ),
+        )  # fmt: skip
+
+    # what is done under a quota
+
+    def produce(self, client_id: str | None, size_bytes: int, *, acks: int = -1, version: int = 9) -> Any:
+        """(error, wait) of a batch that is about so large."""
+        now_ms = time.time_ns() // 1_000_000
+        data = ProduceRequest.TopicProduceData
+        records = memoryview(encode_batch([(now_ms, None, bytes(size_bytes), ())]))
+        partition = data.PartitionProduceData(index=0, records=records)
+        request = ProduceRequest(
+            acks=acks, timeout_ms=30_000, topic_data=[data(name=TOPIC, partition_data=[partition])]
+        )
+        answer = self.ask(client_id, request, version)
+        return answer.responses[0].partition_responses[0].error_code, Wait(answer.throttle_time_ms)
+
+    def fetch(self, client_id: str | None, offset: int, *, max_bytes: int = 1 << 26, epoch: int = -1) -> Any:
+        """(error, wait, whether there is a session, bytes of each partition's records)."""
+        asked = FetchRequest.FetchTopic
+        partition = asked.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=max_bytes,
+            session_epoch=epoch,
+            topics=[asked(topic=TOPIC, partitions=[partition])],
+        )
+        answer = self.ask(client_id, request, 12)
+        sizes = [len(one.records or b"") for topic in answer.responses for one in topic.partitions]
+        return answer.error_code, Wait(answer.throttle_time_ms), answer.session_id > 0, sizes
+
+    def metadata(self, client_id: str | None, *topics: str, is_made: bool = False) -> Any:
+        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=is_made)
+        answer = self.ask(client_id, request, 12)
+        return Wait(answer.throttle_time_ms), [one.error_code for one in answer.topics]
+
+    # what is changed of topics
+
+    def create(
+        self, client_id: str, topics: Mapping[str, int], *, version: int = 7, validate_only: bool = False
+    ) -> Any:
+        asked = CreateTopicsRequest.CreatableTopic
+        creatable = [
+            asked(name=name, num_partitions=count, replication_factor=1) for name, count in topics.items()
+        ]
+        request = CreateTopicsRequest(topics=creatable, validate_only=validate_only, timeout_ms=30_000)
+        answer = self.ask(client_id, request, version)
+        told = sorted((one.name, one.error_code, one.error_message) for one in answer.topics)
+        return Wait(answer.throttle_time_ms), told
+
+    def grow(self, client_id: str, topic: str, count: int, version: int = 3) -> Any:
+        asked = CreatePartitionsRequest.CreatePartitionsTopic
+        request = CreatePartitionsRequest(
+            topics=[asked(name=topic, count=count, assignments=None)], timeout_ms=30_000
+        )
+        answer = self.ask(client_id, request, version)
+        told = [(one.name, one.error_code, one.error_message) for one in answer.results]
+        return Wait(answer.throttle_time_ms), told
+
+    def delete(self, client_id: str, topic: str, version: int = 6) -> Any:
+        asked = DeleteTopicsRequest.DeleteTopicState
+        request = DeleteTopicsRequest(
+            topics=[asked(name=topic)] if version >= 6 else [],
+            topic_names=[] if version >= 6 else [topic],
+            timeout_ms=30_000,
+        )
+        answer = self.ask(client_id, request, version)
+        told = [(one.name, one.error_code) for one in answer.responses]
+        return Wait(answer.throttle_time_ms), told
