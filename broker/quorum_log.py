@@ -1,5 +1,6 @@
 """What the quorum log of an Apache Kafka says of its topics: their ids, how many partitions they have, and
-the settings they were given; of its users and the rules for them; and which producer ids it has given.
+the settings they were given; of its users, and the rules and quotas for them; and which producer ids it has
+given.
 
 Kafka's directory has it as `__cluster_metadata-0`: snapshots (KIP-630) and, behind the newest of them,
 segments, both of record batches whose values are metadata records (KIP-631). It is read once, where topics
@@ -20,6 +21,7 @@ from protocol.codegen import decode
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame, UnsupportedVersion
 from protocol.messages.quorum import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
@@ -39,6 +41,7 @@ RECORDS: dict[int, type[Any]] = {
     4: ConfigRecord,
     9: RemoveTopicRecord,
     11: UserScramCredentialRecord,
+    14: ClientQuotaRecord,
     15: ProducerIdsRecord,
     18: AccessControlEntryRecord,
     19: RemoveAccessControlEntryRecord,
@@ -63,10 +66,11 @@ class KafkasTopic(NamedTuple):
 
 
 class KafkasSecurity(NamedTuple):
-    """Users and rules as Kafka had them, and the first producer id that it has given to nobody."""
+    """Users, rules and quotas as Kafka had them, and the first producer id that it has given to nobody."""
 
     credentials: list[UserScramCredentialRecord]
     rules: list[AccessControlEntryRecord]
+    quotas: list[ClientQuotaRecord]
     next_producer_id: int
 
 
@@ -86,6 +90,7 @@ class _Image:
         self.settings: dict[str, dict[str, str]] = {}
         self.credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
         self.rules: dict[UUID, AccessControlEntryRecord] = {}
+        self.quotas: dict[tuple[frozenset[tuple[str, str | None]], str], ClientQuotaRecord] = {}
         self.next_producer_id = 0
 
     def copy(self) -> _Image:
@@ -93,6 +98,7 @@ class _Image:
         made.names, made.counts = dict(self.names), dict(self.counts)
         made.settings = {name: dict(settings) for name, settings in self.settings.items()}
         made.credentials, made.rules = dict(self.credentials), dict(self.rules)
+        made.quotas = dict(self.quotas)
         made.next_producer_id = self.next_producer_id
         return made
 
@@ -112,6 +118,11 @@ class _Image:
             self.rules[record.id] = record
         elif isinstance(record, RemoveAccessControlEntryRecord):
             self.rules.pop(record.id, None)
+        elif isinstance(record, ClientQuotaRecord):
+            entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
+            self.quotas.pop((entity, record.key), None)
+            if not record.remove:
+                self.quotas[entity, record.key] = record
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
         elif record.resource_type == TOPIC_RESOURCE:
@@ -132,12 +143,15 @@ def read_topics(data_directory: Path) -> dict[str, KafkasTopic]:
 
 
 def read_security(data_directory: Path) -> KafkasSecurity | None:
-    """Users, rules, ids; None where there is no quorum log. OSError, KafkaError: it cannot be read."""
+    """What is known of clients; None where there is no quorum log. OSError, KafkaError: it cannot be read."""
     if not (data_directory / partition_directory_name(CLUSTER_METADATA)).is_dir():
         return None
     image = _read(data_directory)
     return KafkasSecurity(
-        list(image.credentials.values()), list(image.rules.values()), image.next_producer_id
+        list(image.credentials.values()),
+        list(image.rules.values()),
+        list(image.quotas.values()),
+        image.next_producer_id,
     )
 
 

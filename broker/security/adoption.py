@@ -1,5 +1,5 @@
-"""The users of an Apache Kafka and the rules for them are taken over from its quorum log, and so is how far
-it has given producer ids, once: at the first start that finds it in a data directory. A record of
+"""The users of an Apache Kafka, and the rules and quotas for them, are taken over from its quorum log, and so
+is how far it has given producer ids, once: at the first start that finds it in a data directory. A record of
 `__kompakt_metadata` says that it was done:
 
     {"name": "", "type": "kafkas-security"}  {}
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker.metadata_log import append_state
 from broker.quorum_log import KafkasSecurity, read_security
+from broker.quotas.settings import entity_of
 from broker.security.acls import Acl, Operation, Pattern, Permission, Resource
 from broker.security.authorizer import write_rule
 from broker.security.users import ADOPTED
@@ -43,11 +44,11 @@ async def adopt_security(broker: Broker) -> None:
         append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), ADOPTED, "", {})
         await broker.topics.flushed()
     except (OSError, LookupError, ValueError, KafkaError) as error:
-        logger.error("the users and rules of Apache Kafka are not taken over: %s", error)
+        logger.error("the users, rules and quotas of Apache Kafka are not taken over: %s", error)
         return
-    if found.credentials or found.rules:
-        text = "took over %d passwords and %d rules from Apache Kafka"
-        logger.info(text, len(found.credentials), len(found.rules))
+    if found.credentials or found.rules or found.quotas:
+        text = "took over %d passwords, %d rules and %d quotas from Apache Kafka"
+        logger.info(text, len(found.credentials), len(found.rules), len(found.quotas))
 
 
 def _read(directories: Sequence[Path]) -> KafkasSecurity | None:
@@ -65,6 +66,10 @@ def _store(broker: Broker, found: KafkasSecurity) -> None:
             bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
         )
         broker.users.set(MECHANISMS[record.mechanism], record.name, kept)
+    settings = broker.quotas.settings
+    for quota in found.quotas:
+        entity = entity_of((part.entity_type, part.entity_name) for part in quota.entity)
+        settings.set(entity, {**settings.values.get(entity, {}), quota.key: quota.value})
     rules = [_rule(record) for record in found.rules]
     if broker.authorizer is not None:
         broker.authorizer.add(rules)

@@ -1,13 +1,25 @@
 """Records of Apache Kafka's quorum log that say what topics there are, with which settings, who its users
-are, which rules there are for them, and which producer ids were given (KIP-631). They are only read, where a
-directory of Kafka's is adopted.
+are, which rules and quotas there are for them, and which producer ids were given (KIP-631). They are only
+read, where a directory of Kafka's is adopted.
 """
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from protocol.schema import binary, data, int8, int32, int64, string, uuid
+from protocol.schema import (
+    array,
+    binary,
+    boolean,
+    data,
+    float64,
+    int8,
+    int32,
+    int64,
+    string,
+    struct,
+    uuid,
+)
 
 
 @data(versions="0", flexible="0+")
@@ -74,6 +86,21 @@ class RemoveAccessControlEntryRecord:
     """It is not any more."""
 
     id: UUID = uuid()
+
+
+@data(versions="0", flexible="0+")
+class ClientQuotaRecord:
+    """A quota of users, client ids or addresses, or that it is not any more."""
+
+    @struct
+    class EntityData:
+        entity_type: str = string()
+        entity_name: str | None = string(nullable="0+")
+
+    entity: list[EntityData] = array(EntityData)
+    key: str = string()
+    value: float = float64()
+    remove: bool = boolean()
 
 
 @data(versions="0", flexible="0+")

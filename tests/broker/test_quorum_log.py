@@ -24,6 +24,7 @@ from protocol.codegen import encode
 from protocol.errors import KafkaError
 from protocol.messages.quorum import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
@@ -45,6 +46,7 @@ KEYS = {
     ConfigRecord: 4,
     RemoveTopicRecord: 9,
     UserScramCredentialRecord: 11,
+    ClientQuotaRecord: 14,
     ProducerIdsRecord: 15,
     AccessControlEntryRecord: 18,
     RemoveAccessControlEntryRecord: 19,

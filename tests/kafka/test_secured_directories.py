@@ -15,6 +15,7 @@ import confluent_kafka.admin
 import pytest
 
 from tests.certificates import Certificates
+from tests.kafka.quota_player import QuotaPlayer
 from tests.kafka.test_authorization import SETS, SETTINGS, Side
 from tests.kafka.tools import Tools
 from tests.process import BrokerProcess
@@ -33,6 +34,12 @@ def test_users_and_rules_come_over(kafka_tools: Tools, certificates: Certificate
     try:
         kafka.start()
         add_user(kafka.bootstrap)
+        player = QuotaPlayer(kafka.port)
+        player.alter(
+            ([("client-id", "c"), ("user", None)], [("producer_byte_rate", 9), ("consumer_byte_rate", 1)])
+        )
+        player.alter(([("user", None), ("client-id", "c")], [("consumer_byte_rate", None)]))
+        player.close()
         before = Side(kafka)
         before.rule(SETS["all but one"])
         rules, answers = sorted(map(repr, before.rules())), told(before)
@@ -46,7 +53,12 @@ def test_users_and_rules_come_over(kafka_tools: Tools, certificates: Certificate
         after.admin.close()
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             assert_comes_in(broker, mechanism)
-        assert "took over 2 passwords and 4 rules from Apache Kafka" in broker.log()
+        assert "took over 2 passwords, 4 rules and 1 quotas from Apache Kafka" in broker.log()
+        player = QuotaPlayer(broker.port)
+        assert player.described()[2] == [
+            ([("client-id", "c"), ("user", "None")], [("producer_byte_rate", 9.0)])
+        ]
+        player.close()
     finally:
         if broker is not None:
             broker.close()

@@ -1,4 +1,4 @@
-"""Goal: users and rules of an Apache Kafka are those of the broker that is started on its directory.
+"""Goal: users, rules and quotas of an Apache Kafka are those of the broker that is started on its directory.
 
 Method: quorum logs of the records that Kafka writes; a broker starts on them, again and again. One that a
 real Kafka wrote is in tests/kafka/test_secured_directories.py.
@@ -16,6 +16,7 @@ from broker.producer_ids import AWAY
 from broker.security.acls import Filter, Operation, Pattern, Permission, Resource
 from protocol.messages.quorum import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
@@ -89,6 +90,31 @@ async def test_users_and_rules_as_they_were_at_last(world: World) -> None:
         await world.restart()
 
 
+async def test_quotas_as_they_were_at_last(world: World) -> None:
+    def quota(
+        key: str, value: float, *names: tuple[str, str | None], remove: bool = False
+    ) -> ClientQuotaRecord:
+        parts = [ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in names]
+        return ClientQuotaRecord(entity=parts, key=key, value=value, remove=remove)
+
+    both = (("user", None), ("client-id", "c"))
+    log(
+        world.directory,
+        quota("producer_byte_rate", 1, *both), quota("consumer_byte_rate", 2, *both),
+        quota("producer_byte_rate", 3, *both[::-1]), quota("consumer_byte_rate", 0, *both, remove=True),
+        quota("request_percentage", 4, both[0]), quota("connection_creation_rate", 5, ("ip", "10.0.0.1")),
+        quota("request_percentage", 0, both[0], remove=True),
+    )  # fmt: skip
+    await started(world)
+    for _ in range(2):
+        assert world.broker.quotas.settings.values == {
+            both[::-1]: {"producer_byte_rate": 3.0},
+            (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
+        }
+        assert world.broker.quotas.produced.limit("u", "c") == 3
+        await world.restart()
+
+
 async def test_they_are_taken_over_once(world: World) -> None:
     log(world.directory, user("alice", "a"), rule(FIRST, "a"))
     await world.start()
@@ -133,7 +159,7 @@ async def test_what_is_not_understood_is_said_and_tried_again(
 ) -> None:
     log(world.directory, user("alice", "a"), wrong)
     await world.start()
-    assert "the users and rules of Apache Kafka are not taken over" in caplog.text
+    assert "the users, rules and quotas of Apache Kafka are not taken over" in caplog.text
     await world.stop()
     log(world.directory, user("alice", "a"), rule(FIRST, "a"))
     await started(world)
