@@ -360,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, api: Api, context: RequestContext, request: Any, answer: Any, started: int) -> None:
         if answer is None or answer.__class__ is api.response or answer.__class__ is bytes:
             if context.usage is not None:
-                answer = self._settle(context, answer)
+                answer = self.settle(context, answer)
             if answer is None:
                 return None
             parts = self.encoded(api, context, request, answer)
@@ -372,7 +372,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answers.queue(slot, None)
         return slot.take(answer)
 
-    def _settle(self, context: RequestContext, answer: Any) -> Any:
+    def settle(self, context: RequestContext, answer: Any) -> Any:
         """The answer, which says how long the client has to wait if it has done too much."""
         wait_ms = self._broker.quotas.settle(context, answer)
         if wait_ms:
@@ -424,7 +424,7 @@ class Connection(asyncio.BufferedProtocol):
         if answers.is_over:
             return
         if slot.context.usage is not None:
-            response = self._settle(slot.context, response)
+            response = self.settle(slot.context, response)
         parts = [] if response is None else self.encoded(slot.api, slot.context, slot.request, response)
         self._counters.latencies[slot.api.key].record(perf_counter_ns() - slot.started_ns)
         answers.fill(slot, parts)

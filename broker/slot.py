@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker.api import Answer, Api, Later
 from broker.context import RequestContext
+from broker.quotas.quotas import Timed
 from broker.sending import Parts
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class Slot:
                 wait.add_done_callback(self._one_came)
         else:
             self._pause()
-            task = self.task = asyncio.ensure_future(cast(Awaitable[Any], answer))
+            waits_for = cast(Awaitable[Any], answer)
+            usage = self.context.usage
+            task = self.task = asyncio.ensure_future(waits_for if usage is None else Timed(waits_for, usage))
             task.add_done_callback(self._task_ended)
 
     def _pause(self) -> None:
@@ -98,7 +101,9 @@ class Slot:
             self.take(self.connection.failed(self.api, self.context, self.request, error))
 
     def drop(self) -> None:
-        """The connection is gone: nobody wants the answer."""
+        """The connection is gone: nobody wants the answer. What was asked counts all the same."""
+        if self.parts is None and self.context.usage is not None:
+            self.connection.settle(self.context, None)
         later, self.later = self.later, None
         if later is not None and later.drop is not None:
             later.drop()

@@ -15,7 +15,7 @@ import contextlib
 import ipaddress
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,33 @@ NANOSECONDS_OF_A_PERCENT = 10_000_000
 UNBOUNDED = Unbounded()
 SHARE_FETCH = 78
 KINDS_OF_ANSWERS = {PRODUCE: PRODUCED, SHARE_FETCH: FETCHED}
+
+
+class Timed:
+    """An answer that is waited for, whose work is counted: that of its own task, not that of others which it
+    begins. Owned by: event loop.
+    """
+
+    def __init__(self, answer: Awaitable[Any], usage: Usage) -> None:
+        self._answer = answer
+        self._usage = usage
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        steps = self._answer.__await__()
+        thrown: BaseException | None = None
+        while True:
+            self._usage.go_on()
+            try:
+                waits_for = steps.send(None) if thrown is None else steps.throw(thrown)
+            except StopIteration as over:
+                return over.value
+            finally:
+                self._usage.pause()
+            thrown = None
+            try:
+                yield waits_for
+            except BaseException as error:
+                thrown = error
 
 
 class Usage:
@@ -199,7 +226,7 @@ class Quotas:
     def most_fetched(self, context: RequestContext) -> int:
         """More than so many bytes a Fetch could never be answered with."""
         most = self.fetched.most(*who(context)) if self.fetched.is_active else None
-        return INT_MAX if most is None else int(min(most, INT_MAX))
+        return int(most) if most is not None and most < INT_MAX else INT_MAX
 
     def fetch_shared(self, context: RequestContext, size_bytes: int) -> int:
         """A member of a share group has so many bytes, and cannot give them back; how long it has to wait."""

@@ -16,7 +16,7 @@ LONGEST_MS = 2**31 - 1
 
 def _rounded(ms: float) -> int:
     """To whole ms as Java rounds."""
-    return min(LONGEST_MS, max(0, math.floor(ms + 0.5)))
+    return LONGEST_MS if ms >= LONGEST_MS else max(0, math.floor(ms + 0.5))
 
 
 class _Sample:

@@ -8,16 +8,18 @@ what another client is answered meanwhile. `tests/kafka/test_quotas.py` compares
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from broker.quotas import quotas
 from protocol.errors import ErrorCode
 from protocol.framing import encode_request
 from protocol.kernel import load_numba
 from protocol.messages.groups import ListGroupsRequest
-from protocol.messages.metadata import MetadataRequest
+from protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from protocol.messages.offsets import DeleteRecordsRequest
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
@@ -25,6 +27,8 @@ from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsReques
 from storage.layout import TopicPartition
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request, produce_request
+from tests.broker.security.test_sessions import BOB, SECURE, enter
+from tests.broker.test_produce import HeldFlushes
 
 MakeWorld = Callable[..., Awaitable[World]]
 Names = dict[str, str | None]
@@ -232,6 +236,97 @@ async def test_time_is_a_quota_too(world: World) -> None:
     await set_quota(world, {"user": None}, ASKED, None)
     assert not world.broker.quotas.is_active
     assert (await client.ask(ASKS_NOTHING, 4)).throttle_time_ms == 0
+
+
+async def test_work_is_counted_without_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = 1
+    monkeypatch.setattr(quotas, "perf_counter_ns", lambda: now_ns)
+    loop = asyncio.get_running_loop()
+    waits: list[asyncio.Future[None]] = [loop.create_future() for _ in range(3)]
+
+    async def work() -> str:
+        nonlocal now_ns
+        for wait in waits:
+            now_ns += 5
+            with contextlib.suppress(KeyError):
+                await wait
+        now_ns += 7
+        return "done"
+
+    usage = quotas.Usage(0, now_ns)
+    usage.pause()
+    task = asyncio.ensure_future(quotas.Timed(work(), usage))
+    for number, wait in enumerate(waits):
+        await asyncio.sleep(0)
+        now_ns += 1000
+        if number == 1:
+            wait.set_exception(KeyError())
+        else:
+            wait.set_result(None)
+    assert await task == "done"
+    assert usage.worked_ns() == 3 * 5 + 7
+
+    other = asyncio.ensure_future(quotas.Timed(asyncio.sleep(1000), usage))
+    await asyncio.sleep(0)
+    other.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await other
+
+
+async def test_who_does_not_wait_for_its_answer_has_written_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.topic()
+    client = await world.connect()
+    await set_quota(world, TEST, WRITTEN, 1)
+    held = HeldFlushes(world, monkeypatch)
+    client.send(produce_request([("t", 0, world.batch((b"k", b"v")))]), 9)
+    await until(lambda: held.held)
+    await client.close()
+    await until(lambda: world.broker.metrics_state.throttled[WRITTEN])
+    held.end()
+    assert world.broker.metrics_state.connections_throttled == 0
+
+
+async def test_quotas_are_of_who_has_said_who_it_is(make_world: MakeWorld) -> None:
+    world = await make_world(**SECURE)
+    client = await world.connect()
+    await enter(client)
+    entry = AlterClientQuotasRequest.EntryData
+    for name in ("bob", "ANONYMOUS"):
+        part = entry.EntityData(entity_type="user", entity_name=name)
+        change = entry.OpData(key=ASKED, value=1e-9)
+        request = AlterClientQuotasRequest(entries=[entry(entity=[part], ops=[change])])
+        assert (await client.ask(request, 1)).entries[0].error_code == ErrorCode.NONE
+    assert (await client.ask(ASKS_NOTHING, 3)).throttle_time_ms == 0
+    other = await world.connect()
+    assert (await other.ask(ApiVersionsRequest(), 3)).throttle_time_ms == 0, "a stranger"
+    await enter(other, BOB)
+    assert (await other.ask(ASKS_NOTHING, 3)).throttle_time_ms == 1000
+
+
+@pytest.mark.parametrize("limit", [5e-324, 1e-9, 1e300, float("inf"), float("nan")])
+async def test_odd_numbers_harm_nobody(world: World, limit: float) -> None:
+    """Kafka takes them all where a quota need not be whole, and what is nearly whole else."""
+    world.topic()
+    client = await world.connect()
+    await set_quota(world, TEST, CHANGED, limit)
+    await set_quota(world, TEST, ASKED, limit)
+    if limit < 1:
+        await set_quota(world, TEST, WRITTEN, limit)
+        await set_quota(world, TEST, READ, limit)
+    topic = CreateTopicsRequest.CreatableTopic(name="a", num_partitions=5, replication_factor=1)
+    for request, version in (
+        (produce_request([("t", 0, world.batch((b"k", b"v")))]), 9),
+        (fetch_request([("t", 0, 0)]), 12),
+        (CreateTopicsRequest(topics=[topic]), 5),
+        (CreateTopicsRequest(topics=[topic]), 7),
+    ):
+        other = await world.connect()
+        assert ((await other.ask(request, version)).throttle_time_ms > 0) == (limit < 1)
+    await client.close()
+    await world.restart()
+    assert world.broker.metrics_state.internal_errors == 0
 
 
 async def test_changes_of_topics_are_refused_when_there_were_too_many(world: World) -> None:
