@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from functools import partial
 from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
@@ -100,8 +98,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self._server.admit(self):
             self.close()
         elif wait_ms:  # to be closed at once would have it back at once
-            self._throttle_for(wait_ms, self.close)
-            self._answers.is_over = True
+            self._throttle_for(wait_ms)
+            self._has_ended = self._answers.is_over = True
 
     def believe(self, principal: str) -> None:
         """The client has said who it is: it may ask everything."""
@@ -241,19 +239,19 @@ class Connection(asyncio.BufferedProtocol):
             self._is_turn_due = False
             self._read_on()
 
-    def _throttle_for(self, wait_ms: int, then: Callable[[], None] | None = None) -> None:
+    def _throttle_for(self, wait_ms: int) -> None:
         """The client has done too much: nothing more is read of it for so long."""
         if self._answers.is_over:
             return
         if self._throttle is None:
-            self._throttle = Throttle(self._broker, partial(self._end_throttle, then or self._begin_turn))
+            self._throttle = Throttle(self._broker, self._end_throttle)
             self._is_turn_due = True
             self._pause()
         self._throttle.extend(wait_ms)
 
-    def _end_throttle(self, then: Callable[[], None]) -> None:
+    def _end_throttle(self) -> None:
         self._throttle = None
-        then()
+        self._begin_turn()
 
     def _read_on(self) -> None:
         """Something left the queue: take up the frames that had to wait, then the reading."""
@@ -277,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _request(self, room: Room, start: int, end: int) -> None:
         self.activity = self._server.sweep
-        started = perf_counter_ns()
+        started, size = perf_counter_ns(), end - start
         template, broker = self.template, self._broker
         if (session := self.session) is not None and not session.is_open(broker.clock.now_ms()):
             if session.takes_bare_tokens:
@@ -298,12 +296,15 @@ class Connection(asyncio.BufferedProtocol):
                 except HeldUp as held:
                     return self._hold_up(held)
                 except Exception as error:
-                    return self._answer_alike(correlation_id, asked, error, started, end - start)
-                if isinstance(alike, bytes) and not self._answers.slots and not broker.quotas.is_active:
+                    return self._answer_alike(correlation_id, asked, error, started, size)
+                if isinstance(alike, bytes) and not self._answers.slots:
+                    if broker.quotas.is_active:
+                        context = self._context(PRODUCE, template.version, correlation_id, size, started)
+                        alike = self.settle(context, alike)
                     self._counters.latencies[PRODUCE].record(perf_counter_ns() - started)
                     self._answers.ready.append(alike)
                     return None
-                return self._answer_alike(correlation_id, asked, alike, started, end - start)
+                return self._answer_alike(correlation_id, asked, alike, started, size)
         frame = room.frame(start, end)
         key, version = _key_and_version(frame)
         api = self._api = broker.apis.get(key)
@@ -319,9 +320,7 @@ class Connection(asyncio.BufferedProtocol):
             request = decode(api.request, version, cast(bytes, frame), position, self._limits.elements)
         except MalformedFrame as error:
             return self.refuse(f"v{version}: {error}")
-        context = self._context(key, version, header.correlation_id)
-        if broker.quotas.is_active and self._limits is self._server.limits:
-            context.usage = Usage(end - start, started)
+        context = self._context(key, version, header.correlation_id, size, started)
         if key == PRODUCE and (broker.authorizer is None or broker.authorizer.may_repeat(context, request)):
             self.template.learn(header, request, frame)
         self._counters.requests[key] += 1
@@ -344,17 +343,18 @@ class Connection(asyncio.BufferedProtocol):
     def _answer_alike(self, correlation_id: int, asked: Asked, answer: Any, started: int, size: int) -> None:
         """What came of a Produce like the one before, where that is more than bytes to be sent now."""
         api, request = apis[PRODUCE], self.template.request(asked)
-        context = self._context(PRODUCE, self.template.version, correlation_id)
-        if self._broker.quotas.is_active:
-            context.usage = Usage(size, started)
+        context = self._context(PRODUCE, self.template.version, correlation_id, size, started)
         if isinstance(answer, Exception):
             answer = self.failed(api, context, request, answer)
         return self._answer(api, context, request, answer, started)
 
-    def _context(self, key: int, version: int, correlation_id: int) -> RequestContext:
+    def _context(
+        self, key: int, version: int, correlation_id: int, size: int, started: int
+    ) -> RequestContext:
+        is_counted = self._broker.quotas.is_active and self._limits is self._server.limits
         return RequestContext(
             key, version, correlation_id, self.client_id, self._server.listener, self.client_host, self,
-            self.principal,
+            self.principal, Usage(size, started) if is_counted else None,
         )  # fmt: skip
 
     def _answer(self, api: Api, context: RequestContext, request: Any, answer: Any, started: int) -> None:
@@ -385,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
         if api.key != API_VERSIONS:
             return self.refuse(f"v{version} is not served; v{api.min_version} to v{api.max_version} are")
         parts = encode_response(unsupported_api_versions(), 0, correlation_id)
-        return self._enqueue(api, self._context(api.key, 0, correlation_id), None, parts)
+        return self._enqueue(api, self._context(api.key, 0, correlation_id, 0, 0), None, parts)
 
     def failed(self, api: Api, context: RequestContext, request: Any, error: BaseException) -> Any:
         """The response for a request whose handler raised; None when it closed the connection instead."""

@@ -13,6 +13,9 @@ import math
 LONGEST_MS = 2**31 - 1
 """what an answer has room for"""
 
+ROUNDED_OFF = 0.999
+"""what sums of broken numbers cannot be wrong by"""
+
 
 def _rounded(ms: float) -> int:
     """To whole ms as Java rounds."""
@@ -35,7 +38,7 @@ class _Sample:
 class Rate:
     """So much a second. Owned by: event loop."""
 
-    __slots__ = ("_count", "_current", "_samples", "_window_ms")
+    __slots__ = ("_count", "_current", "_samples", "_total", "_window_ms")
 
     def __init__(self, count: int, window_ms: int, now_ms: int) -> None:
         """Over `count` windows of `window_ms`, and the one that goes on."""
@@ -43,13 +46,16 @@ class Rate:
         self._window_ms = window_ms
         self._current = 0
         self._samples = [_Sample(now_ms)]
+        self._total = 0.0  # of all samples, also of those that no longer count
 
     def add(self, amount: float, now_ms: int) -> None:
+        """Below 0 it is taken back, in the same ms: no sample is ever below 0."""
         sample = self._samples[self._current]
         if now_ms - sample.began_ms >= self._window_ms:
             sample = self._next(now_ms)
         sample.total += amount
         sample.last_ms = now_ms
+        self._total += amount
 
     def _next(self, now_ms: int) -> _Sample:
         samples = self._samples
@@ -57,11 +63,18 @@ class Rate:
         if self._current == len(samples):
             samples.append(_Sample(now_ms))
         else:
-            samples[self._current].begin(now_ms)
+            self._begin(samples[self._current], now_ms)
         return samples[self._current]
+
+    def _begin(self, sample: _Sample, now_ms: int) -> None:
+        self._total -= sample.total
+        sample.begin(now_ms)
 
     def wait_ms(self, limit: float, now_ms: int) -> int:
         """How long nothing may be added until the rate is the limit; 0 where it is not above that."""
+        least_seconds = max(1, (self._count - 1) * self._window_ms) / 1000
+        if self._total <= ROUNDED_OFF * limit * least_seconds:  # as usual: it is less, or too old to count
+            return 0
         oldest_ms = self._leave_out_old(now_ms)
         passed_ms = now_ms - oldest_ms
         missing = self._count - 1 - passed_ms // self._window_ms
@@ -75,7 +88,7 @@ class Rate:
         """When the oldest sample that counts began."""
         for sample in self._samples:
             if now_ms - sample.last_ms >= self._count * self._window_ms:
-                sample.begin(now_ms)
+                self._begin(sample, now_ms)
         return min(sample.began_ms for sample in self._samples)
 
     def is_over(self, limit: float, now_ms: int) -> bool:

@@ -26,12 +26,15 @@ def happen(kind: str, chance: random.Random) -> tuple[list[str], list[int]]:
     """What happens in one run, and the waits."""
     count, seconds = chance.choice([(11, 1), (2, 1), (1, 3), (5, 10)])
     lines, waits = [f"{kind} {count} {seconds}"], []
-    now_ms, limit = BEGAN_MS, 100.0
+    now_ms, limit, amount = BEGAN_MS, 100.0, 0.0
     rate, bucket = Rate(count, 1000 * seconds, now_ms), TokenBucket(count, 1000 * seconds, now_ms)
     for number in range(EVENTS):
         limit = chance.choice([limit] * 9 + [0.5, 7.0, 100.0, 12345.0])
-        amount = chance.choice([1.0, 13.25, 4096.0, 100_000.0, -1.0])
-        now_ms += chance.choice([0, 0, 1, 17, 333, 999, 1000, 1001, 5000, 60_000]) if number else 0
+        if amount > 0 and chance.random() < 0.2:
+            amount = -amount  # it is taken back at once
+        else:
+            amount = chance.choice([0.0, 1.0, 13.25, 4096.0, 100_000.0])
+            now_ms += chance.choice([0, 0, 1, 17, 333, 999, 1000, 1001, 5000, 60_000]) if number else 0
         lines.append(f"{limit} {amount} {now_ms}")
         if kind == "rate":
             rate.add(amount, now_ms)
