@@ -158,6 +158,17 @@ class QuotaPlayer:
         answer = self.ask(client_id, request, 12)
         return Wait(answer.throttle_time_ms), [one.error_code for one in answer.topics]
 
+    def connect(self, count: int) -> list[bool]:
+        """Whether somebody who connects is answered, or closed, so many times."""
+        answered = []
+        for _ in range(count):
+            try:
+                self.ask("connects", MetadataRequest(topics=[]), 12)
+                answered.append(True)
+            except (AssertionError, ConnectionError):
+                answered.append(False)
+        return answered
+
     # what is changed of topics
 
     def create(

@@ -244,9 +244,25 @@ def changes() -> Iterator[Step]:
     yield "see", lambda it: it.create("n", {"n1": 3})
 
 
-def play(start_kafka: Start, tmp_path: Path, steps: Iterator[Step]) -> None:
-    own = BrokerProcess(tmp_path / "data", SETTINGS).start()
-    kafka = start_kafka(SETTINGS)
+def connections() -> Iterator[Step]:
+    """By the usual windows: ten connections at once, if they take less than ten seconds."""
+    yield "a quota of another", lambda it: it.set([(IP, "10.0.0.1")], (CONNECTED, 1))
+    yield "as many as one likes", lambda it: it.connect(15)
+    yield "a quota", lambda it: it.set([(IP, "127.0.0.1")], (CONNECTED, 1))
+    yield "too many", lambda it: it.connect(12)
+    yield "a larger quota", lambda it: it.set([(IP, "127.0.0.1")], (CONNECTED, 100))
+    yield "not too many", lambda it: it.connect(12)
+    yield "of all", lambda it: it.set([(IP, None)], (CONNECTED, 1))
+    yield "not of this one", lambda it: it.connect(12)
+    yield "of this one as well", lambda it: it.set([(IP, "127.0.0.1")], (CONNECTED, None))
+    yield "who is counted since", lambda it: it.connect(1)
+    yield "none", lambda it: it.set([(IP, None)], (CONNECTED, None))
+    yield "as many as one likes again", lambda it: it.connect(15)
+
+
+def play(start_kafka: Start, tmp_path: Path, steps: Iterator[Step], settings: Any = SETTINGS) -> None:
+    own = BrokerProcess(tmp_path / "data", settings).start()
+    kafka = start_kafka(settings)
     players = [QuotaPlayer(kafka.port), QuotaPlayer(own.port)]
     parted = []
     try:
@@ -282,3 +298,8 @@ def test_who_does_too_much_waits_as_in_kafka(
     start_kafka: Start, tmp_path: Path, steps: Callable[[], Iterator[Step]]
 ) -> None:
     play(start_kafka, tmp_path, steps())
+
+
+@pytest.mark.java
+def test_who_connects_too_often_is_closed_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
+    play(start_kafka, tmp_path, connections(), {})

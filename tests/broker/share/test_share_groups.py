@@ -194,6 +194,21 @@ async def test_a_record_goes_to_one_member_and_no_further(world: World, client: 
     assert (await stands(m.client))[1] == 0
 
 
+async def test_a_member_beyond_its_quota_has_what_it_acquired_and_waits(world: World, client: Client) -> None:
+    """In Apache Kafka it is answered without the records, which nobody has until their locks are over."""
+    await produce(world, client, b"a", b"b")
+    m = await Member.join(world)
+    quota = (("client-id", "test"),)
+    world.broker.quotas.settings.set(quota, {"consumer_byte_rate": 1.0})
+    answer = await m.client.ask(m._request(None), 2)
+    assert answer.throttle_time_ms > 0
+    assert world.broker.metrics_state.connections_throttled == 1
+    assert m._acquired(answer) == ([(0, 1, 1)], [b"a", b"b"])
+    world.broker.quotas.settings.set(quota, {})
+    world.clock.advance(answer.throttle_time_ms)
+    assert world.broker.metrics_state.connections_throttled == 0
+
+
 async def test_the_first_heartbeat_says_what_a_member_has(world: World, client: Client) -> None:
     """In Kafka the second does, for partitions begin behind the first."""
     await client.ask(FindCoordinatorRequest(key="g"), 3)
