@@ -98,6 +98,8 @@ class Fetcher:
             time.sleep(min(answer.throttle_time_ms, self._settings.request_timeout_ms) / 1000)
         if answer.error_code:
             raise refusal(answer.error_code, f"fetching {self.topic_partition}")
+        if answer.throttle_time_ms > 0 and not answer.responses:
+            return self._hear_nothing()
         if len(answer.responses) != 1 or len(answer.responses[0].partitions) != 1:
             raise Unavailable(f"an answer without {self.topic_partition}")
         partition = answer.responses[0].partitions[0]
@@ -117,6 +119,14 @@ class Fetcher:
             return []
         self._silence.end()
         return self._choose(as_array(partition.records), partition.aborted_transactions or ())
+
+    def _hear_nothing(self) -> list[Piece]:
+        """The client is over its quota: it is told nothing of the partition, and asks for the same again."""
+        self._last_visible = None
+        verdict = self._silence.judge(time.monotonic(), is_visible=False, is_throttled=True)
+        if verdict == Verdict.TOO_LONG:
+            self._give_up(self.end, is_throttled=True)
+        return []
 
     def _judge_silence(self, partition: Any, is_throttled: bool) -> None:
         """No bytes: the rest of the range is a hole, or not there yet, or not there any more."""

@@ -195,8 +195,10 @@ class FakeBroker:
             data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         else:
             data.records = log.read(asked.fetch_offset, asked.partition_max_bytes)
+        if throttle_ms:  # not even the partition is told of then
+            return FetchResponse(throttle_time_ms=throttle_ms)
         answered = FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=[data])
-        return FetchResponse(responses=[answered], throttle_time_ms=throttle_ms)
+        return FetchResponse(responses=[answered])
 
 
 class _Server(socketserver.ThreadingTCPServer):
