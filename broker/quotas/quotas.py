@@ -243,7 +243,7 @@ class Quotas:
 
     def connect(self, host: str) -> int:
         """Somebody connects; if that is too often, after how many ms the connection is to be closed."""
-        if not self.connected.is_active:
+        if not self.connected.is_active or not host:  # it is gone already, and its address with it
             return 0
         address, now_ms = _address(host), self._passed_ms()
         wait_ms = self.connected.add(address, NOT_SAID, 1, now_ms)

@@ -385,6 +385,11 @@ async def test_who_connects_too_often_is_closed_when_the_time_is_over(world: Wor
     assert (await clients[11].ask(ASKS_NOTHING, 3)).throttle_time_ms == 0
     for client in clients:
         await client.close()
+    assert [world.broker.quotas.connect(host) for host in ("", "fe80::1%eth0", "::ffff:10.0.0.1")] == [
+        0,
+        0,
+        0,
+    ]
 
 
 async def test_who_goes_away_waits_no_more(world: World) -> None:
