@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups import records
-from broker.groups.consumer.group import ConsumerGroup, stale_epoch
+from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.contents import Contents
 from broker.groups.membership import Group
 from broker.groups.offsets import Commit
@@ -147,7 +147,7 @@ class Commits:
             since = group.held_since(member.member_id, topic, topic_partition.partition)
             if since is None or request.generation < since:
                 is_told = request.producer is None
-                code = stale_epoch(member) if is_told else ErrorCode.ILLEGAL_GENERATION
+                code = member.stale_epoch if is_told else ErrorCode.ILLEGAL_GENERATION
                 raise KafkaError(code, f"the member's epoch is {member.epoch}")
 
     def commit(self, group: AnyGroup, request: CommitRequest) -> Outcome:

@@ -19,8 +19,8 @@ from broker.groups.consumer import changes
 from broker.groups.consumer.classic_members import ClassicMembers
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Beat, Heartbeat, Heartbeats, check_heartbeat
-from broker.groups.consumer.member import JOIN_EPOCH
 from broker.groups.contents import read_contents
+from broker.groups.epochs import JOIN_EPOCH
 from broker.groups.joining import Joining, JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncRequest, SyncResult
 from broker.groups.offsets import Commit

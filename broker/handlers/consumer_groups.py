@@ -16,8 +16,12 @@ from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Beat, Heartbeat
-from broker.groups.consumer.member import JOIN_EPOCH, ConsumerMember, Partitions, partitions_of
-from broker.groups.consumer.topics import everything
+from broker.groups.consumer.member import (
+    ConsumerMember,
+    partitions_of,
+)
+from broker.groups.epochs import JOIN_EPOCH
+from broker.groups.topics import Partitions, everything
 from broker.handlers.groups import GROUP_OPERATIONS, NOT_ASKED_FOR
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_groups import (

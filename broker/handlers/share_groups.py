@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import Later, handles
 from broker.context import RequestContext
-from broker.groups.consumer.member import JOIN_EPOCH
+from broker.groups.epochs import JOIN_EPOCH
 from broker.groups.share.group import ShareGroup, ShareMember
 from broker.groups.share.heartbeats import ShareBeat, ShareHeartbeat
 from broker.handlers.groups import GROUP_OPERATIONS, NOT_ASKED_FOR

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import Later, handles
 from broker.context import RequestContext
-from broker.groups.consumer.member import JOIN_EPOCH
+from broker.groups.epochs import JOIN_EPOCH
 from broker.groups.streams.endpoints import HeldPartitions
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.heartbeats import StreamsBeat, StreamsHeartbeat

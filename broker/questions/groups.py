@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.groups.commits import AnyGroup, Committed, lags
 from broker.groups.consumer.classic_protocol import read_assignment, read_subscription
-from broker.groups.consumer.member import ConsumerMember, Partitions, partitions_of
-from broker.groups.consumer.topics import GroupTopics
+from broker.groups.consumer.member import (
+    ConsumerMember,
+    partitions_of,
+)
 from broker.groups.membership import Group, Member
 from broker.groups.offsets import Commit
 from broker.groups.share.group import ShareGroup
 from broker.groups.streams.endpoints import partitions_read
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.member import StreamsMember, Tasks
+from broker.groups.topics import GroupTopics, Partitions
 from broker.questions.records import records_between, steadily
 from broker.questions.share_groups import share_group_row
 from protocol.errors import KafkaError

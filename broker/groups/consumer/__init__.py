@@ -6,7 +6,6 @@ A reader goes through the room in this order:
 - `assignors.py`  who shall have what: `uniform`, `range` (pure)
 - `group.py`      one group: members, targets, who holds a partition
 - `changes.py`    what can change, as records of `__consumer_offsets`, and what a change does
-- `topics.py`     the topics that groups divide; regular expressions
 - `draft.py`      a group as it will be
 - `heartbeats.py` the engine: a heartbeat answered, who leaves or is fenced
 - `conversion.py` a group changes its protocol while it has members

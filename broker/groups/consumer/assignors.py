@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.groups.consumer.member import Partitions
+from broker.groups.topics import Partitions
 
 Targets = Mapping[str, Partitions]
 """what each member shall have, by its id"""

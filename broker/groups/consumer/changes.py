@@ -18,9 +18,9 @@ from broker.groups.consumer.member import (
     ConsumerMember,
     Held,
     MemberState,
-    Partitions,
 )
 from broker.groups.kinds import Change, RecordKey
+from broker.groups.topics import Partitions
 from protocol.messages.internal_consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,

@@ -16,7 +16,12 @@ from broker.groups.consumer.classic_protocol import assignment_bytes, read_subsc
 from broker.groups.consumer.draft import Draft
 from broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState, Deadline
 from broker.groups.consumer.heartbeats import Heartbeats
-from broker.groups.consumer.member import ClassicProtocol, ConsumerMember, MemberState, partitions_of
+from broker.groups.consumer.member import (
+    ClassicProtocol,
+    ConsumerMember,
+    MemberState,
+    partitions_of,
+)
 from broker.groups.joining import JoinRequest, new_member_id
 from broker.groups.membership import CONSUMER_PROTOCOL_TYPE, JoinResult, SyncResult
 from broker.state_topic import call_when_flushed, fits

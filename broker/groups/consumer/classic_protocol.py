@@ -10,8 +10,7 @@ import struct
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.groups.consumer.member import Partitions
-from broker.groups.consumer.topics import GroupTopics
+from broker.groups.topics import GroupTopics, Partitions
 from protocol.codegen import decode, encode
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from protocol.messages.consumer_groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription

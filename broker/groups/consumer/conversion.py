@@ -24,11 +24,15 @@ from broker.groups.consumer.classic_protocol import (
     version_of,
 )
 from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import ClassicProtocol, ConsumerMember, Partitions, partitions_of
-from broker.groups.consumer.topics import GroupTopics, metadata_hash
+from broker.groups.consumer.member import (
+    ClassicProtocol,
+    ConsumerMember,
+    partitions_of,
+)
 from broker.groups.membership import CONSUMER_PROTOCOL_TYPE, Group, Member
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import GroupState
+from broker.groups.topics import GroupTopics, Partitions, metadata_hash
 from broker.state_topic import KeyValue
 from protocol.errors import ErrorCode, KafkaError
 

@@ -9,9 +9,13 @@ from uuid import UUID
 from broker.groups.consumer import changes
 from broker.groups.consumer.assignors import ASSIGNORS, Subscriber
 from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.member import ConsumerMember, Held, Partitions, next_step
-from broker.groups.consumer.topics import GroupTopics, MayKnow, everything, metadata_hash
+from broker.groups.consumer.member import (
+    ConsumerMember,
+    Held,
+    next_step,
+)
 from broker.groups.kinds import Change
+from broker.groups.topics import GroupTopics, MayKnow, Partitions, everything, metadata_hash
 
 
 class Draft:

@@ -13,19 +13,18 @@ from uuid import UUID
 
 from broker.clock import Timer
 from broker.groups.consumer.assignors import ASSIGNORS
-from broker.groups.consumer.member import ConsumerMember, MemberState, Partitions
+from broker.groups.consumer.member import (
+    ConsumerMember,
+    MemberState,
+)
+from broker.groups.epochs import FIRST_EPOCH, MEMBER_EPOCH_VERSION
 from broker.groups.membership import CONSUMER_PROTOCOL_TYPE
 from broker.groups.offsets import GroupOffsets
-from broker.groups.streams.member import StreamsMember
+from broker.groups.topics import Partitions
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.topic import Topic
-
-FIRST_EPOCH = 1
-"""of a group without anybody; as in Kafka 4.3 the first member that joins begins the next one"""
-MEMBER_EPOCH_VERSION = 9
-"""OffsetCommit says a member's epoch from this version on"""
 
 
 class ConsumerGroupState(Enum):
@@ -198,7 +197,7 @@ class ConsumerGroup:
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
             )
         if epoch > member.epoch:
-            raise KafkaError(stale_epoch(member), f"the member's epoch is {member.epoch}")
+            raise KafkaError(member.stale_epoch, f"the member's epoch is {member.epoch}")
         return member if epoch < member.epoch else None
 
     def held_since(self, member_id: str, topic: Topic, partition: int) -> int | None:
@@ -218,9 +217,3 @@ class ConsumerGroup:
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()
-
-
-def stale_epoch(member: ConsumerMember | StreamsMember) -> ErrorCode:
-    """What a commit in a wrong epoch is answered: classic members know generations."""
-    is_classic = isinstance(member, ConsumerMember) and member.classic is not None
-    return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH

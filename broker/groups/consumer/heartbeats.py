@@ -23,19 +23,16 @@ from broker.groups.consumer.conversion import Conversion, Groups
 from broker.groups.consumer.draft import Draft
 from broker.groups.consumer.group import ConsumerGroup, Deadline
 from broker.groups.consumer.member import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    STATIC_LEAVE_EPOCH,
     ConsumerMember,
     MemberState,
-    Partitions,
     is_within,
     partitions_of,
 )
-from broker.groups.consumer.topics import GroupTopics, MayKnow, everything
 from broker.groups.contents import Contents
+from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from broker.groups.membership import Group
 from broker.groups.rebalance import STORE_ERRORS, Rebalancer
+from broker.groups.topics import GroupTopics, MayKnow, Partitions, everything
 from broker.state_topic import KeyValue, StateTopic, fits
 from protocol.errors import ErrorCode, KafkaError
 

@@ -17,16 +17,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from broker.groups.membership import Protocols
+from broker.groups.topics import Partitions
+from protocol.errors import ErrorCode
 
-Partitions = Mapping[UUID, frozenset[int]]
-"""partitions by topic id, no topic without any"""
 Held = Mapping[UUID, Mapping[int, int]]
 """partitions by topic id, each with the epoch that it was assigned in (KIP-1251)"""
-
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2
-"""a static member that will be back: its partitions stay with it"""
 
 
 class MemberState(IntEnum):
@@ -64,6 +59,11 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Held = dataclasses.field(default_factory=dict)
     pending_revocation: Held = dataclasses.field(default_factory=dict)
+
+    @property
+    def stale_epoch(self) -> ErrorCode:
+        """What a commit in a wrong epoch is answered: classic members know generations."""
+        return ErrorCode.STALE_MEMBER_EPOCH if self.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def has_reached(self, target_epoch: int) -> bool:
         """Whether it has all that the target of this epoch gives it."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from uuid import UUID
 
-from broker.groups.consumer.member import Partitions
+from broker.groups.topics import Partitions
 
 Place = tuple[UUID, int]
 Targets = Mapping[str, Partitions]

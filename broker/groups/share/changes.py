@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from uuid import UUID
 
-from broker.groups.consumer.member import Partitions
 from broker.groups.kinds import Change, RecordKey
 from broker.groups.share.group import Begun, ShareGroup, ShareMember
+from broker.groups.topics import Partitions
 from protocol.messages.internal_share_groups import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from broker.groups.consumer.topics import GroupTopics, metadata_hash
 from broker.groups.kinds import Change
 from broker.groups.share import changes
 from broker.groups.share.assignor import assign
 from broker.groups.share.group import Begun, ShareGroup, ShareMember
+from broker.groups.topics import GroupTopics, metadata_hash
 from broker.share.partition import ShareKey
 
 if TYPE_CHECKING:

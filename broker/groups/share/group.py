@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from broker.clock import Timer
-from broker.groups.consumer.member import Partitions
+from broker.groups.topics import Partitions
 from protocol.errors import ErrorCode, KafkaError
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from broker.groups import kinds, records
-from broker.groups.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, Partitions
-from broker.groups.consumer.topics import GroupTopics, metadata_hash
 from broker.groups.contents import Contents
+from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH
 from broker.groups.kinds import Change
 from broker.groups.rebalance import STORE_ERRORS
 from broker.groups.share import changes
 from broker.groups.share.draft import Draft, share_keys
 from broker.groups.share.group import Begun, ShareGroup, ShareMember
+from broker.groups.topics import GroupTopics, Partitions, metadata_hash
 from broker.share.partition import ShareKey
 from broker.state_topic import StateTopic, fits
 from protocol.errors import ErrorCode, KafkaError

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.groups.consumer.topics import GroupTopics, metadata_hash
 from broker.groups.kinds import Change
 from broker.groups.streams import changes
 from broker.groups.streams.assignor import assign
@@ -24,6 +23,7 @@ from broker.groups.streams.topology import (
     topics_of,
     work_of,
 )
+from broker.groups.topics import GroupTopics, metadata_hash
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.groups.consumer.topics import GroupTopics
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.member import Endpoint, Tasks
 from broker.groups.streams.topology import sources_of
+from broker.groups.topics import GroupTopics
 
 
 class HeldPartitions(NamedTuple):

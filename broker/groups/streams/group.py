@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from broker.clock import Timer
+from broker.groups.epochs import FIRST_EPOCH, MEMBER_EPOCH_VERSION
 from broker.groups.offsets import GroupOffsets
 from broker.groups.streams.member import Assignment, Holding, StreamsMember, Taken
 from broker.groups.streams.topology import Configured, subtopologies_by_source
@@ -22,11 +23,7 @@ from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
 if TYPE_CHECKING:
     from broker.topic import Topic
 
-FIRST_EPOCH = 1
-"""of a group without anybody, and of its targets; the first member that joins begins the next one"""
 NOT_VALIDATED = -1
-MEMBER_EPOCH_VERSION = 9
-"""OffsetCommit says a member's epoch from this version on"""
 
 
 class StreamsGroupState(Enum):
@@ -177,7 +174,7 @@ class StreamsGroup:
                 "OffsetCommit version 9 or above must be used by members using the streams group protocol",
             )
         if epoch > member.epoch:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
+            raise KafkaError(member.stale_epoch, f"the member's epoch is {member.epoch}")
         return member if epoch < member.epoch else None
 
     def held_since(self, member_id: str, topic: Topic, partition: int) -> int | None:

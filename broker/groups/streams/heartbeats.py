@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from broker.groups import kinds, records
 from broker.groups.commits import AnyGroup
-from broker.groups.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
-from broker.groups.consumer.topics import GroupTopics
 from broker.groups.contents import Contents
+from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from broker.groups.membership import Group
 from broker.groups.rebalance import STORE_ERRORS
 from broker.groups.streams import changes
@@ -33,6 +32,7 @@ from broker.groups.streams.member import (
     is_within,
 )
 from broker.groups.streams.topology import NOT_CONFIGURED, Configured, Status, StatusCode, check_topology
+from broker.groups.topics import GroupTopics
 from broker.state_topic import KeyValue, StateTopic, fits
 from config.group import GroupConfig
 from protocol.errors import ErrorCode, KafkaError

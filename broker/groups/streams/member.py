@@ -16,6 +16,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from protocol.errors import ErrorCode
+
 Tasks = Mapping[str, frozenset[int]]
 """partitions by subtopology, no subtopology without any"""
 NO_TASKS: Tasks = MappingProxyType({})
@@ -84,6 +86,11 @@ class StreamsMember:
     state: MemberState = MemberState.STABLE
     assigned: Holding = NOTHING
     pending_revocation: Holding = NOTHING
+
+    @property
+    def stale_epoch(self) -> ErrorCode:
+        """What a commit in a wrong epoch is answered."""
+        return ErrorCode.STALE_MEMBER_EPOCH
 
     def has_reached(self, target_epoch: int) -> bool:
         """Whether it has all that the target of this epoch gives it."""

@@ -18,11 +18,12 @@ from broker.group_settings import GroupSettings
 from broker.groups.commits import CommitRequest, Outcome, Position
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Beat, Heartbeat
-from broker.groups.consumer.member import JOIN_EPOCH, Partitions
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.epochs import JOIN_EPOCH
 from broker.groups.joining import JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncRequest, SyncResult
 from broker.groups.state import GroupState
+from broker.groups.topics import Partitions
 from broker.topic import OFFSETS_TOPIC
 from config.broker import BrokerConfig
 from protocol.batch import BatchHeader, parse_header

@@ -13,7 +13,10 @@ import struct
 import pytest
 
 from broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState
-from broker.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, partitions_of
+from broker.groups.consumer.member import (
+    partitions_of,
+)
+from broker.groups.epochs import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from broker.groups.membership import Group, JoinResult, SyncResult
 from broker.groups.state import GroupState
 from protocol.codegen import encode

@@ -19,13 +19,12 @@ from broker import state_topic
 from broker.groups.consumer.group import ConsumerGroupState
 from broker.groups.consumer.heartbeats import Beat
 from broker.groups.consumer.member import (
-    LEAVE_EPOCH,
-    STATIC_LEAVE_EPOCH,
     MemberState,
-    Partitions,
     partitions_of,
 )
+from broker.groups.epochs import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from broker.groups.membership import JoinResult
+from broker.groups.topics import Partitions
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.world import REBALANCE_TIMEOUT_MS, ROWS_0, ROWS_1, World, refused

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.groups.consumer.member import JOIN_EPOCH, LEAVE_EPOCH
+from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH
 from broker.groups.streams.draft import STANDBY_REPLICAS
 from broker.groups.streams.group import StreamsGroup, StreamsGroupState
 from broker.groups.streams.heartbeats import StreamsBeat, StreamsHeartbeat

@@ -1,4 +1,4 @@
-"""The topics that consumer groups divide: which there are, what a regular expression stands for."""
+"""The topics that groups divide: which there are, what a regular expression stands for."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from broker.broker import Broker
 
+Partitions = Mapping[UUID, frozenset[int]]
+"""partitions by topic id, no topic without any"""
 MayKnow = Callable[[str], bool]
 """whether a client may describe a topic of this name"""
 
