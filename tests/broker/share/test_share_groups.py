@@ -88,9 +88,9 @@ class Member:
     ) -> tuple[list[tuple[int, int, int]], list[Any]]:
         """What it acquired, and the values of the records."""
         answer = await self.client.ask(self.request(acks, **more), 2)
-        return self._acquired(answer)
+        return self.acquired(answer)
 
-    def _acquired(self, answer: Any) -> tuple[list[tuple[int, int, int]], list[Any]]:
+    def acquired(self, answer: Any) -> tuple[list[tuple[int, int, int]], list[Any]]:
         assert answer.error_code == 0, answer
         self.session_epoch += 1
         rows = [row for topic in answer.responses for row in topic.partitions]
@@ -113,7 +113,7 @@ class Member:
         async def receive() -> Any:
             from protocol.messages.share_fetch import ShareFetchResponse
 
-            return self._acquired((await self.client.receive(ShareFetchResponse, 2))[1])
+            return self.acquired((await self.client.receive(ShareFetchResponse, 2))[1])
 
         return asyncio.ensure_future(receive())
 
@@ -200,10 +200,10 @@ async def test_a_member_beyond_its_quota_has_what_it_acquired_and_waits(world: W
     m = await Member.join(world)
     quota = (("client-id", "test"),)
     world.broker.quotas.settings.set(quota, {"consumer_byte_rate": 1.0})
-    answer = await m.client.ask(m._request(None), 2)
+    answer = await m.client.ask(m.request(None), 2)
     assert answer.throttle_time_ms > 0
     assert world.broker.metrics_state.connections_throttled == 1
-    assert m._acquired(answer) == ([(0, 1, 1)], [b"a", b"b"])
+    assert m.acquired(answer) == ([(0, 1, 1)], [b"a", b"b"])
     world.broker.quotas.settings.set(quota, {})
     world.clock.advance(answer.throttle_time_ms)
     assert world.broker.metrics_state.connections_throttled == 0
