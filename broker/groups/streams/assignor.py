@@ -8,8 +8,9 @@ least; never to the process of the task or of another copy of it.
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.groups.streams.member import Assignment, Tasks
@@ -78,6 +79,32 @@ class _Quota:
             self.most = -(-self._tasks // self._members) if self._members else 0
 
 
+class _Ranking:
+    """Who has least, found without a look at everybody: an entry tells a load that can only have grown."""
+
+    def __init__(self, names: Iterable[str], load: Callable[[str], float]) -> None:
+        self._load = load
+        self._heap = [(load(name), place, name) for place, name in enumerate(names)]
+        heapq.heapify(self._heap)
+
+    def least(self, is_out: Callable[[str], bool]) -> str | None:
+        """Of those who are not out who has least, the first of equals; None where all are."""
+        heap, out = self._heap, []
+        found = None
+        while heap and found is None:
+            told, place, name = heap[0]
+            load = self._load(name)
+            if load > told:
+                heapq.heapreplace(heap, (load, place, name))
+            elif is_out(name):
+                out.append(heapq.heappop(heap))
+            else:
+                found = name
+        for entry in out:
+            heapq.heappush(heap, entry)
+        return found
+
+
 class _Plan:
     def __init__(
         self, processes: Mapping[str, str], before: Mapping[str, Assignment], actives: int, standbys: int
@@ -89,6 +116,10 @@ class _Plan:
         for member_id in sorted(processes):
             self._members[processes[member_id]].append(member_id)
         self._tasks: dict[str, set[TaskId]] = {process: set() for process in self._members}
+        self._processes_by_load = _Ranking(self._members, self._load)
+        self._members_by_count = {
+            process: _Ranking(members, self._count) for process, members in self._members.items()
+        }
         self._quota = _Quota(actives, len(processes))
         self._whole_quota = _Quota(actives + standbys, len(processes))
         kept = {member_id: before.get(member_id, Assignment()) for member_id in processes}
@@ -101,7 +132,7 @@ class _Plan:
         for holders in (self._was_active, self._was_standby):
             left = [task for task in left if not self._keep(task, holders.get(task, ()))]
         for task in sorted(left):
-            self._put(self.active, task, self._least_loaded(task, list(self._members)))
+            self._put_at_least(self.active, task)
 
     def _keep(self, task: TaskId, holders: Sequence[str]) -> bool:
         """Whether the task can be active where it was."""
@@ -116,15 +147,14 @@ class _Plan:
 
     def place_standby(self, tasks: Sequence[TaskId], replicas: int) -> None:
         left: list[TaskId] = []
+        replicas = min(replicas, len(self._members) - 1)
         for task in sorted(tasks, key=_by_partition, reverse=True):
             for number in range(replicas):
                 if not self._keep_copy(task):
                     left += [task] * (replicas - number)
                     break
         for task in sorted(left, reverse=True):
-            without = [process for process in self._members if task not in self._tasks[process]]
-            if without:
-                self._put(self.standby, task, self._least_loaded(task, without))
+            self._put_at_least(self.standby, task)
 
     def _keep_copy(self, task: TaskId) -> bool:
         """Whether there can be a copy where the task was active, or where a copy was."""
@@ -137,17 +167,30 @@ class _Plan:
                     return True
         return False
 
+    def _put_at_least(self, kind: dict[str, list[TaskId]], task: TaskId) -> None:
+        """At the member with least of the process with least that has not the task in any form, if any; of
+        equal ones at who had it.
+        """
+        process = self._processes_by_load.least(lambda one: task in self._tasks[one])
+        if process is None:
+            return
+        former = [*self._was_active.get(task, ()), *self._was_standby.get(task, ())]
+        for home in (self._processes[one] for one in former):
+            if task not in self._tasks[home] and self._load(home) == self._load(process):
+                process = home
+                break
+        member_id = self._members_by_count[process].least(lambda one: False)
+        assert member_id is not None
+        for one in former:
+            if self._processes[one] == process and self._count(one) == self._count(member_id):
+                member_id = one
+                break
+        self._put(kind, task, member_id)
+
     def _put(self, kind: dict[str, list[TaskId]], task: TaskId, member_id: str) -> None:
         kind[member_id].append(task)
         self._tasks[self._processes[member_id]].add(task)
         self._whole_quota.count(self._count(member_id))
-
-    def _least_loaded(self, task: TaskId, processes: Sequence[str]) -> str:
-        """Of equal ones who had it."""
-        former = {*self._was_active.get(task, ()), *self._was_standby.get(task, ())}
-        had = {self._processes[one] for one in former}
-        process = min(processes, key=lambda one: (self._load(one), one not in had))
-        return min(self._members[process], key=lambda one: (self._count(one), one not in former))
 
     def _least_of(self, members: Sequence[str]) -> str:
         return min(members, key=lambda one: (self._load(self._processes[one]), self._count(one)))

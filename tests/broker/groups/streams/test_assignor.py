@@ -6,8 +6,10 @@ Method: random groups, with what each member had before, whole or partly lost.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +22,8 @@ WORK = st.dictionaries(st.sampled_from("0123"), st.builds(Work, st.integers(1, 6
 TASKS = st.dictionaries(st.sampled_from("01234"), st.frozensets(st.integers(0, 7), min_size=1))
 BEFORE = st.dictionaries(st.sampled_from("abcdefgh"), st.builds(Assignment, TASKS, TASKS))
 REPLICAS = st.integers(0, 2)
+LIMIT_SECONDS = 2.0
+"""ten times what it takes; who looks at all members for each task takes ten times that"""
 
 
 def places(targets: dict[str, Assignment], which: int) -> list[tuple[str, str, int]]:
@@ -98,3 +102,13 @@ def test_a_copy_becomes_active_where_the_process_is_gone() -> None:
 
 def test_nobody_has_nothing() -> None:
     assert assign({}, {"0": Work(3, True)}, {}, 1) == {}
+
+
+@pytest.mark.parametrize("threads", [1, 1_000])
+def test_the_work_is_in_proportion_to_tasks_and_members(threads: int) -> None:
+    """5000 tasks, each with a copy, are divided among 1000 members while nobody else is served."""
+    processes = {f"member{number}": f"process{number // threads}" for number in range(1_000)}
+    began = time.process_time()
+    targets = assign(processes, {"0": Work(5_000, True)}, {}, 1)
+    assert time.process_time() - began < LIMIT_SECONDS
+    assert {len(target.active["0"]) for target in targets.values()} == {5}
