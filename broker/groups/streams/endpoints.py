@@ -4,6 +4,7 @@ which partitions, for interactive queries. Mirrors Kafka's EndpointToPartitionsM
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.member import Endpoint, Tasks
 from broker.groups.streams.topology import sources_of
 from broker.groups.topics import GroupTopics
+
+_ByTopic = defaultdict[str, set[int]]
 
 
 class HeldPartitions(NamedTuple):
@@ -22,14 +25,25 @@ class HeldPartitions(NamedTuple):
 
 
 def held_by_endpoint(group: StreamsGroup, asker: str, topics: GroupTopics) -> list[HeldPartitions]:
-    """Of every member with an endpoint; the one who asks comes last."""
-    found = []
+    """Of every endpoint; that of the one who asks comes last.
+
+    What the members of an instance have, its threads, is told together: Kafka tells of each member, and of
+    rows with the same endpoint its clients keep the last, so that they look for keys where they are not.
+    """
+    held: dict[Endpoint, tuple[_ByTopic, _ByTopic]] = {}
     for member in sorted(group.members.values(), key=lambda one: one.member_id == asker):
         if member.endpoint is not None:
-            held = member.assigned.without_epochs()
-            active, standby = (partitions_read(group, tasks, topics) for tasks in (held.active, held.standby))
-            found.append(HeldPartitions(member.endpoint, active, standby))
-    return found
+            ours = held.pop(member.endpoint, None) or (defaultdict(set), defaultdict(set))
+            held[member.endpoint] = ours
+            tasks = member.assigned.without_epochs()
+            for by_topic, kind in zip(ours, (tasks.active, tasks.standby), strict=True):
+                for topic, partitions in partitions_read(group, kind, topics):
+                    by_topic[topic].update(partitions)
+    return [HeldPartitions(endpoint, *map(_sorted, kinds)) for endpoint, kinds in held.items()]
+
+
+def _sorted(by_topic: _ByTopic) -> list[tuple[str, Sequence[int]]]:
+    return [(topic, sorted(partitions)) for topic, partitions in by_topic.items()]
 
 
 def partitions_read(

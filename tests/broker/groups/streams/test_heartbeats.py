@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH
 from broker.groups.streams.draft import STANDBY_REPLICAS
+from broker.groups.streams.endpoints import HeldPartitions
 from broker.groups.streams.group import StreamsGroup, StreamsGroupState
 from broker.groups.streams.heartbeats import StreamsBeat, StreamsHeartbeat
-from broker.groups.streams.member import Assignment, MemberState
+from broker.groups.streams.member import Assignment, Endpoint, MemberState
 from broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
@@ -98,6 +99,20 @@ async def test_a_silent_member_is_fenced_and_the_others_get_what_it_had() -> Non
     world.clock.advance(1)
     assert refused(lambda: world.beats("a", 3)) is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.beats("b", owned=SECOND).assigned == BOTH
+
+
+async def test_what_the_threads_of_an_instance_have_is_told_together() -> None:
+    """Clients keep one row of an endpoint: of two they would look for keys at the last one's partitions."""
+    world = Streams()
+    here, there = Endpoint("here", 1), Endpoint("there", 2)
+    world.beats("a", 0, endpoint=here, process_id="H")
+    world.beats("b", 0, endpoint=here, process_id="H")
+    world.beats("a", owned=BOTH)
+    world.beats("a", owned=FIRST)
+    world.beats("b", owned=Assignment())
+    world.beats("c", 0, endpoint=there)
+    told = world.beats("a", endpoints_epoch=-1).endpoints
+    assert told == [HeldPartitions(there, [], []), HeldPartitions(here, [("rows", [0, 1])], [])]
 
 
 async def test_who_does_not_give_back_in_time_is_fenced() -> None:
