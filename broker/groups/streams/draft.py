@@ -98,6 +98,9 @@ class Draft:
         )
 
     def _add(self, *made: Change) -> None:
+        # Most heartbeats change nothing, and cost nothing that grows with the group.
+        if not self.changes:
+            self.group.detach()
         self.changes += made
         changes.apply(self.group, made)
 

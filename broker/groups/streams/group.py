@@ -124,8 +124,10 @@ class StreamsGroup:
             for task in _active_tasks(held):
                 if self._active.get(task) == member.process_id:
                     del self._active[task]
-            self._copies.subtract((*task, member.process_id) for task in _copies(held))
-        self._copies = +self._copies
+            for task in _copies(held):
+                self._copies[*task, member.process_id] -= 1
+                if self._copies[*task, member.process_id] <= 0:
+                    del self._copies[*task, member.process_id]
 
     def taken_for(self, process_id: str) -> Taken:
         """What a member of this process must not take: an active task that is active anywhere, a task in
@@ -195,11 +197,13 @@ class StreamsGroup:
     # drafts and timers
 
     def drafted(self) -> StreamsGroup:
-        """A copy, to try changes on."""
-        draft = copy.copy(self)
+        """A copy, to try changes on; of who is there and who has what only after `detach`."""
+        return copy.copy(self)
+
+    def detach(self) -> None:
+        """A draft is about to change what it shares with its group until then."""
         for name in ("members", "targets", "_active", "_copies"):
-            setattr(draft, name, getattr(self, name).copy())
-        return draft
+            setattr(self, name, getattr(self, name).copy())
 
     def stop_timers(self) -> None:
         """No deadline of this group fires any more."""

@@ -11,6 +11,7 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,6 +114,19 @@ async def test_what_the_threads_of_an_instance_have_is_told_together() -> None:
     world.beats("c", 0, endpoint=there)
     told = world.beats("a", endpoints_epoch=-1).endpoints
     assert told == [HeldPartitions(there, [], []), HeldPartitions(here, [("rows", [0, 1])], [])]
+
+
+async def test_a_heartbeat_that_changes_nothing_costs_nothing_that_grows_with_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of who is there and who has what no copy is made."""
+    world = settled()
+
+    def copied(group: StreamsGroup) -> None:
+        raise AssertionError(group.group_id)
+
+    monkeypatch.setattr(StreamsGroup, "detach", copied)
+    assert world.beats("a", owned=FIRST) == dataclasses.replace(world.beats("a"), flushed=None)
 
 
 async def test_who_does_not_give_back_in_time_is_fenced() -> None:
