@@ -142,7 +142,7 @@ def apply(group: StreamsGroup, changes: Iterable[Change]) -> None:
                 _tasks(value.active_tasks), _tasks(value.standby_tasks), _tasks(value.warmup_tasks)
             )
         elif key.kind == _TOPOLOGY:
-            group.topology = value
+            group.run(value)
         else:
             member = group.members.get(key.of) or StreamsMember(key.of)
             changed = _with_metadata if key.kind == _MEMBER else _with_assignment

@@ -51,9 +51,9 @@ def partitions_read(
 ) -> list[tuple[str, Sequence[int]]]:
     """The partitions that tasks read, by topic; a topic may have fewer than there are tasks."""
     found: list[tuple[str, Sequence[int]]] = []
-    for one in group.topology.subtopologies if group.topology is not None else ():
-        partitions = tasks.get(one.subtopology_id, frozenset())
-        for topic in sources_of(one) if partitions else ():
+    for name, partitions in tasks.items():
+        one = group.subtopologies.get(name)
+        for topic in sources_of(one) if one is not None else ():
             size = topics.size_of(topic) or 0
             # As in Kafka: as many of the first ones as the topic has partitions.
             found.append((topic, sorted(partitions)[:size]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from broker.clock import Timer
 from broker.groups.epochs import FIRST_EPOCH, MEMBER_EPOCH_VERSION
 from broker.groups.offsets import GroupOffsets
 from broker.groups.streams.member import Assignment, Holding, StreamsMember, Taken
-from broker.groups.streams.topology import Configured, subtopologies_by_source
+from broker.groups.streams.topology import Configured, Subtopology, subtopologies_by_source
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
 
@@ -65,6 +65,9 @@ class StreamsGroup:
         self.target_ms = 0
         """when that was; 0: never"""
         self.topology: StreamsGroupTopologyValue | None = None
+        """see `run`"""
+        self.subtopologies: Mapping[str, Subtopology] = {}
+        """of the topology, by their ids"""
         self.members: dict[str, StreamsMember] = {}
         self.targets: dict[str, Assignment] = {}
         self.offsets = GroupOffsets()
@@ -80,6 +83,8 @@ class StreamsGroup:
         """the member that wants the whole application to end"""
         self.endpoints_epoch = 0
         """how often what the instances hold has changed"""
+        self._readers: Mapping[str, str] = {}
+        """which subtopology reads a topic"""
         self._active: dict[tuple[str, int], str] = {}
         self._copies: Counter[tuple[str, int, str]] = Counter()
 
@@ -98,6 +103,12 @@ class StreamsGroup:
     @property
     def is_empty(self) -> bool:
         return not self.members
+
+    def run(self, topology: StreamsGroupTopologyValue) -> None:
+        """The members run this from now on."""
+        self.topology = topology
+        self.subtopologies = {one.subtopology_id: one for one in topology.subtopologies}
+        self._readers = subtopologies_by_source(topology)
 
     # members
 
@@ -155,11 +166,9 @@ class StreamsGroup:
 
     # offsets
 
-    def subscribed_topics(self) -> frozenset[str]:
+    def subscribed_topics(self) -> Set[str]:
         """The names of the topics that the members read."""
-        if not self.members or self.topology is None:
-            return frozenset()
-        return frozenset(subtopologies_by_source(self.topology))
+        return self._readers.keys() if self.members else frozenset()
 
     def check_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, is_transaction: bool, api_version: int
@@ -181,10 +190,7 @@ class StreamsGroup:
 
     def held_since(self, member_id: str, topic: Topic, partition: int) -> int | None:
         """The epoch in which a member got what reads a partition, if it has it or has still to return it."""
-        if self.topology is None:
-            return None
-        subtopology = subtopologies_by_source(self.topology).get(topic.name, "")
-        return self.members[member_id].held_since(subtopology, partition)
+        return self.members[member_id].held_since(self._readers.get(topic.name, ""), partition)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Whether who says that it is a member may see the offsets."""

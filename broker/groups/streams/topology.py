@@ -8,6 +8,8 @@ CopartitionedTopicsEnforcer (KIP-1071).
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -151,8 +153,10 @@ def _configured(subtopologies: Sequence[Subtopology], size_of: SizeOf) -> Config
         return size
 
     decided |= _repartition_sizes(subtopologies, size_of)
-    fixed = frozenset(info.name for info in _repartition_sources(subtopologies) if info.partitions)
-    flexible = frozenset(info.name for info in _repartition_sources(subtopologies)) - fixed
+    sources = _repartition_sources(subtopologies)
+    names = frozenset(info.name for info in sources if info.partitions)
+    fixed = _Fixed(names, list(dict.fromkeys(map(known, sorted(names)))))
+    flexible = frozenset(info.name for info in sources) - names
     for group in _copartition_groups(subtopologies):
         decided |= _copartitioned(group, fixed, flexible, known)
     tasks = {}
@@ -226,26 +230,44 @@ def _repartition_sources(subtopologies: Iterable[Subtopology]) -> list[TopicInfo
 
 
 def _repartition_sizes(subtopologies: Sequence[Subtopology], size_of: SizeOf) -> dict[str, int]:
-    """A repartition topic that does not say has as many partitions as the widest source of who writes it."""
-    sizes = {info.name: info.partitions for info in _repartition_sources(subtopologies) if info.partitions}
-    while True:
-        open_ones = [
-            (one, name) for one in subtopologies for name in one.repartition_sink_topics if name not in sizes
-        ]
-        for one, name in open_ones:
-            found = [size_of(source) for source in one.source_topics]
-            found += [sizes.get(info.name) for info in one.repartition_source_topics]
-            known = [size for size in found if size is not None]
-            if known:
-                sizes[name] = max(known)
-        if not open_ones:
-            break
-        if all(name not in sizes for _, name in open_ones):
-            raise _invalid(
-                "Failed to compute number of partitions for all repartition topics. There may be loops in "
-                "the topology that cannot be resolved."
-            )
-    if any(info.name not in sizes for info in _repartition_sources(subtopologies)):
+    """A repartition topic that does not say has as many partitions as the widest source of who writes it.
+
+    As if one went through the subtopologies again and again, in their order, as Kafka does: each is looked at
+    when it has a source whose size is known, by its turn.
+    """
+    sources = _repartition_sources(subtopologies)
+    sizes = {info.name: info.partitions for info in sources if info.partitions}
+    readers: dict[str, list[int]] = defaultdict(list)
+    for place, one in enumerate(subtopologies):
+        for info in one.repartition_source_topics:
+            readers[info.name].append(place)
+    found = [
+        [size for size in map(size_of, dict.fromkeys(one.source_topics)) if size is not None]
+        for one in subtopologies
+    ]
+    turns = [
+        (0, place)
+        for place, one in enumerate(subtopologies)
+        if found[place] or any(info.name in sizes for info in one.repartition_source_topics)
+    ]
+    has_turn = {place for _, place in turns}
+    while turns:
+        turn, place = heapq.heappop(turns)
+        one = subtopologies[place]
+        known = [sizes[info.name] for info in one.repartition_source_topics if info.name in sizes]
+        for name in one.repartition_sink_topics:
+            if name not in sizes:
+                sizes[name] = max(found[place] + known)
+                for reader in readers[name]:
+                    if reader not in has_turn:
+                        has_turn.add(reader)
+                        heapq.heappush(turns, (turn + (reader < place), reader))
+    if any(name not in sizes for one in subtopologies for name in one.repartition_sink_topics):
+        raise _invalid(
+            "Failed to compute number of partitions for all repartition topics. There may be loops in "
+            "the topology that cannot be resolved."
+        )
+    if any(info.name not in sizes for info in sources):
         raise _invalid(
             "Failed to compute number of partitions for all repartition topics, because a repartition source "
             "topic is never used as a sink topic."
@@ -262,29 +284,38 @@ def _copartition_groups(subtopologies: Iterable[Subtopology]) -> Iterator[frozen
             )
 
 
+class _Fixed(NamedTuple):
+    """The repartition topics whose number of partitions the application says."""
+
+    names: frozenset[str]
+    sizes: Sequence[int]
+    """what they have, each number once, that of the first name first"""
+
+
 def _copartitioned(
-    group: frozenset[str], fixed: frozenset[str], flexible: frozenset[str], known: Callable[[str], int]
+    group: frozenset[str], fixed: _Fixed, flexible: frozenset[str], known: Callable[[str], int]
 ) -> dict[str, int]:
     """Give the repartition topics of a group the number of partitions that all of it must have."""
-    repartitioned = {name: known(name) for name in sorted(group & (fixed | flexible))}
-    others = {name: known(name) for name in sorted(group - repartitioned.keys())}
     if not group:
         return {}
+    repartitioned, others = dict[str, int](), dict[str, int]()
+    for name in sorted(group):
+        is_ours = name in fixed.names or name in flexible
+        (repartitioned if is_ours else others)[name] = known(name)
+    sizes: Sequence[int] = [max(repartitioned.values(), default=0)]
     if others:
-        must_agree, size = others, next(iter(others.values()))
-    elif fixed:
-        must_agree = {name: known(name) for name in sorted(fixed)}
-        size = next(iter(must_agree.values()))
-    else:
-        must_agree, size = {}, max(repartitioned.values())
-    if any(one != size for one in must_agree.values()):
+        sizes = list(dict.fromkeys(others.values()))
+    elif fixed.names:
+        sizes = fixed.sizes
+    if len(sizes) > 1:
         shown = ", ".join(f"{name}={one}" for name, one in (others or repartitioned).items())
         raise _Stopped(
             StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
             f"Following topics do not have the same number of partitions: [{{{shown}}}]",
         )
+    (size,) = sizes
     for name, one in repartitioned.items():
-        if name in fixed and one != size:
+        if name in fixed.names and one != size:
             raise _Stopped(
                 StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
                 f"Number of partitions [{one}] of repartition topic [{name}] doesn't match number of "

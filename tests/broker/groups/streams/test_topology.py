@@ -7,6 +7,7 @@ tests/kafka/test_streams_groups.py.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,9 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
 
 SIZES = {"two": 2, "four": 4, "four-too": 4}
+MANY = 3_000
+LIMIT_SECONDS = 1.0
+"""ten times what it takes; who goes through all of them for each of them takes ten times that"""
 
 
 def sub(name: str, *sources: str, **more: Any) -> Subtopology:
@@ -181,3 +185,43 @@ def test_names_that_cannot_be_are_refused() -> None:
     bad = topology(sub("0", "a b"), sub("1", "two", repartition_sink_topics=["c/d"]))
     assert refusal(bad, check_names) == "Topic names a b,c/d are not valid topic names."
     check_names(topology(sub("0", "two")))
+
+
+def test_a_topic_that_two_subtopologies_write_is_as_wide_as_the_first_says() -> None:
+    runs = topology(
+        sub("0", "two", repartition_sink_topics=["r"]),
+        sub("1", "four", repartition_sink_topics=["r"]),
+        sub("2", repartition_source_topics=infos("r")),
+    )
+    assert on(runs).sizes == {"r": 2}
+
+
+CHAIN = topology(
+    *(
+        sub(
+            str(number),
+            repartition_source_topics=infos(f"r{number}"),
+            repartition_sink_topics=[f"r{number - 1}"],
+        )
+        for number in range(1, MANY)
+    ),
+    sub("first", "four", repartition_sink_topics=[f"r{MANY - 1}"]),
+    sub("last", repartition_source_topics=infos("r0")),
+)
+"""each is fed by the next one"""
+PAIRS = topology(
+    sub("0", "four", repartition_sink_topics=[f"r{number}" for number in range(MANY)]),
+    sub(
+        "1",
+        repartition_source_topics=infos(*(f"r{number}" for number in range(MANY)), partitions=4),
+        copartition_groups=[one for number in range(MANY) for one in together([], [number])],
+    ),
+)
+
+
+@pytest.mark.parametrize("runs", [CHAIN, PAIRS], ids=["chain", "copartition groups"])
+def test_the_work_is_in_proportion_to_the_topology(runs: StreamsGroupTopologyValue) -> None:
+    """Nobody else is served meanwhile, and it is a client that says what is in it."""
+    began = time.process_time()
+    assert set(on(runs).sizes.values()) == {4}
+    assert time.process_time() - began < LIMIT_SECONDS
