@@ -201,13 +201,21 @@ async def _make_topics(
         )
         for info in missing
     ]
-    made = await create_topics(broker, context, CreateTopicsRequest(topics=wanted))
-    failed = [
+    try:
+        made = await create_topics(broker, context, CreateTopicsRequest(topics=wanted))
+    except KafkaError as error:
+        # All together cannot be made, for they are too many. The member is one all the same, and told so.
+        return _creation_failed(f"{row.name} ({error.message or error.code.name})" for row in wanted)
+    return _creation_failed(
         f"{row.name} ({row.error_message or ErrorCode(row.error_code).name})"
         for row in made.topics
         # Another member's heartbeat may have been first.
         if row.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-    ]
+    )
+
+
+def _creation_failed(rows: Iterable[str]) -> str:
+    failed = list(rows)
     return f"Creation failed: {some_of(failed, 'more')}" if failed else ""
 
 
