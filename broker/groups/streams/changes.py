@@ -115,7 +115,9 @@ def member_removed(group_id: str, member_id: str) -> list[Change]:
 def group_removed(group: StreamsGroup) -> list[Change]:
     """Nothing is left of the group but its offsets."""
     group_id = group.group_id
-    changes = [change for member_id in group.members for change in member_removed(group_id, member_id)]
+    # A record of who was lost otherwise would be a group again after a restart.
+    members = dict.fromkeys((*group.members, *group.targets))
+    changes = [change for member_id in members for change in member_removed(group_id, member_id)]
     return [
         *changes,
         *(Change(RecordKey(kind, group_id), None) for kind in (_TARGET_EPOCH, _EPOCH, _TOPOLOGY)),

@@ -289,6 +289,9 @@ class StreamsGroups:
 
     def resume(self, group: StreamsGroup) -> None:
         """The group was read at start: its members have their whole time again."""
+        # Who is in a later epoch than the group, of which a record is lost, would wait for that one.
+        reached = (group.target_epoch, *(member.epoch for member in group.members.values()))
+        group.epoch = max(group.epoch, *reached)
         for member in group.members.values():
             self._expect(group, None, member, starts_waiting=False)
 

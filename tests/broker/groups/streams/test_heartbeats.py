@@ -308,6 +308,29 @@ async def test_a_deleted_group_is_gone_after_a_restart() -> None:
     assert world.groups.find("g") is None
 
 
+@pytest.mark.parametrize("kind", [17, 19, 20, 21, 22, 23])
+@pytest.mark.parametrize("is_left", [True, False], ids=["left", "lost"])
+async def test_a_group_of_which_records_are_lost_goes_on_with_who_joins(kind: int, is_left: bool) -> None:
+    """Of all its records but one kind, or one kind alone; and it can be deleted for good."""
+    before = {record.key or b"": record.value for record in settled().stored()}
+    records = [one for one in before.items() if one[1] and (one[0][1] == kind) is is_left]
+    world = Streams()
+    world.groups._store.append("g", records)
+    await world.restart()
+    world.beats("c", 0)
+    group = world.streams_group()
+    for member_id in sorted(group.members) * 9:
+        world.beats(member_id, owned=group.members[member_id].assigned.without_epochs())
+    assert group.state is StreamsGroupState.STABLE
+    held = [task for member in group.members.values() for task in member.assigned.active.get("0", {})]
+    assert sorted(held) == [0, 1]
+    for member_id in list(group.members):
+        world.beats(member_id, LEAVE_EPOCH)
+    world.groups.delete_group("g")
+    await world.restart()
+    assert world.groups.find("g") is None
+
+
 async def test_an_empty_group_goes_when_its_offsets_do() -> None:
     world = settled()
     for one in "ab":
