@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.groups.epochs import JOIN_EPOCH
-from broker.groups.streams.endpoints import HeldPartitions
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.heartbeats import StreamsBeat, StreamsHeartbeat
-from broker.groups.streams.member import Assignment, Endpoint, StreamsMember, Tasks
+from broker.groups.streams.member import Assignment, Endpoint, HeldPartitions, StreamsMember, Tasks
 from broker.groups.streams.topology import (
     Status,
     StatusCode,

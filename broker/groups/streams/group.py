@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from broker.clock import Timer
 from broker.groups.epochs import FIRST_EPOCH, MEMBER_EPOCH_VERSION
 from broker.groups.offsets import GroupOffsets
-from broker.groups.streams.member import Assignment, Holding, StreamsMember, Taken
+from broker.groups.streams.member import Assignment, HeldPartitions, Holding, StreamsMember, Taken
 from broker.groups.streams.topology import Configured, Subtopology, subtopologies_by_source
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
@@ -83,6 +83,8 @@ class StreamsGroup:
         """the member that wants the whole application to end"""
         self.endpoints_epoch = 0
         """how often what the instances hold has changed"""
+        self.told: dict[str, tuple[StreamsMember, int, HeldPartitions]] = {}
+        """by member id what was told of its endpoint, with the version of the topics that it was made of"""
         self._readers: Mapping[str, str] = {}
         """which subtopology reads a topic"""
         self._active: dict[tuple[str, int], str] = {}
@@ -125,6 +127,7 @@ class StreamsGroup:
         """Take a member out."""
         self._let_go(self.members.pop(member_id, None))
         self.targets.pop(member_id, None)
+        self.told.pop(member_id, None)
         if not self.members:
             self.shutdown_by = None
 

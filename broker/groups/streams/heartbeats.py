@@ -22,11 +22,12 @@ from broker.groups.membership import Group
 from broker.groups.rebalance import STORE_ERRORS
 from broker.groups.streams import changes
 from broker.groups.streams.draft import STANDBY_REPLICAS, Draft, Pace
-from broker.groups.streams.endpoints import HeldPartitions, held_by_endpoint
+from broker.groups.streams.endpoints import held_by_endpoint
 from broker.groups.streams.group import Deadline, StreamsGroup
 from broker.groups.streams.member import (
     Assignment,
     Endpoint,
+    HeldPartitions,
     MemberState,
     StreamsMember,
     is_within,

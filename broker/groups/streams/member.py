@@ -10,7 +10,7 @@ Kafka's StreamsGroupMember, TasksTuple and CurrentAssignmentBuilder (KIP-1071).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
@@ -66,6 +66,14 @@ class Endpoint(NamedTuple):
 
     host: str
     port: int
+
+
+class HeldPartitions(NamedTuple):
+    """What an instance has, by topic."""
+
+    endpoint: Endpoint
+    active: Sequence[tuple[str, Sequence[int]]]
+    standby: Sequence[tuple[str, Sequence[int]]]
 
 
 @dataclass(frozen=True, slots=True)

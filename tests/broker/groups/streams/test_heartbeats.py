@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH
 from broker.groups.streams.draft import STANDBY_REPLICAS
-from broker.groups.streams.endpoints import HeldPartitions
 from broker.groups.streams.group import StreamsGroup, StreamsGroupState
 from broker.groups.streams.heartbeats import StreamsBeat, StreamsHeartbeat
-from broker.groups.streams.member import Assignment, Endpoint, MemberState
+from broker.groups.streams.member import Assignment, Endpoint, HeldPartitions, MemberState
 from broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
@@ -114,6 +113,14 @@ async def test_what_the_threads_of_an_instance_have_is_told_together() -> None:
     world.beats("c", 0, endpoint=there)
     told = world.beats("a", endpoints_epoch=-1).endpoints
     assert told == [HeldPartitions(there, [], []), HeldPartitions(here, [("rows", [0, 1])], [])]
+    world.topics.create("log", 2, {})
+    world.beats("c", endpoint=here)
+    (everybody,) = world.beats("c", endpoints_epoch=-1).endpoints or ()
+    assert everybody == HeldPartitions(here, [("rows", [0, 1])], [])
+    for member_id in "bc":
+        world.beats(member_id, LEAVE_EPOCH)
+    world.beats("a", owned=FIRST)
+    assert world.beats("a", endpoints_epoch=-1).endpoints == [HeldPartitions(here, [("rows", [0, 1])], [])]
 
 
 async def test_a_heartbeat_that_changes_nothing_costs_nothing_that_grows_with_the_group(
