@@ -349,7 +349,7 @@ class StreamsGroups:
                 raise KafkaError(STORE_ERRORS.get(error.code, error.code), error.message) from error
             changes.apply(group, draft.changes)
         group.configured, group.seen_topics = draft.group.configured, draft.group.seen_topics
-        for member_id in {key.member_id for key, value in draft.changes if value is None}:
+        for member_id in {key.of for key, value in draft.changes if value is None}:
             for deadline in Deadline:
                 self._cancel(group, member_id, deadline)
         return flushed
