@@ -4,6 +4,7 @@
  * standard input it takes commands, one a line, and answers on standard output:
  *
  *   table STORE    one line `row STORE key value` per key that this instance serves, then `end STORE`
+ *   host STORE KEY the line `row STORE KEY PORT`, of the instance that has the key, then `end STORE`
  *   close          ends it cleanly; so does the end of the input
  *
  * It also tells `state NEW` at each change, `restored STORE COUNT` when a store has been read back from its
@@ -90,6 +91,17 @@ public class Orders {
         System.out.println("end " + store);
     }
 
+    static void host(KafkaStreams streams, String store, String key) {
+        int port = -1;
+        try {
+            port = streams.queryMetadataForKey(store, key, TEXT.serializer()).activeHost().port();
+        } catch (RuntimeException problem) {
+            // Not yet.
+        }
+        System.out.println("row " + store + " " + key + " " + port);
+        System.out.println("end " + store);
+    }
+
     static StreamThreadExceptionResponse failed(Throwable problem) {
         StringBuilder line = new StringBuilder("failed");
         for (Throwable one = problem; one != null; one = one.getCause())
@@ -124,8 +136,11 @@ public class Orders {
         streams.setGlobalStateRestoreListener(new Restored());
         streams.start();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = input.readLine(); line != null && !line.equals("close"); line = input.readLine())
-            table(streams, line.split(" ")[1]);
+        for (String line = input.readLine(); line != null && !line.equals("close"); line = input.readLine()) {
+            String[] words = line.split(" ");
+            if (words[0].equals("host")) host(streams, words[1], words[2]);
+            else table(streams, words[1]);
+        }
         streams.close(Duration.ofSeconds(30));
     }
 }

@@ -75,9 +75,16 @@ class StreamsApp:
 
     def table(self, store: str) -> dict[str, str]:
         """What this instance has in a store: of the partitions that it has, and that are read back."""
+        return self._asked("table", store)
+
+    def host(self, store: str, key: str) -> int:
+        """The port of the instance that has a key, as far as this one knows."""
+        return int(self._asked("host", store, key)[key])
+
+    def _asked(self, command: str, store: str, *more: str) -> dict[str, str]:
         before = len(self.lines())
         assert self.process.stdin is not None
-        self.process.stdin.write(f"table {store}\n")
+        self.process.stdin.write(" ".join([command, store, *more]) + "\n")
         self.process.stdin.flush()
 
         def told() -> list[str] | None:
@@ -85,7 +92,7 @@ class StreamsApp:
             assert self.process.poll() is None, self.errors.read_text()[-8000:]
             return lines if f"end {store}" in lines else None
 
-        lines = wait_for(told, f"the table {store}", LIMIT_SECONDS)
+        lines = wait_for(told, f"{command} {store}", LIMIT_SECONDS)
         rows = [line.split(" ", 3) for line in lines if line.startswith(f"row {store} ")]
         return {key: value for _, _, key, value in rows}
 

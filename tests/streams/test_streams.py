@@ -25,6 +25,7 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 USERS = 10
+EVERYBODY = [f"user{number}" for number in range(USERS)]
 TABLES = ("names", "cities", "countries")
 SETTINGS = {
     "classic": {
@@ -229,6 +230,30 @@ def test_an_application_keeps_its_tables_when_broker_and_instances_are_killed(
     assert third.restored("numbers") == USERS
     check_places(tables["places"])
     assert not [failure for app in (*two, third) for failure in app.failures()]
+
+
+def test_instances_with_threads_know_where_a_key_is(start: Start, broker: BrokerProcess) -> None:
+    """Interactive queries by streams groups: each instance finds each key at the one that has it."""
+    make_topics(broker.bootstrap)
+    fill_tables(broker.bootstrap)
+    order(broker.bootstrap, range(100))
+    ports = (7001, 7002)
+    apps = [
+        start({**SETTINGS["streams"], "num.stream.threads": "2", "application.server": f"localhost:{port}"})
+        for port in ports
+    ]
+
+    def is_known() -> bool:
+        places = {
+            key: port
+            for app, port in zip(apps, ports, strict=True)
+            for key in app.table("numbers")
+            if key.startswith("user")  # else the store is not there
+        }
+        return all(app.host("numbers", key) == places.get(key) for app in apps for key in EVERYBODY)
+
+    wait_for(is_known, "both to know where each key is", 60)
+    assert not [failure for app in apps for failure in app.failures()]
 
 
 def check_settings(found: dict[str, dict[str, str]]) -> None:
