@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
+    NewPartitions,
     NewTopic,
 )
 
@@ -234,7 +235,9 @@ def test_an_application_keeps_its_tables_when_broker_and_instances_are_killed(
 
 def test_instances_with_threads_know_where_a_key_is(start: Start, broker: BrokerProcess) -> None:
     """Interactive queries by streams groups: each instance finds each key at the one that has it."""
-    make_topics(broker.bootstrap)
+    admin = make_topics(broker.bootstrap)
+    # So many that each thread has some.
+    admin.create_partitions([NewPartitions("orders", 8)])["orders"].result(60)
     fill_tables(broker.bootstrap)
     order(broker.bootstrap, range(100))
     ports = (7001, 7002)
