@@ -109,9 +109,11 @@ class Draft:
         group = self.group
         if group.topology is None:
             if topology is None:
+                # Its record is lost. Kafka has an unknown error until somebody joins: this has them join.
                 raise KafkaError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR,
-                    "The topology is null and the group topology is also null.",
+                    ErrorCode.FENCED_MEMBER_EPOCH,
+                    "The topology of the group is not known any more. The member must abandon all its tasks "
+                    "and rejoin.",
                 )
             self._add(changes.topology_changed(group.group_id, topology))
             return True

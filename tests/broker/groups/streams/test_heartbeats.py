@@ -338,6 +338,14 @@ async def test_a_group_of_which_records_are_lost_goes_on_with_who_joins(kind: in
     assert world.groups.find("g") is None
 
 
+async def test_a_group_whose_topology_is_lost_is_told_it_by_members_that_join_again() -> None:
+    world = settled()
+    world.streams_group().topology = None
+    assert refused(lambda: world.beats("a", owned=FIRST)) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert world.beats("a", 0).assigned == FIRST
+    assert world.beats("b", owned=SECOND).assigned is None
+
+
 async def test_an_empty_group_goes_when_its_offsets_do() -> None:
     world = settled()
     for one in "ab":
