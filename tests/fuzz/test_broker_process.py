@@ -66,6 +66,10 @@ class Attacker:
         if field.kind in BITS:
             return self._number(BITS[field.kind])
         match field.kind:
+            case "uint16":
+                return chance.choice((0, 1, 9092, 65535))
+            case "float64":
+                return chance.choice((-1.0, 0.0, 0.5, 1e9, float("nan"), float("inf")))
             case "bool":
                 return chance.random() < 0.5
             case "uuid":
