@@ -7,6 +7,7 @@ by the client's rights: the answer still says that they were missing, the next h
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from broker.groups.streams.member import Assignment, Endpoint, HeldPartitions, S
 from broker.groups.streams.topology import (
     Status,
     StatusCode,
-    Subtopology,
-    TopicInfo,
     check_names,
     some_of,
 )
@@ -29,12 +28,13 @@ from broker.handlers.topics import create_topics
 from broker.security.acls import CLUSTER_NAME, Asker, Operation, Resource
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import streams_groups as messages
-from protocol.messages.internal_streams_groups import StoredKeyValue, StreamsGroupTopologyValue
+from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
 from protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    TopicInfo,
 )
 from protocol.messages.topics import CreateTopicsRequest
 
@@ -52,8 +52,9 @@ def streams_group_heartbeat(
     broker: Broker, context: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse | Later | Awaitable[StreamsGroupHeartbeatResponse]:
     try:
-        topology = None if request.topology is None else _topology(request.topology)
-        if topology is not None:
+        topology = None
+        if (told := request.topology) is not None:
+            topology = StreamsGroupTopologyValue(epoch=told.epoch, subtopologies=told.subtopologies)
             check_names(topology)
         _check_features(request)
         beat = broker.groups.beat_streams(_heartbeat(context, request, topology))
@@ -125,41 +126,6 @@ def _owned(request: StreamsGroupHeartbeatRequest) -> Assignment | None:
 
 def _tasks(told: Iterable[messages.TaskIds]) -> Tasks:
     return {one.subtopology_id: frozenset(one.partitions) for one in told if one.partitions}
-
-
-def _topology(told: StreamsGroupHeartbeatRequest.Topology) -> StreamsGroupTopologyValue:
-    """As it is written down."""
-    return StreamsGroupTopologyValue(
-        epoch=told.epoch,
-        subtopologies=[
-            Subtopology(
-                subtopology_id=one.subtopology_id,
-                source_topics=one.source_topics,
-                source_topic_regex=one.source_topic_regex,
-                state_changelog_topics=[_stored_topic(info) for info in one.state_changelog_topics],
-                repartition_sink_topics=one.repartition_sink_topics,
-                repartition_source_topics=[_stored_topic(info) for info in one.repartition_source_topics],
-                copartition_groups=[
-                    Subtopology.CopartitionGroup(
-                        source_topics=group.source_topics,
-                        source_topic_regex=group.source_topic_regex,
-                        repartition_source_topics=group.repartition_source_topics,
-                    )
-                    for group in one.copartition_groups
-                ],
-            )
-            for one in told.subtopologies
-        ],
-    )
-
-
-def _stored_topic(info: messages.TopicInfo) -> TopicInfo:
-    return TopicInfo(
-        name=info.name,
-        partitions=info.partitions,
-        replication_factor=info.replication_factor,
-        topic_configs=[StoredKeyValue(key=one.key, value=one.value) for one in info.topic_configs],
-    )
 
 
 # internal topics
@@ -320,14 +286,9 @@ def _described_topology(group: StreamsGroup) -> _Described.Topology | None:
     )
 
 
-def _described_topics(infos: Iterable[TopicInfo], sizes: Mapping[str, int]) -> list[messages.TopicInfo]:
+def _described_topics(infos: Iterable[TopicInfo], sizes: Mapping[str, int]) -> list[TopicInfo]:
     return [
-        messages.TopicInfo(
-            name=info.name,
-            partitions=sizes.get(info.name, info.partitions),
-            replication_factor=info.replication_factor,
-            topic_configs=[messages.KeyValue(key=one.key, value=one.value) for one in info.topic_configs],
-        )
+        dataclasses.replace(info, partitions=sizes.get(info.name, info.partitions))
         for info in sorted(infos, key=lambda info: info.name)
     ]
 

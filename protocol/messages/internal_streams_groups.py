@@ -7,23 +7,8 @@ topology (18 is nobody's).
 
 from __future__ import annotations
 
-from protocol.schema import array, data, int8, int16, int32, int64, optional, string, struct, uint16
-
-
-@struct
-class StoredKeyValue:
-    """A setting, or a client tag."""
-
-    key: str = string()
-    value: str = string()
-
-
-@struct
-class StoredTaskIds:
-    """Tasks of a subtopology, by partition."""
-
-    subtopology_id: str = string()
-    partitions: list[int] = array(int32)
+from protocol.messages.streams_groups import Endpoint, KeyValue, Subtopology, TaskIds
+from protocol.schema import array, data, int8, int32, int64, optional, string, struct
 
 
 @struct
@@ -42,19 +27,12 @@ class StreamsGroupMetadataValue:
     epoch: int = int32()
     metadata_hash: int = int64()
     validated_topology_epoch: int = int32(tag=0, default=-1)
-    last_assignment_configs: list[StoredKeyValue] | None = array(
-        StoredKeyValue, nullable="0+", tag=1, default=None
-    )
+    last_assignment_configs: list[KeyValue] | None = array(KeyValue, nullable="0+", tag=1, default=None)
 
 
 @data(versions="0", flexible="0+")
 class StreamsGroupMemberMetadataValue:
     """A member: who it is and which topology it runs."""
-
-    @struct
-    class Endpoint:
-        host: str = string()
-        port: int = uint16()
 
     instance_id: str | None = string(nullable="0+", default=None)
     rack_id: str | None = string(nullable="0+", default=None)
@@ -64,7 +42,7 @@ class StreamsGroupMemberMetadataValue:
     topology_epoch: int = int32()
     process_id: str = string()
     user_endpoint: Endpoint | None = optional(Endpoint, nullable="0+")
-    client_tags: list[StoredKeyValue] = array(StoredKeyValue)
+    client_tags: list[KeyValue] = array(KeyValue)
 
 
 @data(versions="0", flexible="0+")
@@ -79,9 +57,9 @@ class StreamsGroupTargetAssignmentMetadataValue:
 class StreamsGroupTargetAssignmentMemberValue:
     """What a member shall have."""
 
-    active_tasks: list[StoredTaskIds] = array(StoredTaskIds)
-    standby_tasks: list[StoredTaskIds] = array(StoredTaskIds)
-    warmup_tasks: list[StoredTaskIds] = array(StoredTaskIds)
+    active_tasks: list[TaskIds] = array(TaskIds)
+    standby_tasks: list[TaskIds] = array(TaskIds)
+    warmup_tasks: list[TaskIds] = array(TaskIds)
 
 
 @data(versions="0", flexible="0+")
@@ -102,29 +80,6 @@ class StreamsGroupCurrentMemberAssignmentValue:
 @data(versions="0", flexible="0+")
 class StreamsGroupTopologyValue:
     """What the members run, as the first of them said."""
-
-    @struct
-    class Subtopology:
-        @struct
-        class TopicInfo:
-            name: str = string()
-            partitions: int = int32()
-            replication_factor: int = int16()
-            topic_configs: list[StoredKeyValue] = array(StoredKeyValue)
-
-        @struct
-        class CopartitionGroup:
-            source_topics: list[int] = array(int16)
-            source_topic_regex: list[int] = array(int16)
-            repartition_source_topics: list[int] = array(int16)
-
-        subtopology_id: str = string()
-        source_topics: list[str] = array(string)
-        source_topic_regex: list[str] = array(string)
-        state_changelog_topics: list[TopicInfo] = array(TopicInfo)
-        repartition_sink_topics: list[str] = array(string)
-        repartition_source_topics: list[TopicInfo] = array(TopicInfo)
-        copartition_groups: list[CopartitionGroup] = array(CopartitionGroup)
 
     epoch: int = int32()
     subtopologies: list[Subtopology] = array(Subtopology)

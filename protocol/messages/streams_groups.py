@@ -65,30 +65,34 @@ class TopicInfo:
     topic_configs: list[KeyValue] = array(KeyValue)
 
 
+@struct
+class CopartitionGroup:
+    """Topics that need the same number of partitions, by their places in the subtopology."""
+
+    source_topics: list[int] = array(int16)
+    source_topic_regex: list[int] = array(int16)
+    repartition_source_topics: list[int] = array(int16)
+
+
+@struct
+class Subtopology:
+    """A part of an application that no topic but those of the broker ties to the others."""
+
+    subtopology_id: str = string()
+    source_topics: list[str] = array(string)
+    source_topic_regex: list[str] = array(string)
+    state_changelog_topics: list[TopicInfo] = array(TopicInfo)
+    repartition_sink_topics: list[str] = array(string)
+    repartition_source_topics: list[TopicInfo] = array(TopicInfo)
+    copartition_groups: list[CopartitionGroup] = array(CopartitionGroup)
+
+
 @request(key=88, versions="0", flexible="0+")
 class StreamsGroupHeartbeatRequest:
     """A sign of life of a member; with epoch 0 it joins and says what it runs, with -1 it leaves."""
 
     @struct
     class Topology:
-        @struct
-        class Subtopology:
-            @struct
-            class CopartitionGroup:
-                """Topics that need the same number of partitions, by their places in the subtopology."""
-
-                source_topics: list[int] = array(int16)
-                source_topic_regex: list[int] = array(int16)
-                repartition_source_topics: list[int] = array(int16)
-
-            subtopology_id: str = string()
-            source_topics: list[str] = array(string)
-            source_topic_regex: list[str] = array(string)
-            state_changelog_topics: list[TopicInfo] = array(TopicInfo)
-            repartition_sink_topics: list[str] = array(string)
-            repartition_source_topics: list[TopicInfo] = array(TopicInfo)
-            copartition_groups: list[CopartitionGroup] = array(CopartitionGroup)
-
         epoch: int = int32()
         subtopologies: list[Subtopology] = array(Subtopology)
 

@@ -11,7 +11,11 @@ from typing import Any
 from broker.groups.streams.topology import StatusCode
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
-from protocol.messages.streams_groups import StreamsGroupHeartbeatRequest, TopicInfo
+from protocol.messages.streams_groups import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    TopicInfo,
+)
 from tests.broker.client import Client
 from tests.broker.conftest import World
 
@@ -31,9 +35,7 @@ def joining(*changelogs: TopicInfo, **changes: Any) -> StreamsGroupHeartbeatRequ
     nothing: dict[str, Sequence[Any]] = dict.fromkeys(("active_tasks", "standby_tasks", "warmup_tasks"), ())
     topology = Topology(
         subtopologies=[
-            Topology.Subtopology(
-                subtopology_id="0", source_topics=["t"], state_changelog_topics=list(changelogs)
-            )
+            Subtopology(subtopology_id="0", source_topics=["t"], state_changelog_topics=list(changelogs))
         ]
     )
     given = {"rebalance_timeout_ms": 1000, "process_id": "p", "topology": topology, **nothing, **changes}

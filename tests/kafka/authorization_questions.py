@@ -53,6 +53,7 @@ from protocol.messages.share_groups import (
 from protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
+    Subtopology,
     TopicInfo,
 )
 from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
@@ -254,7 +255,7 @@ def streams_groups() -> dict[str, Question]:
     beat, topology = StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatRequest.Topology
 
     def joins(*sources: str, changelog: str = OWN) -> Question:
-        subtopology = topology.Subtopology(
+        subtopology = Subtopology(
             subtopology_id="0", source_topics=list(sources),
             state_changelog_topics=[TopicInfo(name=changelog)],
         )  # fmt: skip

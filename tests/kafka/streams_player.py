@@ -10,10 +10,12 @@ from typing import Any
 
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.streams_groups import (
+    CopartitionGroup,
     Endpoint,
     KeyValue,
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
+    Subtopology,
     TaskIds,
     TopicInfo,
 )
@@ -21,7 +23,6 @@ from tests.kafka.group_player import NOT_YET, Player
 from tests.waiting import wait_for
 
 Topology = StreamsGroupHeartbeatRequest.Topology
-Subtopology = Topology.Subtopology
 Tasks = Mapping[str, Sequence[int]]
 Held = tuple[Tasks, Tasks, Tasks]
 """active, standby, warmup"""
@@ -39,7 +40,7 @@ def sub(
 ) -> Any:
     """A subtopology; a group of `copartition` names sources and repartition sources by their places."""
     groups = [
-        Subtopology.CopartitionGroup(source_topics=plain, repartition_source_topics=repartition)
+        CopartitionGroup(source_topics=plain, repartition_source_topics=repartition)
         for plain, repartition in copartition
     ]
     return Subtopology(subtopology_id=name, source_topics=list(sources), copartition_groups=groups, **more)

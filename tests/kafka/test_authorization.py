@@ -26,6 +26,7 @@ from protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeReq
 from protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
+    Subtopology,
     TopicInfo,
 )
 from protocol.records import encode_batch
@@ -268,7 +269,7 @@ class Side:
     def joined_streams(self, group: str, changelog: str) -> Any:
         """What the user is told who joins a streams group with a changelog: error, what is missing."""
         topology = StreamsGroupHeartbeatRequest.Topology
-        subtopology = topology.Subtopology(
+        subtopology = Subtopology(
             subtopology_id="0", source_topics=[OWN], state_changelog_topics=[TopicInfo(name=changelog)]
         )
         request = StreamsGroupHeartbeatRequest(

@@ -19,7 +19,15 @@ import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from protocol.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
-from protocol.messages.streams_groups import Endpoint, KeyValue, TaskIds, TaskOffset, TopicInfo
+from protocol.messages.streams_groups import (
+    CopartitionGroup,
+    Endpoint,
+    KeyValue,
+    Subtopology,
+    TaskIds,
+    TaskOffset,
+    TopicInfo,
+)
 from protocol.schema import NO_VERSIONS, Field, Versions, registry, schema_of
 from tests.kafka.fixtures import or_skip
 from tests.kafka.jars import libraries
@@ -40,6 +48,8 @@ SHARED = [
     TaskIds,
     TaskOffset,
     TopicInfo,
+    CopartitionGroup,
+    Subtopology,
 ]
 """structs that two messages declare alike"""
 WITHIN = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]

@@ -22,9 +22,8 @@ from broker.groups.streams.member import (
     StreamsMember,
     Tasks,
 )
+from protocol.messages import streams_groups as messages
 from protocol.messages.internal_streams_groups import (
-    StoredKeyValue,
-    StoredTaskIds,
     StoredTasks,
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
@@ -55,7 +54,7 @@ def member_changed(group_id: str, member: StreamsMember) -> Change:
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         topology_epoch=member.topology_epoch,
         process_id=member.process_id,
-        user_endpoint=endpoint and StreamsGroupMemberMetadataValue.Endpoint(**endpoint._asdict()),
+        user_endpoint=endpoint and messages.Endpoint(**endpoint._asdict()),
         client_tags=_stored_settings(member.client_tags),
     )
     return Change(RecordKey(_MEMBER, group_id, member.member_id), value)
@@ -81,9 +80,9 @@ def assignment_changed(group_id: str, member: StreamsMember) -> Change:
 def target_changed(group_id: str, member_id: str, target: Assignment) -> Change:
     """What it shall have."""
     value = StreamsGroupTargetAssignmentMemberValue(
-        active_tasks=_stored(StoredTaskIds, target.active),
-        standby_tasks=_stored(StoredTaskIds, target.standby),
-        warmup_tasks=_stored(StoredTaskIds, target.warmup),
+        active_tasks=_stored(messages.TaskIds, target.active),
+        standby_tasks=_stored(messages.TaskIds, target.standby),
+        warmup_tasks=_stored(messages.TaskIds, target.warmup),
     )
     return Change(RecordKey(_TARGET, group_id, member_id), value)
 
@@ -201,7 +200,7 @@ def _stored_active(tasks: HeldTasks) -> list[StoredTasks]:
     ]
 
 
-def _tasks(stored: Iterable[StoredTaskIds | StoredTasks]) -> Tasks:
+def _tasks(stored: Iterable[messages.TaskIds | StoredTasks]) -> Tasks:
     return {one.subtopology_id: frozenset(one.partitions) for one in stored}
 
 
@@ -216,9 +215,9 @@ def _held(stored: Iterable[StoredTasks], member_epoch: int) -> HeldTasks:
     return held
 
 
-def _stored_settings(settings: Mapping[str, str]) -> list[StoredKeyValue]:
-    return [StoredKeyValue(key=name, value=value) for name, value in sorted(settings.items())]
+def _stored_settings(settings: Mapping[str, str]) -> list[messages.KeyValue]:
+    return [messages.KeyValue(key=name, value=value) for name, value in sorted(settings.items())]
 
 
-def _settings(stored: Iterable[StoredKeyValue]) -> dict[str, str]:
+def _settings(stored: Iterable[messages.KeyValue]) -> dict[str, str]:
     return {one.key: one.value for one in stored}

@@ -26,6 +26,7 @@ from broker.groups.streams.topology import (
 from broker.groups.topics import GroupTopics, metadata_hash
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
+from protocol.messages.streams_groups import Subtopology
 
 STANDBY_REPLICAS = "num.standby.replicas"
 """the setting that targets depend on, as it is written down"""
@@ -192,7 +193,7 @@ class Draft:
 
 def _by_id(
     topology: StreamsGroupTopologyValue,
-) -> tuple[int, dict[str, StreamsGroupTopologyValue.Subtopology]]:
+) -> tuple[int, dict[str, Subtopology]]:
     return topology.epoch, {one.subtopology_id: one for one in topology.subtopologies}
 
 

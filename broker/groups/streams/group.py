@@ -16,9 +16,10 @@ from broker.clock import Timer
 from broker.groups.epochs import FIRST_EPOCH, MEMBER_EPOCH_VERSION
 from broker.groups.offsets import GroupOffsets
 from broker.groups.streams.member import Assignment, HeldPartitions, Holding, StreamsMember, Taken
-from broker.groups.streams.topology import Configured, Subtopology, subtopologies_by_source
+from broker.groups.streams.topology import Configured, subtopologies_by_source
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
+from protocol.messages.streams_groups import Subtopology
 
 if TYPE_CHECKING:
     from broker.topic import Topic

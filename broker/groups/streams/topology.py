@@ -20,9 +20,7 @@ from broker.topic import INTERNAL_TOPICS
 from config.topic import topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
-
-Subtopology = StreamsGroupTopologyValue.Subtopology
-TopicInfo = StreamsGroupTopologyValue.Subtopology.TopicInfo
+from protocol.messages.streams_groups import Subtopology, TopicInfo
 
 SizeOf = Callable[[str], int | None]
 """the number of partitions of a topic; None where there is none of this name"""

@@ -20,10 +20,11 @@ from broker.groups.streams.draft import STANDBY_REPLICAS
 from broker.groups.streams.group import StreamsGroup, StreamsGroupState
 from broker.groups.streams.heartbeats import StreamsBeat, StreamsHeartbeat
 from broker.groups.streams.member import Assignment, Endpoint, HeldPartitions, MemberState
-from broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo
+from broker.groups.streams.topology import StatusCode
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
+from protocol.messages.streams_groups import Subtopology, TopicInfo
 from tests.broker.groups.world import REBALANCE_TIMEOUT_MS, ROWS_0, World, refused
 
 SESSION_MS = BrokerConfig().group_streams_session_timeout_ms

@@ -16,8 +16,6 @@ import pytest
 from broker.groups.streams.topology import (
     Status,
     StatusCode,
-    Subtopology,
-    TopicInfo,
     check_names,
     check_topology,
     configured,
@@ -25,6 +23,7 @@ from broker.groups.streams.topology import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
+from protocol.messages.streams_groups import CopartitionGroup, Subtopology, TopicInfo
 
 SIZES = {"two": 2, "four": 4, "four-too": 4}
 MANY = 3_000
@@ -44,8 +43,8 @@ def infos(*names: str, partitions: int = 0) -> list[TopicInfo]:
     return [TopicInfo(name=name, partitions=partitions) for name in names]
 
 
-def together(sources: list[int], repartition: list[int]) -> list[Subtopology.CopartitionGroup]:
-    return [Subtopology.CopartitionGroup(source_topics=sources, repartition_source_topics=repartition)]
+def together(sources: list[int], repartition: list[int]) -> list[CopartitionGroup]:
+    return [CopartitionGroup(source_topics=sources, repartition_source_topics=repartition)]
 
 
 def on(runs: StreamsGroupTopologyValue, sizes: Mapping[str, int] = SIZES) -> Any:
