@@ -11,7 +11,10 @@ A reader goes through the room in this order:
 - `kinds.py`       the records of groups of the newer protocols <-> bytes
 - `contents.py`    what `__consumer_offsets` says at start
 - `commits.py`     commit, fetch, delete, expiry and lag of offsets over all groups
-- `epochs.py`, `topics.py`  what members say by their epochs; the topics that groups divide
+- `epochs.py`, `epoch_group.py`  what members of the newer protocols say by their epochs; what their groups
+  have in common
+- `fencing.py`     members that miss a deadline are fenced
+- `topics.py`, `storing.py`  the topics that groups divide; how their records are stored
 - `consumer/`      groups of the consumer protocol (KIP-848)
 - `streams/`       streams groups (KIP-1071), `share/` share groups (KIP-932)
 - `restoring.py`   groups as they were read come to life

@@ -21,6 +21,7 @@ from broker.groups import records
 from broker.groups.contents import Contents
 from broker.groups.membership import Group, JoinResult, Member, SyncResult
 from broker.groups.state import GroupEvent, GroupState, can
+from broker.groups.storing import STORE_ERRORS
 from broker.state_topic import StateTopic, when_durable
 from protocol.errors import ErrorCode, KafkaError
 
@@ -32,15 +33,6 @@ logger = logging.getLogger(__name__)
 
 # Kafka's limit for a new member that waits for its first generation: it cannot heartbeat yet.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-
-# The answer to a group request when its record could not be stored.
-STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
 
 
 class Rebalancer:

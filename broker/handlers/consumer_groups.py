@@ -142,7 +142,7 @@ def _described_member(broker: Broker, group: ConsumerGroup, member: ConsumerMemb
         subscribed_topic_regex=member.topic_regex or "",
         assignment=_described_partitions(broker, _had(member)),
         target_assignment=_described_partitions(broker, group.targets.get(member.member_id, {})),
-        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
+        member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     )
 
 

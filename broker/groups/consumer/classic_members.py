@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from broker.groups.consumer.classic_protocol import assignment_bytes, read_subscription, version_of
 from broker.groups.consumer.draft import Draft
-from broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState, Deadline
+from broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState
 from broker.groups.consumer.heartbeats import Heartbeats
 from broker.groups.consumer.member import (
     ClassicProtocol,
@@ -22,6 +22,7 @@ from broker.groups.consumer.member import (
     MemberState,
     partitions_of,
 )
+from broker.groups.epoch_group import Deadline
 from broker.groups.joining import JoinRequest, new_member_id
 from broker.groups.membership import CONSUMER_PROTOCOL_TYPE, JoinResult, SyncResult
 from broker.state_topic import call_when_flushed, fits
@@ -44,7 +45,7 @@ class ClassicMembers:
         is_unknown = not request.member_id
         member_id = request.member_id or new_member_id(request)
         heartbeats.conversion.check_classic_may_join(group)
-        heartbeats.check_room(group, member_id)
+        group.check_room(heartbeats.config.group_consumer_max_size, member_id)
         if not fits(member_id):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the member id is too long")
         if not _is_supported(group, request):
@@ -81,11 +82,10 @@ class ClassicMembers:
         return _when_stored(flushed, _joined(now, request))
 
     def _expect_sync(self, group: ConsumerGroup, request: JoinRequest, member_id: str) -> None:
-        heartbeats = self._heartbeats
-        for deadline in (Deadline.JOIN, Deadline.REVOCATION):
-            heartbeats.no_longer_expect(group, member_id, deadline)
-        heartbeats.expect(group, member_id, Deadline.SESSION, request.session_timeout_ms)
-        heartbeats.expect(group, member_id, Deadline.SYNC, request.rebalance_timeout_ms)
+        fencing = self._heartbeats.fencing
+        group.no_longer_expect(member_id, Deadline.JOIN, Deadline.REVOCATION)
+        fencing.expect(group, member_id, Deadline.SESSION, request.session_timeout_ms)
+        fencing.expect(group, member_id, Deadline.SYNC, request.rebalance_timeout_ms)
 
     # SyncGroup, Heartbeat, LeaveGroup
 
@@ -110,8 +110,8 @@ class ClassicMembers:
             self._expect_join(group, member)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the member has to join again")
         heartbeats = self._heartbeats
-        heartbeats.no_longer_expect(group, member_id, Deadline.SYNC)
-        heartbeats.expect(group, member_id, Deadline.SESSION, classic.session_timeout_ms)
+        group.no_longer_expect(member_id, Deadline.SYNC)
+        heartbeats.fencing.expect(group, member_id, Deadline.SESSION, classic.session_timeout_ms)
         version = version_of(classic.protocols[0][1])
         return SyncResult(
             protocol_type=protocol_type,
@@ -126,7 +126,7 @@ class ClassicMembers:
         something back, or what it waits for is free.
         """
         member, classic = _classic_member(group, member_id, instance_id, generation)
-        self._heartbeats.expect(group, member_id, Deadline.SESSION, classic.session_timeout_ms)
+        self._heartbeats.fencing.expect(group, member_id, Deadline.SESSION, classic.session_timeout_ms)
         has_to_join = (
             _is_behind(group, member)
             or member.state is MemberState.UNREVOKED_PARTITIONS
@@ -138,8 +138,9 @@ class ClassicMembers:
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def _expect_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        if (member.member_id, Deadline.JOIN) not in group.timers:
-            self._heartbeats.expect(group, member.member_id, Deadline.JOIN, member.rebalance_timeout_ms)
+        if not group.is_expected(member.member_id, Deadline.JOIN):
+            within_ms = member.rebalance_timeout_ms
+            self._heartbeats.fencing.expect(group, member.member_id, Deadline.JOIN, within_ms)
 
     def leave(self, group: ConsumerGroup, leaving: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
         """Take members out, of either protocol, by (member id, instance id); the answer to each, in order."""
@@ -165,7 +166,7 @@ def _is_behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
     Those of a new epoch are made with the next heartbeat of who speaks the consumer protocol; where nobody
     does (the group may not become classic), by the join that this brings about.
     """
-    if member.epoch >= group.target_epoch and any(one.classic is None for one in group.members.values()):
+    if member.epoch >= group.target_epoch and not all(one.is_classic for one in group.members.values()):
         return False
     return member.epoch < group.epoch
 

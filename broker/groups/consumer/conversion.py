@@ -8,9 +8,8 @@ says which way is open. Empty groups change in any case.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -29,11 +28,13 @@ from broker.groups.consumer.member import (
     ConsumerMember,
     partitions_of,
 )
+from broker.groups.contents import Contents
 from broker.groups.membership import CONSUMER_PROTOCOL_TYPE, Group, Member
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import GroupState
+from broker.groups.storing import Flushed, append
 from broker.groups.topics import GroupTopics, Partitions, metadata_hash
-from broker.state_topic import KeyValue
+from broker.state_topic import StateTopic
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -43,21 +44,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Groups = MutableMapping[str, AnyGroup]
-Append = Callable[[str, Sequence[KeyValue]], asyncio.Future[None] | None]
-"""writes records of a group; the future of their flush"""
 
 
 class Conversion:
     """Owned by: event loop."""
 
     def __init__(
-        self, broker: Broker, groups: Groups, rebalancer: Rebalancer, topics: GroupTopics, append: Append
+        self,
+        broker: Broker,
+        store: StateTopic[Contents],
+        groups: Groups,
+        rebalancer: Rebalancer,
+        topics: GroupTopics,
     ) -> None:
         self._broker = broker
+        self._store = store
         self._groups = groups
         self._rebalancer = rebalancer
         self._topics = topics
-        self._append = append
 
     @property
     def config(self) -> BrokerConfig:
@@ -146,7 +150,7 @@ class Conversion:
         staying = [member for member in group.members.values() if member.member_id not in leaving]
         return (
             bool(staying)
-            and all(member.classic is not None for member in staying)
+            and all(member.is_classic for member in staying)
             and self.config.group_consumer_migration_policy in ("bidirectional", "downgrade")
             and len(staying) <= self.config.group_max_size
         )
@@ -158,13 +162,14 @@ class Conversion:
         leaving: Collection[str] = (),
         *,
         is_settled: bool = False,
-    ) -> asyncio.Future[None] | None:
+    ) -> Flushed | None:
         """Put a classic group of those who stay in the group's place; `generation`: the epoch that they know.
         They divide anew, unless each has what it shall have: then they go on with that.
         """
         made = self._made_classic(group, generation, leaving)
         assignments = {member.member_id: member.assignment for member in made.members.values()}
-        flushed = self._append(
+        flushed = append(
+            self._store,
             group.group_id,
             [
                 *map(kinds.encoded, changes.group_removed(group)),

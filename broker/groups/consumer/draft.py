@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from uuid import UUID
 
@@ -45,7 +44,8 @@ class Draft:
 
     def add(self, *made: Change) -> None:
         if not self.changes:
-            self.group = _copy_of(self.group)
+            self.group = self.group.drafted()
+            self.group.detach()
         self.changes += made
         changes.apply(self.group, made)
 
@@ -147,13 +147,6 @@ class Draft:
         used = {member.topic_regex for member in self.group.members.values()}
         for regex in self.group.regexes.keys() - used:
             self.add(changes.regex_removed(self.group, regex))
-
-
-def _copy_of(group: ConsumerGroup) -> ConsumerGroup:
-    draft = copy.copy(group)
-    for name in ("members", "static_members", "targets", "regexes", "_holders"):
-        setattr(draft, name, getattr(group, name).copy())
-    return draft
 
 
 def _as_newcomer(member: ConsumerMember, new_member_id: str) -> ConsumerMember:

@@ -11,15 +11,13 @@ from enum import Enum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from broker.clock import Timer
 from broker.groups.consumer.assignors import ASSIGNORS
 from broker.groups.consumer.member import (
     ConsumerMember,
     MemberState,
 )
-from broker.groups.epochs import FIRST_EPOCH, MEMBER_EPOCH_VERSION
+from broker.groups.epoch_group import CommittingGroup
 from broker.groups.membership import CONSUMER_PROTOCOL_TYPE
-from broker.groups.offsets import GroupOffsets
 from broker.groups.topics import Partitions
 from protocol.errors import ErrorCode, KafkaError
 
@@ -36,38 +34,18 @@ class ConsumerGroupState(Enum):
     STABLE = "Stable"
 
 
-class Deadline(Enum):
-    """What a member has to do in time, or it is fenced."""
-
-    SESSION = "the member session expired."
-    REVOCATION = "the member did not give back its partitions within its rebalance timeout."
-    JOIN = "the classic member failed to join within the rebalance timeout."
-    SYNC = "the member failed to sync within timeout."
-
-
-class ConsumerGroup:
+class ConsumerGroup(CommittingGroup[ConsumerMember, Partitions]):
     """Owned by: event loop."""
 
     kind = "consumer"
     protocol_type = CONSUMER_PROTOCOL_TYPE
+    tables = ("members", "targets", "static_members", "regexes", "_holders")
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        """how often what there is to divide, or among whom, has changed"""
-        self.metadata_hash = 0
-        """of the topics as they were at that epoch"""
-        self.target_epoch = 0
-        """the epoch that `targets` are made for"""
-        self.members: dict[str, ConsumerMember] = {}
+        super().__init__(group_id)
         self.static_members: dict[str, str] = {}
-        self.targets: dict[str, Partitions] = {}
         self.regexes: dict[str, frozenset[str]] = {}
         """the topics that a regular expression of a member stood for at that epoch"""
-        self.offsets = GroupOffsets()
-        self.seen_topics = -1
-        """the version of the topics that were looked at last; not stored"""
-        self.timers: dict[tuple[str, Deadline], Timer] = {}
         self._holders: dict[tuple[UUID, int], str] = {}
 
     @property
@@ -79,10 +57,6 @@ class ConsumerGroup:
         if all(member.has_reached(self.target_epoch) for member in self.members.values()):
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     # members
 
@@ -118,15 +92,6 @@ class ConsumerGroup:
     def is_free(self, topic_id: UUID, partition: int, member_id: str) -> bool:
         """Whether no other member has the partition, or has still to give it back."""
         return self._holders.get((topic_id, partition), member_id) == member_id
-
-    def member(self, member_id: str) -> ConsumerMember:
-        """The member; KafkaError if there is none."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         """Who holds an instance id now."""
@@ -179,41 +144,5 @@ class ConsumerGroup:
 
     # offsets
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, *, is_transaction: bool, api_version: int
-    ) -> ConsumerMember | None:
-        """Who commits, if that need be asked; KafkaError: it may not (KIP-848, KIP-1251).
-
-        A member in an older epoch may: `held_since` says of which partitions.
-        """
-        if epoch < 0 and self.is_empty:
-            return None
-        if is_transaction and epoch < 0 and not member_id and instance_id is None:
-            return None
-        member = self.member(member_id)
-        if member.classic is None and not is_transaction and api_version < MEMBER_EPOCH_VERSION:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
-            )
-        if epoch > member.epoch:
-            raise KafkaError(member.stale_epoch, f"the member's epoch is {member.epoch}")
-        return member if epoch < member.epoch else None
-
     def held_since(self, member_id: str, topic: Topic, partition: int) -> int | None:
-        """The epoch in which a member got a partition, if it has it or has still to give it back."""
         return self.members[member_id].held_since(topic.topic_id, partition)
-
-    def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Whether who says that it is a member may see the offsets (KIP-848)."""
-        if member_id is None and epoch < 0:
-            return
-        member = self.member(member_id or "")
-        if member.epoch != epoch:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
-
-    def stop_timers(self) -> None:
-        """No deadline of this group fires any more."""
-        for timer in self.timers.values():
-            timer.cancel()
-        self.timers.clear()

@@ -8,7 +8,6 @@ back in time, is fenced: its partitions are for the others, and its next heartbe
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 import uuid
@@ -21,7 +20,7 @@ from broker.groups.consumer import changes
 from broker.groups.consumer.assignors import ASSIGNORS
 from broker.groups.consumer.conversion import Conversion, Groups
 from broker.groups.consumer.draft import Draft
-from broker.groups.consumer.group import ConsumerGroup, Deadline
+from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.member import (
     ConsumerMember,
     MemberState,
@@ -29,9 +28,12 @@ from broker.groups.consumer.member import (
     partitions_of,
 )
 from broker.groups.contents import Contents
+from broker.groups.epoch_group import Deadline
 from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from broker.groups.fencing import Fencing
 from broker.groups.membership import Group
-from broker.groups.rebalance import STORE_ERRORS, Rebalancer
+from broker.groups.rebalance import Rebalancer
+from broker.groups.storing import Flushed, append
 from broker.groups.topics import GroupTopics, MayKnow, Partitions, everything
 from broker.state_topic import KeyValue, StateTopic, fits
 from protocol.errors import ErrorCode, KafkaError
@@ -81,7 +83,7 @@ class Beat:
     member_id: str
     epoch: int
     assigned: Partitions | None = None
-    flushed: asyncio.Future[None] | None = None
+    flushed: Flushed | None = None
 
 
 def check_heartbeat(beat: Heartbeat, api_version: int) -> None:
@@ -134,7 +136,8 @@ class Heartbeats:
         self._clock = broker.clock
         self._store = store
         self.topics = GroupTopics(broker)
-        self.conversion = Conversion(broker, groups, rebalancer, self.topics, self._append)
+        self.conversion = Conversion(broker, store, groups, rebalancer, self.topics)
+        self.fencing = Fencing(broker.clock, self._session_ms, lambda group, one: self.take_out(group, [one]))
 
     @property
     def config(self) -> BrokerConfig:
@@ -153,12 +156,12 @@ class Heartbeats:
         if request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(group, request)
         member_id = request.member_id or str(uuid.uuid4())
-        self.check_room(group, member_id)
+        group.check_room(self.config.group_consumer_max_size, member_id)
         draft = self.draft(group, request.may_know)
         member = self._member_for(draft, member_id, request)
         now = draft.bring_up_to_date(_as_told(member, request), request.owned)
         flushed = self.store(group, draft, first)
-        self.expect(group, member_id, Deadline.SESSION, self._session_ms(group))
+        self.fencing.expect_beat(group, member_id)
         self._expect_revocation(group, member, now)
         is_told = request.is_full or now.assigned != member.assigned
         return Beat(member_id, now.epoch, partitions_of(now.assigned) if is_told else None, flushed)
@@ -173,15 +176,6 @@ class Heartbeats:
         self.conversion.put(made, group)
         self.resume(made)
         return beat
-
-    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """Whether `group.consumer.max.size` lets the member in; who is in may always stay."""
-        most = self.config.group_consumer_max_size
-        if len(group.members) >= most and member_id not in group.members:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {most} members.",
-            )
 
     def _member_for(self, draft: Draft, member_id: str, request: Heartbeat) -> ConsumerMember:
         """Who beats, as it was before; one that is new has no epoch yet."""
@@ -220,7 +214,7 @@ class Heartbeats:
         logger.info("group %s: %s left", group.group_id, member.member_id)
         return Beat(member.member_id, request.epoch, None, flushed)
 
-    def take_out(self, group: ConsumerGroup, member_ids: Sequence[str]) -> asyncio.Future[None] | None:
+    def take_out(self, group: ConsumerGroup, member_ids: Sequence[str]) -> Flushed | None:
         """End memberships; KafkaError: they go on."""
         if self.conversion.can_become_classic(group, member_ids):
             return self.conversion.to_classic(group, group.epoch, member_ids)
@@ -230,48 +224,29 @@ class Heartbeats:
         draft.start_epoch()
         return self.store(group, draft)
 
-    def fence(self, group: ConsumerGroup, member_id: str, deadline: Deadline) -> None:
-        """A deadline has passed: the member is one no more."""
-        del group.timers[member_id, deadline]
-        logger.info("group %s: %s fenced: %s", group.group_id, member_id, deadline.value)
-        try:
-            self.take_out(group, [member_id])
-        except KafkaError as error:
-            # It stays a member until that can be written down.
-            logger.warning("group %s: %s cannot be fenced now: %s", group.group_id, member_id, error)
-            self.expect(group, member_id, deadline, self._session_ms(group))
-
     # deadlines
-
-    def expect(self, group: ConsumerGroup, member_id: str, deadline: Deadline, within_ms: int) -> None:
-        """From now on the member has so long; what it had before does not count."""
-        self.no_longer_expect(group, member_id, deadline)
-        group.timers[member_id, deadline] = self._clock.call_later(
-            within_ms, self.fence, group, member_id, deadline
-        )
-
-    def no_longer_expect(self, group: ConsumerGroup, member_id: str, deadline: Deadline) -> None:
-        timer = group.timers.pop((member_id, deadline), None)
-        if timer is not None:
-            timer.cancel()
 
     def _expect_revocation(
         self, group: ConsumerGroup, before: ConsumerMember, member: ConsumerMember
     ) -> None:
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
-            self.no_longer_expect(group, member.member_id, Deadline.REVOCATION)
+            group.no_longer_expect(member.member_id, Deadline.REVOCATION)
         elif member.pending_revocation != before.pending_revocation:
-            self.expect(group, member.member_id, Deadline.REVOCATION, member.rebalance_timeout_ms)
+            self._expect_to_give_back(group, member)
+
+    def _expect_to_give_back(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        self.fencing.expect(group, member.member_id, Deadline.REVOCATION, member.rebalance_timeout_ms)
 
     def resume(self, group: ConsumerGroup) -> None:
         """The group was read at start: its members have their whole time again."""
         for member in group.members.values():
-            session_ms = self._session_ms(group)
             if member.classic is not None:
                 session_ms = member.classic.session_timeout_ms
-            self.expect(group, member.member_id, Deadline.SESSION, session_ms)
-            if member.classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:
-                self.expect(group, member.member_id, Deadline.REVOCATION, member.rebalance_timeout_ms)
+                self.fencing.expect(group, member.member_id, Deadline.SESSION, session_ms)
+                continue
+            self.fencing.expect_beat(group, member.member_id)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self._expect_to_give_back(group, member)
 
     # records
 
@@ -281,28 +256,18 @@ class Heartbeats:
             may_know = everything
         return Draft(group, self.topics, self._clock.now_ms(), may_know)
 
-    def store(
-        self, group: ConsumerGroup, draft: Draft, first: Sequence[KeyValue] = ()
-    ) -> asyncio.Future[None] | None:
+    def store(self, group: ConsumerGroup, draft: Draft, first: Sequence[KeyValue] = ()) -> Flushed | None:
         """Write down what the draft changed, and do it to the group; the future of its flush. KafkaError:
         nothing has changed.
         """
         if not draft.changes:
             group.seen_topics = draft.seen_topics
             return None
-        flushed = self._append(group.group_id, [*first, *map(kinds.encoded, draft.changes)])
+        flushed = append(self._store, group.group_id, [*first, *map(kinds.encoded, draft.changes)])
         changes.apply(group, draft.changes)
         group.seen_topics = draft.seen_topics
-        for member_id, deadline in list(group.timers):
-            if member_id not in group.members:
-                self.no_longer_expect(group, member_id, deadline)
+        group.forget_gone()
         return flushed
-
-    def _append(self, group_id: str, entries: Sequence[KeyValue]) -> asyncio.Future[None] | None:
-        try:
-            return self._store.append_all(group_id, entries)
-        except KafkaError as error:
-            raise KafkaError(STORE_ERRORS.get(error.code, error.code), error.message) from error
 
 
 def _as_told(member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
@@ -328,7 +293,7 @@ def _or(told: T | None, known: T) -> T:
 
 def _take_over(draft: Draft, holder: ConsumerMember, member_id: str) -> ConsumerMember:
     """A static member comes back under a new id, once the one before has left (KIP-848)."""
-    if holder.classic is None and holder.epoch != STATIC_LEAVE_EPOCH:
+    if not holder.is_classic and holder.epoch != STATIC_LEAVE_EPOCH:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {holder.instance_id} cannot join the group because "

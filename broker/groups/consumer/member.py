@@ -61,9 +61,14 @@ class ConsumerMember:
     pending_revocation: Held = dataclasses.field(default_factory=dict)
 
     @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol, which knows generations."""
+        return self.classic is not None
+
+    @property
     def stale_epoch(self) -> ErrorCode:
-        """What a commit in a wrong epoch is answered: classic members know generations."""
-        return ErrorCode.STALE_MEMBER_EPOCH if self.classic is None else ErrorCode.ILLEGAL_GENERATION
+        """What a commit in a wrong epoch is answered."""
+        return ErrorCode.ILLEGAL_GENERATION if self.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def has_reached(self, target_epoch: int) -> bool:
         """Whether it has all that the target of this epoch gives it."""

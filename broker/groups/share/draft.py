@@ -31,6 +31,7 @@ class Draft:
     def __init__(self, broker: Broker, topics: GroupTopics, group: ShareGroup) -> None:
         self.group = group
         self.drafted = group.drafted()
+        self.drafted.detach()
         self.changes: list[Change] = []
         self.begins: list[ShareKey] = []
         self.seen_topics = group.seen_topics

@@ -7,7 +7,6 @@ answer, and are assigned with the next heartbeat.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -18,11 +17,12 @@ from uuid import UUID
 from broker.groups import kinds, records
 from broker.groups.contents import Contents
 from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH
+from broker.groups.fencing import Fencing
 from broker.groups.kinds import Change
-from broker.groups.rebalance import STORE_ERRORS
 from broker.groups.share import changes
 from broker.groups.share.draft import Draft, share_keys
 from broker.groups.share.group import Begun, ShareGroup, ShareMember
+from broker.groups.storing import Flushed, append
 from broker.groups.topics import GroupTopics, Partitions, metadata_hash
 from broker.share.partition import ShareKey
 from broker.state_topic import StateTopic, fits
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 logger = logging.getLogger(__name__)
-
-Flushed = asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +85,7 @@ class ShareGroups:
         self._topics = GroupTopics(broker)
         self._is_other = is_other
         """whether an id is that of a group of another kind"""
+        self._fencing = Fencing(broker.clock, self._session_ms, self._take_out)
 
     def restore(self, group_id: str, made: Iterable[Change]) -> None:
         """A group as it was read at start: its members have their whole time again."""
@@ -94,7 +93,10 @@ class ShareGroups:
         changes.apply(group, made)
         self.groups[group_id] = group
         for member_id in group.members:
-            self._expect(group, member_id)
+            self._fencing.expect_beat(group, member_id)
+
+    def _session_ms(self, group: ShareGroup) -> int:
+        return self._broker.group_settings.of(group.group_id).share_session_timeout_ms
 
     def stop(self) -> None:
         for group in self.groups.values():
@@ -139,19 +141,14 @@ class ShareGroups:
         now = draft.bring_up_to_date(member, _as_told(member, request))
         waits = self._store_changes(draft)
         self.groups[group.group_id] = group
-        self._expect(group, request.member_id)
+        self._fencing.expect_beat(group, request.member_id)
         is_told = request.topic_names is not None or now.assigned != member.assigned
         return ShareBeat(now.member_id, now.epoch, now.assigned if is_told else None, waits)
 
     def _group_for(self, request: ShareHeartbeat) -> ShareGroup:
         group = self.groups.get(request.group_id)
         if group is not None:
-            most = self._broker.config.group_share_max_size
-            if len(group.members) >= most and request.member_id not in group.members:
-                raise KafkaError(
-                    ErrorCode.GROUP_MAX_SIZE_REACHED,
-                    f"The share group has reached its maximum capacity of {most} members.",
-                )
+            group.check_room(self._broker.config.group_share_max_size, request.member_id)
             return group
         if request.epoch != JOIN_EPOCH or self._is_other(request.group_id):
             raise self._not_found(request.group_id, "Share group")
@@ -190,10 +187,7 @@ class ShareGroups:
         return waits
 
     def _append(self, group: ShareGroup, made: Sequence[Change]) -> list[Flushed]:
-        try:
-            flushed = self._store.append_all(group.group_id, [kinds.encoded(change) for change in made])
-        except KafkaError as error:
-            raise KafkaError(STORE_ERRORS.get(error.code, error.code), error.message) from error
+        flushed = append(self._store, group.group_id, [kinds.encoded(change) for change in made])
         changes.apply(group, made)
         return [] if flushed is None else [flushed]
 
@@ -201,33 +195,13 @@ class ShareGroups:
 
     def _take_out(self, group: ShareGroup, member_id: str) -> list[Flushed]:
         draft = group.drafted()
+        draft.detach()
         made = changes.member_removed(group.group_id, member_id)
         changes.apply(draft, made)
         digest = metadata_hash(self._topics.sizes(draft.subscribed_topics()))
         waits = self._append(group, [*made, changes.epoch_changed(group.group_id, group.epoch + 1, digest)])
-        timer = group.timers.pop(member_id, None)
-        if timer is not None:
-            timer.cancel()
+        group.forget_gone()
         return waits
-
-    def _expect(self, group: ShareGroup, member_id: str) -> None:
-        """From now on the member may be silent for so long."""
-        timer = group.timers.pop(member_id, None)
-        if timer is not None:
-            timer.cancel()
-        timeout_ms = self._broker.group_settings.of(group.group_id).share_session_timeout_ms
-        group.timers[member_id] = self._broker.clock.call_later(timeout_ms, self._fence, group, member_id)
-
-    def _fence(self, group: ShareGroup, member_id: str) -> None:
-        """The member was silent for too long: it is one no more."""
-        del group.timers[member_id]
-        logger.info("share group %s: %s fenced: the member session expired.", group.group_id, member_id)
-        try:
-            self._take_out(group, member_id)
-        except KafkaError as error:
-            # It stays a member until that can be written down.
-            logger.warning("share group %s: %s cannot be fenced now: %s", group.group_id, member_id, error)
-            self._expect(group, member_id)
 
     # where groups stand
 

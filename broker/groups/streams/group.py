@@ -6,18 +6,16 @@ can change, `heartbeats.py` what does.
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from broker.clock import Timer
-from broker.groups.epochs import FIRST_EPOCH, MEMBER_EPOCH_VERSION
-from broker.groups.offsets import GroupOffsets
+from broker.groups.epoch_group import CommittingGroup
+from broker.groups.epochs import FIRST_EPOCH
 from broker.groups.streams.member import Assignment, HeldPartitions, Holding, StreamsMember, Taken
 from broker.groups.streams.topology import Configured, subtopologies_by_source
-from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
 from protocol.messages.streams_groups import Subtopology
 
@@ -37,47 +35,30 @@ class StreamsGroupState(Enum):
     STABLE = "Stable"
 
 
-class Deadline(Enum):
-    """What a member has to do in time, or it is fenced."""
-
-    SESSION = "the member session expired."
-    REVOCATION = "the member did not give back its tasks within its rebalance timeout."
-
-
-class StreamsGroup:
+class StreamsGroup(CommittingGroup[StreamsMember, Assignment]):
     """Owned by: event loop."""
 
     kind = "streams"
     protocol_type = "streams"
     assignor = "sticky"
+    tables = ("members", "targets", "_active", "_copies")
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        """how often what there is to divide, or among whom, has changed"""
-        self.metadata_hash = 0
-        """of the topics as they were at that epoch"""
+        super().__init__(group_id)
         self.validated_epoch = NOT_VALIDATED
         """of the topology whose topics were all there at that epoch"""
         self.assignment_configs: Mapping[str, str] = {}
         """the settings that the targets depend on, as they were at that epoch"""
         self.target_epoch = FIRST_EPOCH
-        """the epoch that `targets` are made for"""
         self.target_ms = 0
-        """when that was; 0: never"""
+        """when the targets were made; 0: never"""
         self.topology: StreamsGroupTopologyValue | None = None
         """see `run`"""
         self.subtopologies: Mapping[str, Subtopology] = {}
         """of the topology, by their ids"""
-        self.members: dict[str, StreamsMember] = {}
-        self.targets: dict[str, Assignment] = {}
-        self.offsets = GroupOffsets()
-        self.timers: dict[tuple[str, Deadline], Timer] = {}
         # What follows is not stored.
         self.configured: Configured | None = None
         """the topology on the topics as they were looked at last"""
-        self.seen_topics = -1
-        """the version of the topics that were looked at last"""
         self.first_assignment: Timer | None = None
         """runs while the group waits for more members before it divides its tasks for the first time"""
         self.shutdown_by: str | None = None
@@ -102,10 +83,6 @@ class StreamsGroup:
         if all(member.has_reached(self.target_epoch) for member in self.members.values()):
             return StreamsGroupState.STABLE
         return StreamsGroupState.RECONCILING
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     def run(self, topology: StreamsGroupTopologyValue) -> None:
         """The members run this from now on."""
@@ -159,69 +136,23 @@ class StreamsGroup:
             ),
         )
 
-    def member(self, member_id: str) -> StreamsMember:
-        """The member; KafkaError if there is none."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
-
     # offsets
 
     def subscribed_topics(self) -> Set[str]:
         """The names of the topics that the members read."""
         return self._readers.keys() if self.members else frozenset()
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, *, is_transaction: bool, api_version: int
-    ) -> StreamsMember | None:
-        """As in a consumer group: who commits, if that need be asked; KafkaError: it may not."""
-        if epoch < 0 and self.is_empty:
-            return None
-        if is_transaction and epoch < 0 and not member_id and instance_id is None:
-            return None
-        member = self.member(member_id)
-        if not is_transaction and api_version < MEMBER_EPOCH_VERSION:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                "OffsetCommit version 9 or above must be used by members using the streams group protocol",
-            )
-        if epoch > member.epoch:
-            raise KafkaError(member.stale_epoch, f"the member's epoch is {member.epoch}")
-        return member if epoch < member.epoch else None
-
     def held_since(self, member_id: str, topic: Topic, partition: int) -> int | None:
         """The epoch in which a member got what reads a partition, if it has it or has still to return it."""
         return self.members[member_id].held_since(self._readers.get(topic.name, ""), partition)
 
-    def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Whether who says that it is a member may see the offsets."""
-        if member_id is None and epoch < 0:
-            return
-        member = self.member(member_id or "")
-        if member.epoch != epoch:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"the member's epoch is {member.epoch}")
-
-    # drafts and timers
-
-    def drafted(self) -> StreamsGroup:
-        """A copy, to try changes on; of who is there and who has what only after `detach`."""
-        return copy.copy(self)
-
-    def detach(self) -> None:
-        """A draft is about to change what it shares with its group until then."""
-        for name in ("members", "targets", "_active", "_copies"):
-            setattr(self, name, getattr(self, name).copy())
+    # deadlines
 
     def stop_timers(self) -> None:
-        """No deadline of this group fires any more."""
-        for timer in (*self.timers.values(), self.first_assignment):
-            if timer is not None:
-                timer.cancel()
-        self.timers.clear()
-        self.first_assignment = None
+        super().stop_timers()
+        if self.first_assignment is not None:
+            self.first_assignment.cancel()
+            self.first_assignment = None
 
 
 def _active_tasks(held: Holding) -> Iterator[tuple[str, int]]:

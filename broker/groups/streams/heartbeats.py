@@ -7,7 +7,6 @@ named in the answer's `missing`: who has the request makes them, by the client's
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -17,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 from broker.groups import kinds, records
 from broker.groups.commits import AnyGroup
 from broker.groups.contents import Contents
+from broker.groups.epoch_group import Deadline
 from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from broker.groups.fencing import Fencing
 from broker.groups.membership import Group
-from broker.groups.rebalance import STORE_ERRORS
+from broker.groups.storing import Flushed, append
 from broker.groups.streams import changes
 from broker.groups.streams.draft import STANDBY_REPLICAS, Draft, Pace
 from broker.groups.streams.endpoints import held_by_endpoint
-from broker.groups.streams.group import Deadline, StreamsGroup
+from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.member import (
     Assignment,
     Endpoint,
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 logger = logging.getLogger(__name__)
-
-Flushed = asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +124,7 @@ class StreamsGroups:
         self._groups = groups
         """of all kinds that commit offsets"""
         self._topics = GroupTopics(broker)
+        self._fencing = Fencing(broker.clock, self._session_ms, self._take_out)
 
     # a heartbeat
 
@@ -169,12 +169,8 @@ class StreamsGroups:
     ) -> tuple[StreamsGroup, list[KeyValue]]:
         """The group, and what has to be written before it is one."""
         if isinstance(known, StreamsGroup):
-            most = self._broker.config.group_streams_max_size
-            if len(known.members) >= most:
-                raise KafkaError(
-                    ErrorCode.GROUP_MAX_SIZE_REACHED,
-                    f"The streams group has reached its maximum capacity of {most} members.",
-                )
+            # As in Kafka: also of who is in it and joins again.
+            known.check_room(self._broker.config.group_streams_max_size)
             return known, []
         if is_share_group or (known is not None and not (isinstance(known, Group) and known.is_empty)):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
@@ -260,6 +256,9 @@ class StreamsGroups:
     def _settings(self, group: StreamsGroup) -> GroupConfig:
         return self._broker.group_settings.of(group.group_id)
 
+    def _session_ms(self, group: StreamsGroup) -> int:
+        return self._settings(group).streams_session_timeout_ms
+
     # ways out
 
     def _leave(self, group: StreamsGroup, request: StreamsHeartbeat) -> StreamsBeat:
@@ -275,17 +274,6 @@ class StreamsGroups:
         draft.remove(member_id)
         return self._store_changes(group, draft)
 
-    def _fence(self, group: StreamsGroup, member_id: str, deadline: Deadline) -> None:
-        """A deadline has passed: the member is one no more."""
-        del group.timers[member_id, deadline]
-        logger.info("streams group %s: %s fenced: %s", group.group_id, member_id, deadline.value)
-        try:
-            self._take_out(group, member_id)
-        except KafkaError as error:
-            # It stays a member until that can be written down.
-            logger.warning("streams group %s: %s cannot be fenced now: %s", group.group_id, member_id, error)
-            self._start(group, member_id, deadline, self._settings(group).streams_session_timeout_ms)
-
     # deadlines
 
     def resume(self, group: StreamsGroup) -> None:
@@ -299,27 +287,15 @@ class StreamsGroups:
     def _expect(
         self, group: StreamsGroup, before: StreamsMember | None, now: StreamsMember, *, starts_waiting: bool
     ) -> None:
-        settings = self._settings(group)
-        self._start(group, now.member_id, Deadline.SESSION, settings.streams_session_timeout_ms)
+        self._fencing.expect_beat(group, now.member_id)
         if now.state is not MemberState.UNREVOKED_TASKS:
-            self._cancel(group, now.member_id, Deadline.REVOCATION)
+            group.no_longer_expect(now.member_id, Deadline.REVOCATION)
         elif before is None or now.pending_revocation != before.pending_revocation:
-            self._start(group, now.member_id, Deadline.REVOCATION, now.rebalance_timeout_ms)
+            self._fencing.expect(group, now.member_id, Deadline.REVOCATION, now.rebalance_timeout_ms)
         if starts_waiting and group.first_assignment is None:
             group.first_assignment = self._broker.clock.call_later(
-                settings.streams_initial_rebalance_delay_ms, self._assign_first, group
+                self._settings(group).streams_initial_rebalance_delay_ms, self._assign_first, group
             )
-
-    def _start(self, group: StreamsGroup, member_id: str, deadline: Deadline, within_ms: int) -> None:
-        self._cancel(group, member_id, deadline)
-        group.timers[member_id, deadline] = self._broker.clock.call_later(
-            within_ms, self._fence, group, member_id, deadline
-        )
-
-    def _cancel(self, group: StreamsGroup, member_id: str, deadline: Deadline) -> None:
-        timer = group.timers.pop((member_id, deadline), None)
-        if timer is not None:
-            timer.cancel()
 
     def _assign_first(self, group: StreamsGroup) -> None:
         """Who wanted to be there from the beginning is."""
@@ -342,16 +318,10 @@ class StreamsGroups:
         """Write down what the draft changed, and do it to the group. KafkaError: it has not changed."""
         flushed = None
         if draft.changes:
-            entries = [*first, *map(kinds.encoded, draft.changes)]
-            try:
-                flushed = self._store.append_all(group.group_id, entries)
-            except KafkaError as error:
-                raise KafkaError(STORE_ERRORS.get(error.code, error.code), error.message) from error
+            flushed = append(self._store, group.group_id, [*first, *map(kinds.encoded, draft.changes)])
             changes.apply(group, draft.changes)
+            group.forget_gone()
         group.configured, group.seen_topics = draft.group.configured, draft.group.seen_topics
-        for member_id in {key.of for key, value in draft.changes if value is None}:
-            for deadline in Deadline:
-                self._cancel(group, member_id, deadline)
         return flushed
 
 

@@ -96,6 +96,11 @@ class StreamsMember:
     pending_revocation: Holding = NOTHING
 
     @property
+    def is_classic(self) -> bool:
+        """No streams member speaks the classic protocol."""
+        return False
+
+    @property
     def stale_epoch(self) -> ErrorCode:
         """What a commit in a wrong epoch is answered."""
         return ErrorCode.STALE_MEMBER_EPOCH
