@@ -57,6 +57,18 @@ class CoordinationConfig(StreamsGroupsConfig):
         "The longest consumer.session.timeout.ms that a group may have of its own",
         at_least=1,
     )
+    group_consumer_assignment_interval_ms: int = key(
+        Type.INT, 0, "How long the targets of a consumer group stay before it is divided anew; 0: with the "
+        "heartbeat that asks for it (Kafka: 1000)", at_least=0, dynamic=True,
+    )  # fmt: skip
+    group_consumer_min_assignment_interval_ms: int = key(
+        Type.INT, 0, "The shortest consumer.assignment.interval.ms that a group may have of its own",
+        at_least=0,
+    )  # fmt: skip
+    group_consumer_max_assignment_interval_ms: int = key(
+        Type.INT, 15_000, "The longest consumer.assignment.interval.ms that a group may have of its own",
+        at_least=0,
+    )  # fmt: skip
     group_consumer_max_size: int = key(
         Type.INT, 10_000, "How many members a group of the consumer protocol may have (Kafka: no limit)",
         at_least=1,

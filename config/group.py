@@ -49,6 +49,10 @@ def _problem_of_reset(reset: str) -> str | None:
 class GroupConfig:
     """The values that hold for one group. Owned by: any thread (immutable)."""
 
+    consumer_assignment_interval_ms: int = key(
+        Type.INT, 0, "How long its targets stay before the group is divided anew; 0: with the heartbeat that "
+        "asks for it", at_least=0, dynamic=True, synonyms=("group.consumer.assignment.interval.ms",),
+    )  # fmt: skip
     consumer_heartbeat_interval_ms: int = key(
         Type.INT, 1_000, "How often a member beats: so late it may learn of a new assignment",
         at_least=1, dynamic=True, synonyms=("group.consumer.heartbeat.interval.ms",),
@@ -56,6 +60,10 @@ class GroupConfig:
     consumer_session_timeout_ms: int = key(
         Type.INT, 45_000, "How long a member may be silent",
         at_least=1, dynamic=True, synonyms=("group.consumer.session.timeout.ms",),
+    )  # fmt: skip
+    share_assignment_interval_ms: int = key(
+        Type.INT, 0, "How long its targets stay before the group is divided anew; 0: with the heartbeat that "
+        "asks for it", at_least=0, dynamic=True, synonyms=("group.share.assignment.interval.ms",),
     )  # fmt: skip
     share_auto_offset_reset: str = key(
         Type.STRING, LATEST,
@@ -91,6 +99,10 @@ class GroupConfig:
         at_least=1, dynamic=True, synonyms=("group.share.session.timeout.ms",),
     )  # fmt: skip
 
+    streams_assignment_interval_ms: int = key(
+        Type.INT, 0, "How long its targets stay before the group is divided anew; 0: with the heartbeat that "
+        "asks for it", at_least=0, dynamic=True, synonyms=("group.streams.assignment.interval.ms",),
+    )  # fmt: skip
     streams_heartbeat_interval_ms: int = key(
         Type.INT, 1_000, "How often a member beats: so late it may learn of a new assignment",
         at_least=1, dynamic=True, synonyms=("group.streams.heartbeat.interval.ms",),

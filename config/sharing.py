@@ -34,6 +34,18 @@ class SharingConfig(SecurityConfig):
     group_share_max_session_timeout_ms: int = key(
         Type.INT, 60_000, "The longest share.session.timeout.ms that a group may have of its own", at_least=1
     )
+    group_share_assignment_interval_ms: int = key(
+        Type.INT, 0, "How long the targets of a share group stay before it is divided anew; 0: with the "
+        "heartbeat that asks for it (Kafka: 1000)", at_least=0, dynamic=True,
+    )  # fmt: skip
+    group_share_min_assignment_interval_ms: int = key(
+        Type.INT, 0, "The shortest share.assignment.interval.ms that a group may have of its own",
+        at_least=0,
+    )  # fmt: skip
+    group_share_max_assignment_interval_ms: int = key(
+        Type.INT, 15_000, "The longest share.assignment.interval.ms that a group may have of its own",
+        at_least=0,
+    )  # fmt: skip
     group_share_max_size: int = key(
         Type.INT, 200, "How many members a share group may have", at_least=1, at_most=1_000
     )

@@ -35,6 +35,18 @@ class StreamsGroupsConfig(SharingConfig):
         Type.INT, 60_000, "The longest streams.session.timeout.ms that a group may have of its own",
         at_least=1,
     )  # fmt: skip
+    group_streams_assignment_interval_ms: int = key(
+        Type.INT, 0, "How long the targets of a streams group stay before it is divided anew; 0: with the "
+        "heartbeat that asks for it (Kafka: 1000)", at_least=0, dynamic=True,
+    )  # fmt: skip
+    group_streams_min_assignment_interval_ms: int = key(
+        Type.INT, 0, "The shortest streams.assignment.interval.ms that a group may have of its own",
+        at_least=0,
+    )  # fmt: skip
+    group_streams_max_assignment_interval_ms: int = key(
+        Type.INT, 15_000, "The longest streams.assignment.interval.ms that a group may have of its own",
+        at_least=0,
+    )  # fmt: skip
     group_streams_max_size: int = key(
         Type.INT, INT_MAX, "How many members a streams group may have", at_least=1
     )

@@ -65,7 +65,7 @@ def _problem_of_strategy(config: BrokerConfig) -> ConfigError | None:
 
 def _problem_of_sessions(config: BrokerConfig) -> ConfigError | None:
     for kind in ("consumer", "share", "streams"):
-        for key in ("heartbeat.interval.ms", "session.timeout.ms"):
+        for key in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
             problem = _problem_of_bounds(config, f"group.{kind}", key)
             if problem is not None:
                 return problem
@@ -91,8 +91,8 @@ def _problem_of_bounds(config: BrokerConfig, kind: str, key: str) -> ConfigError
     value, least, most = (
         getattr(config, f"{kind}.{which}{key}".replace(".", "_")) for which in ("", "min.", "max.")
     )
-    # Heartbeats come more often here than in Kafka: what is its least, and only that, may well be set.
-    is_ours = key == "heartbeat.interval.ms" and f"{kind}.{key}" not in config.static
+    # Here intervals are shorter than in Kafka: what is its least, and only that, may well be set.
+    is_ours = key.endswith(".interval.ms") and f"{kind}.{key}" not in config.static
     if least <= value <= most or (is_ours and value < least <= most):
         return None
     return ConfigError.of_value(

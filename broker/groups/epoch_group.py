@@ -8,6 +8,7 @@ offsets. Nothing here sets a timer, writes a record or decides: `changes.py` of 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -27,6 +28,14 @@ class Deadline(Enum):
     REVOCATION = "the member did not give back what it had to within its rebalance timeout."
     JOIN = "the classic member failed to join within the rebalance timeout."
     SYNC = "the member failed to sync within timeout."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """When something happens to a group, and how often it is divided anew."""
+
+    now_ms: int
+    interval_ms: int
 
 
 class CommittingMember(Protocol):
@@ -69,6 +78,8 @@ class EpochGroup(Generic[M, T]):
         """of the topics as they were at that epoch"""
         self.target_epoch = 0
         """the epoch that `targets` are made for"""
+        self.target_ms = 0
+        """when they were made; 0: never by an assignor"""
         self.members: dict[str, M] = {}
         self.targets: dict[str, T] = {}
         self.seen_topics = -1
@@ -95,6 +106,12 @@ class EpochGroup(Generic[M, T]):
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The {self.kind} group has reached its maximum capacity of {most} members.",
             )
+
+    def keeps_targets(self, pace: Pace) -> bool:
+        """Whether the targets stay as they are for now, for they are not old enough. Mirrors
+        `canComputeNextTargetAssignment`, but for a clock that has been set back.
+        """
+        return self.target_ms != 0 and 0 <= pace.now_ms - self.target_ms < pace.interval_ms
 
     # drafts
 

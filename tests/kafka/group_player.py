@@ -5,7 +5,7 @@ in a form that can be compared with another broker's.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from protocol.codegen import decode, encode
@@ -269,6 +269,9 @@ class Player:
 
     def use(self, group: str) -> None:
         self.group = group
+
+    def set_group(self, settings: Mapping[str, str]) -> Any:
+        return self.raw.set_group(self.group, settings)
 
 
 def _by_topic(places: Iterable[tuple[str, int]]) -> list[tuple[str, list[int]]]:

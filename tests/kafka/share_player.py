@@ -275,6 +275,9 @@ class SharePlayer:
         wait_for(is_settled, f"{size} partitions of {group}: {found}")
         return [(row[0], row[1], row[3], row[4], row[5], row[6]) for row in found]
 
+    def epoch_of(self, member: str, group: str = "g") -> int:
+        return next(row[2] for row in self.described(group)[0][-1] if row[0] == member)
+
     def described(self, *groups: str) -> Any:
         answer = self.raw.ask(ShareGroupDescribeRequest(group_ids=list(groups)), 1)
         return [

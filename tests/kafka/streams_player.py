@@ -139,9 +139,6 @@ class StreamsPlayer(Player):
             for row in answer.groups
         ]  # fmt: skip
 
-    def set_group(self, settings: Mapping[str, str]) -> Any:
-        return self.raw.set_group(self.group, settings)
-
     def topics(self, *names: str) -> Any:
         """Wait for topics that the broker makes; the number of partitions of each."""
         found: dict[str, int] = {}

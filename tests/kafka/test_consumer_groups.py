@@ -55,6 +55,7 @@ def steps() -> Iterator[Step]:
     yield from downgrade()
     yield from there_and_back()
     yield from catching_up()
+    yield from intervals()
 
 
 def refusals() -> Iterator[Step]:
@@ -353,6 +354,34 @@ def catching_up() -> Iterator[Step]:
     yield "described with targets", lambda it: it.described("e")
     yield "e2 has to join", lambda it: it.classic_beat("e2", 4)
     yield "e2 cannot sync", lambda it: it.classic_sync("e2", 4)
+
+
+def intervals() -> Iterator[Step]:
+    """A group is divided anew only so often."""
+    interval = "consumer.assignment.interval.ms"
+    yield "group with an interval", lambda it: it.use("f")
+    yield "too long an interval", lambda it: it.set_group({interval: "15001"})
+    yield "no interval", lambda it: it.set_group({interval: "-1"})
+    yield "a long interval", lambda it: it.set_group({interval: "15000"})
+    yield "first of an interval", lambda it: it.join("f1", ["a"], server_assignor="range")
+    yield "second within it", lambda it: it.join("f2", ["a"])
+    yield "second beats within it", lambda it: it.beat("f2", 2)
+    yield "first beats within it", lambda it: it.beat("f1", 2)
+    yield "first unsubscribes within it", lambda it: it.beat("f1", 2, topics=["b"])
+    yield "first has given", lambda it: it.beat("f1", 2, owned=NOTHING)
+    yield "described within it", lambda it: it.described("f")
+    yield "static within it", lambda it: it.join("f3", ["b"], instance_id="i")
+    yield "static goes", lambda it: it.beat("f3", -2, instance_id="i")
+    yield "static comes back", lambda it: it.join("f4", ["b"], instance_id="i", server_assignor="range")
+    yield "classic within it", lambda it: it.classic_join("f5", ["b"])
+    yield "classic syncs", lambda it: it.classic_sync("f5", 2)
+    yield "classic has nothing to do", lambda it: it.classic_beat("f5", 2)
+    yield "described with four", lambda it: it.described("f")
+    yield "all but the classic leave", lambda it: [it.beat(one, -1) for one in ("f1", "f2")]
+    yield "no interval any more", lambda it: it.set_group({interval: "0"})
+    yield "divided then", lambda it: it.beat("f4", 2, owned=NOTHING, instance_id="i")
+    yield "classic has to join", lambda it: it.classic_beat("f5", 2)
+    yield "described then", lambda it: it.described("f")
 
 
 EXPLAINED = {

@@ -36,6 +36,7 @@ KAFKAS = {
     "group.share.min.assignment.interval.ms": "0",
     "group.share.assignment.interval.ms": "0",
 }
+INTERVAL = "share.assignment.interval.ms"
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 WRONG_EPOCH = 123
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
@@ -339,6 +340,14 @@ def members() -> Iterator[Step]:
     yield "unknown leaves", lambda it: it.beat("x", -1)
     yield "n too", lambda it: shape(it.settled("g", ("m", ["a"]), ("n", ["a"]), size=2))
     yield "o too", lambda it: shape(it.settled("g", ("m", ["a"]), ("n", ["a"]), ("o", ["a"]), size=4))
+    yield "bad interval", lambda it: it.settings("g", {INTERVAL: "15001"})
+    yield "a long interval", lambda it: it.settings("g", {INTERVAL: "15000"})
+    yield "p within it", lambda it: it.beat("p", 0, ["a"])[3]
+    yield "p has nothing yet", lambda it: [row[-1] for row in it.described("g")[0][-1] if row[0] == "p"]
+    yield "m unsubscribes within it", lambda it: it.beat("m", it.epoch_of("m"), ["b"])[3]
+    yield "m subscribes again", lambda it: len(it.beat("m", it.epoch_of("m"), ["a"])[3])
+    yield "p leaves", lambda it: it.beat("p", -1)
+    yield "no interval any more", lambda it: it.settings("g", {INTERVAL: "0"})
     yield "n leaves", lambda it: it.beat("n", -1)
     yield "m and o", lambda it: shape(it.settled("g", ("m", ["a"]), ("o", ["a"]), size=2))
     yield "other topics", lambda it: it.settled("h", ("m", ["a", "b"]), size=3)

@@ -64,6 +64,7 @@ def steps() -> Iterator[Step]:
     yield from endpoints()
     yield from shutdown()
     yield from delays()
+    yield from intervals()
     yield from other_kinds()
 
 
@@ -292,6 +293,24 @@ def delays() -> Iterator[Step]:
     yield "described waiting", lambda it: it.describes()
     yield "both get some", lambda it: it.settles("m", "n")
     yield "third need not wait", lambda it: it.joins("o", READS_A)
+
+
+def intervals() -> Iterator[Step]:
+    """A group is divided anew only so often."""
+    interval = "streams.assignment.interval.ms"
+    yield "use i", lambda it: it.use("i")
+    yield "too long an interval", lambda it: it.set_group({interval: "15001"})
+    yield "no interval", lambda it: it.set_group({interval: "-1"})
+    yield "a long interval", lambda it: it.set_group({interval: "15000"})
+    yield "first of an interval", lambda it: it.joins("m", READS_A)
+    yield "second within it", lambda it: it.joins("n", READS_A)
+    yield "second beats within it", lambda it: it.beats("n")
+    yield "first beats within it", lambda it: it.beats("m")
+    yield "described within it", lambda it: it.describes()
+    yield "second leaves within it", lambda it: it.beats("n", -1)
+    yield "third within it", lambda it: it.joins("o", READS_A)
+    yield "no interval any more", lambda it: it.set_group({interval: "0"})
+    yield "divided then", lambda it: it.settles("m", "o")
 
 
 def other_kinds() -> Iterator[Step]:

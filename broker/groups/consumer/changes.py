@@ -123,14 +123,14 @@ def group_removed(group: ConsumerGroup) -> list[Change]:
     return [*changes, *(Change(RecordKey(kind, group_id), None) for kind in (_TARGET_EPOCH, _EPOCH))]
 
 
-def group_made(group: ConsumerGroup, now_ms: int) -> list[Change]:
+def group_made(group: ConsumerGroup) -> list[Change]:
     """The whole group, which its log knows nothing of."""
     members = group.members.values()
     return [
         *(member_changed(group, member) for member in members),
         epoch_changed(group, group.epoch, group.metadata_hash),
         *(target_changed(group, member_id, target) for member_id, target in group.targets.items()),
-        target_epoch_changed(group, group.target_epoch, now_ms),
+        target_epoch_changed(group, group.target_epoch, group.target_ms),
         *(assignment_changed(group, member) for member in members),
     ]
 
@@ -148,7 +148,7 @@ def _apply_one(group: ConsumerGroup, key: RecordKey, value: Any) -> None:
     if key.kind == _EPOCH and value is not None:
         group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
     elif key.kind == _TARGET_EPOCH and value is not None:
-        group.target_epoch = value.assignment_epoch
+        group.target_epoch, group.target_ms = value.assignment_epoch, value.assignment_timestamp
     elif key.kind == _TARGET and value is not None:
         group.targets[key.of] = {one.topic_id: frozenset(one.partitions) for one in value.topic_partitions}
     elif key.kind == _TARGET:

@@ -106,7 +106,7 @@ class ClassicMembers:
             protocol_name not in (None, classic.protocols[0][0])
         ):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"it is {classic.protocols[0][0]}")
-        if _is_behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if self._is_behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect_join(group, member)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the member has to join again")
         heartbeats = self._heartbeats
@@ -128,7 +128,7 @@ class ClassicMembers:
         member, classic = _classic_member(group, member_id, instance_id, generation)
         self._heartbeats.fencing.expect(group, member_id, Deadline.SESSION, classic.session_timeout_ms)
         has_to_join = (
-            _is_behind(group, member)
+            self._is_behind(group, member)
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
         )
@@ -136,6 +136,21 @@ class ClassicMembers:
             return ErrorCode.NONE
         self._expect_join(group, member)
         return ErrorCode.REBALANCE_IN_PROGRESS
+
+    def _is_behind(self, group: ConsumerGroup, member: ConsumerMember) -> bool:
+        """Whether there is a target that the member has not asked for yet.
+
+        Those of a new epoch are made with the next heartbeat of who speaks the consumer protocol; where
+        nobody does (the group may not become classic), by the join that this brings about.
+        """
+        if member.epoch < group.target_epoch:
+            return True
+        is_all_classic = all(one.is_classic for one in group.members.values())
+        return (
+            is_all_classic
+            and member.epoch < group.epoch
+            and not group.keeps_targets(self._heartbeats.pace(group))
+        )
 
     def _expect_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         if not group.is_expected(member.member_id, Deadline.JOIN):
@@ -158,17 +173,6 @@ class ClassicMembers:
         if gone:
             self._heartbeats.take_out(group, gone)
         return answers
-
-
-def _is_behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether there is a target that the member has not asked for yet.
-
-    Those of a new epoch are made with the next heartbeat of who speaks the consumer protocol; where nobody
-    does (the group may not become classic), by the join that this brings about.
-    """
-    if member.epoch >= group.target_epoch and not all(one.is_classic for one in group.members.values()):
-        return False
-    return member.epoch < group.epoch
 
 
 def _is_supported(group: ConsumerGroup, request: JoinRequest) -> bool:

@@ -13,6 +13,7 @@ from broker.groups.consumer.member import (
     Held,
     next_step,
 )
+from broker.groups.epoch_group import Pace
 from broker.groups.kinds import Change
 from broker.groups.topics import GroupTopics, MayKnow, Partitions, everything, metadata_hash
 
@@ -21,14 +22,14 @@ class Draft:
     """Mirrors what of Kafka's GroupMetadataManager turns a heartbeat into records. Owned by: event loop."""
 
     def __init__(
-        self, group: ConsumerGroup, topics: GroupTopics, now_ms: int, may_know: MayKnow | None
+        self, group: ConsumerGroup, topics: GroupTopics, pace: Pace, may_know: MayKnow | None
     ) -> None:
         self.group = group
         """the group itself until something changes, then a copy"""
         self.changes: list[Change] = []
         self.seen_topics = group.seen_topics
         self._topics = topics
-        self._now_ms = now_ms
+        self._pace = pace
         self._may_know = may_know
         """None where no client asks: nobody is there by whose rights topics could be looked for"""
 
@@ -105,13 +106,13 @@ class Draft:
         for regex in regexes:
             names = self._topics.matching(regex, may_know)
             if names != group.regexes.get(regex):
-                self.add(changes.regex_changed(group, regex, names, self._topics.version, self._now_ms))
+                self.add(changes.regex_changed(group, regex, names, self._topics.version, self._pace.now_ms))
         return metadata_hash(self._sizes())
 
     def _assign(self) -> None:
-        """Give every member its target, where the targets are of an older epoch."""
+        """Give every member its target, where the targets are of an older epoch and old enough."""
         group = self.group
-        if group.epoch <= group.target_epoch:
+        if group.epoch <= group.target_epoch or group.keeps_targets(self._pace):
             return
         sizes = self._sizes()
         # Usually all subscribe to the same.
@@ -127,15 +128,25 @@ class Draft:
         for member_id, target in targets.items():
             if target != group.targets.get(member_id):
                 self.add(changes.target_changed(group, member_id, target))
-        self.add(changes.target_epoch_changed(group, group.epoch, self._now_ms))
+        self.add(changes.target_epoch_changed(group, group.epoch, self._pace.now_ms))
 
     def _step(self, member_id: str, owned: Partitions | None, has_new_subscription: bool) -> ConsumerMember:
         """Bring a member one step nearer to its target."""
         group = self.group
         member = group.members[member_id]
+        if member.has_reached(group.target_epoch) and not has_new_subscription:
+            return member
         target = group.targets.get(member_id, {})
-        subscribed = self._topics.sizes(group.topics_of(member)) if has_new_subscription else None
-        moved = next_step(member, group.target_epoch, target, owned, group.is_free, subscribed)
+        subscribed = self._topics.sizes(group.topics_of(member))
+        moved = next_step(
+            member,
+            group.target_epoch,
+            target,
+            owned,
+            group.is_free,
+            subscribed,
+            is_new_subscription=has_new_subscription,
+        )
         if moved != member:
             self.add(changes.assignment_changed(group, moved))
         return moved

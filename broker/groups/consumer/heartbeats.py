@@ -28,7 +28,7 @@ from broker.groups.consumer.member import (
     partitions_of,
 )
 from broker.groups.contents import Contents
-from broker.groups.epoch_group import Deadline
+from broker.groups.epoch_group import Deadline, Pace
 from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from broker.groups.fencing import Fencing
 from broker.groups.membership import Group
@@ -171,7 +171,7 @@ class Heartbeats:
         made = self.conversion.to_consumer(group)
         first: list[KeyValue] = [(records.group_key(group.group_id), None)]
         if made.members:
-            first += map(kinds.encoded, changes.group_made(made, self._clock.now_ms()))
+            first += map(kinds.encoded, changes.group_made(made))
         beat = self.beat(made, request, first)
         self.conversion.put(made, group)
         self.resume(made)
@@ -254,7 +254,12 @@ class Heartbeats:
         """What is about to be done to a group, by a client that may know certain topics or without one."""
         if self._broker.authorizer is None:
             may_know = everything
-        return Draft(group, self.topics, self._clock.now_ms(), may_know)
+        return Draft(group, self.topics, self.pace(group), may_know)
+
+    def pace(self, group: ConsumerGroup) -> Pace:
+        """What time it is, and how often the group is divided anew."""
+        settings = self._broker.group_settings.of(group.group_id)
+        return Pace(now_ms=self._clock.now_ms(), interval_ms=settings.consumer_assignment_interval_ms)
 
     def store(self, group: ConsumerGroup, draft: Draft, first: Sequence[KeyValue] = ()) -> Flushed | None:
         """Write down what the draft changed, and do it to the group; the future of its flush. KafkaError:

@@ -105,22 +105,24 @@ def next_step(
     target: Partitions,
     owned: Partitions | None,
     is_free: Callable[[UUID, int, str], bool],
-    newly_subscribed: Collection[UUID] | None = None,
+    subscribed: Collection[UUID],
+    *,
+    is_new_subscription: bool,
 ) -> ConsumerMember:
-    """The member after its heartbeat: one step nearer to `target`; while it has to give back, with what it
-    has just unsubscribed from among that.
+    """The member after its heartbeat: one step nearer to what of `target` it still subscribes to; where it
+    has that already, or has to give back, without what it has just unsubscribed from.
 
     `owned` is what the client says it has, `is_free` whether a partition is with no other member,
-    `newly_subscribed` the ids of the topics it subscribes to, if these were others before (None: the same).
+    `subscribed` the ids of the topics it subscribes to.
     """
-    if member.has_reached(target_epoch):
-        return member
-    if member.state is MemberState.UNREVOKED_PARTITIONS and owns_any(owned, member.pending_revocation):
-        return member if newly_subscribed is None else _giving_back_too(member, newly_subscribed)
+    has_to_give = member.state is MemberState.UNREVOKED_PARTITIONS
+    if member.has_reached(target_epoch) or (has_to_give and owns_any(owned, member.pending_revocation)):
+        return _unsubscribed(member, owned, subscribed) if is_new_subscription else member
     kept, surplus, free = {}, {}, {}
     has_to_wait = False
     for topic_id in member.assigned.keys() | target.keys():
-        held, wanted = member.assigned.get(topic_id, {}), target.get(topic_id, frozenset())
+        held = member.assigned.get(topic_id, {})
+        wanted = target.get(topic_id, frozenset()) if topic_id in subscribed else frozenset()
         missing = wanted - held.keys()
         there = {partition for partition in missing if is_free(topic_id, partition, member.member_id)}
         has_to_wait |= len(there) < len(missing)
@@ -134,9 +136,11 @@ def next_step(
     return _moved(member, state, target_epoch, assigned, {})
 
 
-def _giving_back_too(member: ConsumerMember, subscribed: Collection[UUID]) -> ConsumerMember:
-    """The member, which has to give back, with all that it does not subscribe to any more among that: its
-    client reads none of it from now on, and who else may have it need not wait for one more round.
+def _unsubscribed(
+    member: ConsumerMember, owned: Partitions | None, subscribed: Collection[UUID]
+) -> ConsumerMember:
+    """The member, which has to give back all that it does not subscribe to any more: its client reads none
+    of it from now on, and who else may have it need not wait for a new target, or one more round.
     """
     kept = {topic_id: held for topic_id, held in member.assigned.items() if topic_id in subscribed}
     if len(kept) == len(member.assigned):
@@ -144,7 +148,9 @@ def _giving_back_too(member: ConsumerMember, subscribed: Collection[UUID]) -> Co
     pending = dict(member.pending_revocation)
     for topic_id in member.assigned.keys() - kept.keys():
         pending[topic_id] = {**pending.get(topic_id, {}), **member.assigned[topic_id]}
-    return _moved(member, member.state, member.epoch, kept, pending)
+    if owns_any(owned, pending):
+        return _moved(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, pending)
+    return _moved(member, member.state, member.epoch, kept, member.pending_revocation)
 
 
 def _moved(

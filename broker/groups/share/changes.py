@@ -114,7 +114,7 @@ def apply(group: ShareGroup, changes: Iterable[Change]) -> None:
         elif key.kind == _EPOCH:
             group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
         elif key.kind == _TARGET_EPOCH:
-            group.target_epoch = value.assignment_epoch
+            group.target_epoch, group.target_ms = value.assignment_epoch, value.assignment_timestamp
         elif key.kind == _TARGET:
             group.targets[key.of] = _partitions(value.topic_partitions)
         elif key.kind == _BEGUN:

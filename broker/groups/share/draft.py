@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from broker.groups.epoch_group import Pace
 from broker.groups.kinds import Change
 from broker.groups.share import changes
 from broker.groups.share.assignor import assign
@@ -35,7 +36,8 @@ class Draft:
         self.changes: list[Change] = []
         self.begins: list[ShareKey] = []
         self.seen_topics = group.seen_topics
-        self._now_ms = broker.clock.now_ms()
+        settings = broker.group_settings.of(group.group_id)
+        self._pace = Pace(now_ms=broker.clock.now_ms(), interval_ms=settings.share_assignment_interval_ms)
         self._registry = broker.topics
         self._shares = broker.shares
         self._topics = topics
@@ -90,9 +92,9 @@ class Draft:
         return frozenset(lost)
 
     def _assign(self) -> None:
-        """Give every member its target, where the targets are of an older epoch."""
+        """Give every member its target, where the targets are of an older epoch and old enough."""
         draft = self.drafted
-        if draft.epoch <= draft.target_epoch:
+        if draft.epoch <= draft.target_epoch or draft.keeps_targets(self._pace):
             return
         subscribed = {
             member_id: frozenset(self._topics.sizes(member.topic_names))
@@ -108,15 +110,17 @@ class Draft:
         for member_id, target in assign(subscribed, places, draft.targets).items():
             if target != draft.targets.get(member_id):
                 self._add(changes.target_changed(draft.group_id, member_id, target))
-        self._add(changes.target_epoch_changed(draft.group_id, draft.epoch, self._now_ms))
+        self._add(changes.target_epoch_changed(draft.group_id, draft.epoch, self._pace.now_ms))
 
     def _step(self, member_id: str, has_new_subscription: bool) -> ShareMember:
-        """The member takes its target."""
+        """The member takes what of its target it still subscribes to."""
         draft = self.drafted
         member = draft.members[member_id]
         if member.epoch == draft.target_epoch and not has_new_subscription:
             return member
-        moved = dataclasses.replace(member, assigned=draft.targets.get(member_id, {}))
+        target, subscribed = draft.targets.get(member_id, {}), self._topics.sizes(member.topic_names)
+        assigned = {topic_id: target[topic_id] for topic_id in target if topic_id in subscribed}
+        moved = dataclasses.replace(member, assigned=assigned)
         if member.epoch != draft.target_epoch:
             moved = dataclasses.replace(moved, epoch=draft.target_epoch, previous_epoch=member.epoch)
         if moved != member:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from broker.groups.epoch_group import Pace
 from broker.groups.kinds import Change
 from broker.groups.streams import changes
 from broker.groups.streams.assignor import assign
@@ -32,11 +33,10 @@ STANDBY_REPLICAS = "num.standby.replicas"
 """the setting that targets depend on, as it is written down"""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """What holds for a group now."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsPace(Pace):
+    """What else holds for a group now."""
 
-    now_ms: int
     configs: Mapping[str, str]
     """the settings that targets depend on"""
     is_waiting: bool
@@ -46,7 +46,7 @@ class Pace:
 class Draft:
     """Owned by: event loop."""
 
-    def __init__(self, group: StreamsGroup, topics: GroupTopics, pace: Pace) -> None:
+    def __init__(self, group: StreamsGroup, topics: GroupTopics, pace: StreamsPace) -> None:
         self.group = group.drafted()
         self.changes: list[Change] = []
         self.statuses: list[Status] = []
@@ -162,16 +162,18 @@ class Draft:
         """What a member shall have now, and the epoch of that."""
         group, pace = self.group, self._pace
         if pace.is_waiting:
-            self.statuses.append(
-                Status(
-                    StatusCode.ASSIGNMENT_DELAYED,
-                    "Assignment delayed due to the configured initial rebalance delay.",
-                )
-            )
+            self._tell_delay("initial rebalance delay")
             return group.target_epoch, Assignment()
         if group.target_epoch < group.epoch:
-            self.assign()
+            if group.keeps_targets(pace):
+                self._tell_delay("assignment interval")
+            else:
+                self.assign()
         return group.target_epoch, group.targets.get(member_id, Assignment())
+
+    def _tell_delay(self, what: str) -> None:
+        detail = f"Assignment delayed due to the configured {what}."
+        self.statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, detail))
 
     def assign(self) -> None:
         """Give every member its target; nothing while something stands in the topology's way."""

@@ -50,8 +50,6 @@ class StreamsGroup(CommittingGroup[StreamsMember, Assignment]):
         self.assignment_configs: Mapping[str, str] = {}
         """the settings that the targets depend on, as they were at that epoch"""
         self.target_epoch = FIRST_EPOCH
-        self.target_ms = 0
-        """when the targets were made; 0: never"""
         self.topology: StreamsGroupTopologyValue | None = None
         """see `run`"""
         self.subtopologies: Mapping[str, Subtopology] = {}

@@ -22,7 +22,7 @@ from broker.groups.fencing import Fencing
 from broker.groups.membership import Group
 from broker.groups.storing import Flushed, append
 from broker.groups.streams import changes
-from broker.groups.streams.draft import STANDBY_REPLICAS, Draft, Pace
+from broker.groups.streams.draft import STANDBY_REPLICAS, Draft, StreamsPace
 from broker.groups.streams.endpoints import held_by_endpoint
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.member import (
@@ -244,13 +244,14 @@ class StreamsGroups:
             flushed,
         )
 
-    def _pace(self, group: StreamsGroup) -> Pace:
+    def _pace(self, group: StreamsGroup) -> StreamsPace:
         settings = self._settings(group)
         is_waiting = group.first_assignment is not None
-        return Pace(
-            self._broker.clock.now_ms(),
-            {STANDBY_REPLICAS: str(settings.streams_num_standby_replicas)},
-            is_waiting or (group.is_empty and settings.streams_initial_rebalance_delay_ms > 0),
+        return StreamsPace(
+            now_ms=self._broker.clock.now_ms(),
+            interval_ms=settings.streams_assignment_interval_ms,
+            configs={STANDBY_REPLICAS: str(settings.streams_num_standby_replicas)},
+            is_waiting=is_waiting or (group.is_empty and settings.streams_initial_rebalance_delay_ms > 0),
         )
 
     def _settings(self, group: StreamsGroup) -> GroupConfig:
@@ -300,9 +301,10 @@ class StreamsGroups:
     def _assign_first(self, group: StreamsGroup) -> None:
         """Who wanted to be there from the beginning is."""
         group.first_assignment = None
-        if group.is_empty or group.epoch <= group.target_epoch:
+        pace = self._pace(group)
+        if group.is_empty or group.epoch <= group.target_epoch or group.keeps_targets(pace):
             return
-        draft = Draft(group, self._topics, self._pace(group))
+        draft = Draft(group, self._topics, pace)
         draft.assign()
         try:
             self._store_changes(group, draft)

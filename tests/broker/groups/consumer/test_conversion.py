@@ -316,6 +316,24 @@ async def test_t202_classic_members_among_themselves_do_not_wait_for_a_heartbeat
     assert isinstance(synced, SyncResult) and synced.assignment == assignment(0, 1)
 
 
+async def test_t202_classic_members_among_themselves_wait_until_the_group_may_be_divided_anew() -> None:
+    """They would join again and again."""
+    interval_ms = 5_000
+    world = World(
+        group_consumer_migration_policy="upgrade", group_consumer_assignment_interval_ms=interval_ms
+    )
+    world.beat("new", 0)
+    first, second = rejoin(world, ""), rejoin(world, "")
+    world.groups.leave("g", [("new", None), (second.member_id, None)])
+    world.sync(first)
+    assert world.heartbeat(first) is ErrorCode.NONE
+    world.clock.advance(interval_ms)
+    assert world.heartbeat(first) is ErrorCode.REBALANCE_IN_PROGRESS
+    first = rejoin(world, first.member_id)
+    synced = world.sync(first)
+    assert isinstance(synced, SyncResult) and synced.assignment == assignment(0, 1)
+
+
 @pytest.mark.parametrize("instance", [None, "i"])
 async def test_t202_a_classic_member_keeps_a_protocol_that_it_had(instance: str | None) -> None:
     """Also who takes a static member's place; one that the others do not share is none for it either."""

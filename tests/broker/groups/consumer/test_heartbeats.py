@@ -31,6 +31,7 @@ from tests.broker.groups.world import REBALANCE_TIMEOUT_MS, ROWS_0, ROWS_1, Worl
 
 SESSION_MS = BrokerConfig().group_consumer_session_timeout_ms
 HALF_MS = SESSION_MS // 2
+INTERVAL_MS = 15_000
 
 
 def shared() -> World:
@@ -104,6 +105,42 @@ async def test_t201_what_a_member_unsubscribes_from_goes_with_what_it_has_still_
     assert next_beat(world, "b").assigned is None, "a has it still"
     assert next_beat(world, "a", owned=world.rows(0)).epoch == 4
     assert next_beat(world, "b").assigned == {**world.rows(1), **columns}
+
+
+async def test_a_group_is_divided_anew_only_so_often() -> None:
+    world = World(group_consumer_assignment_interval_ms=INTERVAL_MS)
+    world.beat("a", 0)
+    assert (world.beat("b", 0).epoch, world.beat("c", 0).assigned) == (2, {})
+    world.clock.advance(INTERVAL_MS // 2)
+    assert next_beat(world, "a", owned=world.rows(0, 1)).assigned is None
+    assert world.consumer_group().state is ConsumerGroupState.ASSIGNING
+    world.clock.advance(INTERVAL_MS // 2)
+    assert next_beat(world, "a", owned=world.rows(0, 1)).assigned == world.rows(0)
+    assert world.consumer_group().target_epoch == 4, "those of all three"
+
+
+async def test_a_clock_that_was_set_back_holds_no_group_up() -> None:
+    world = World(group_consumer_assignment_interval_ms=INTERVAL_MS)
+    world.beat("a", 0)
+    world.consumer_group().target_ms = world.clock.now_ms() + 1
+    world.beat("b", 0)
+    assert world.consumer_group().target_epoch == 3
+
+
+async def test_what_a_member_unsubscribes_from_it_gives_back_whenever_the_group_is_divided_anew() -> None:
+    world = World(group_consumer_assignment_interval_ms=INTERVAL_MS)
+    columns = {world.topics.created["columns"].topic_id: frozenset((0,))}
+    owned = {**world.rows(0, 1), **columns}
+    assert world.beat("a", 0, topics=["rows", "columns"]).assigned == owned
+    assert next_beat(world, "a", topics=["columns"]).assigned == columns
+    member = world.consumer_group().members["a"]
+    assert (member.epoch, member.state) == (2, MemberState.UNREVOKED_PARTITIONS)
+    assert next_beat(world, "a", owned=columns).assigned is None
+    assert world.consumer_group().members["a"].has_reached(2)
+    told = next_beat(world, "a", topic_names=frozenset(), owned={})
+    assert told.assigned == {}
+    assert world.consumer_group().members["a"].has_reached(2), "it had let go of it before"
+    assert next_beat(world, "a", topics=["rows"]).assigned is None, "its target has it, but it gave it back"
 
 
 async def test_t201_a_static_member_has_its_session_to_come_back() -> None:

@@ -29,6 +29,7 @@ from tests.broker.groups.world import REBALANCE_TIMEOUT_MS, ROWS_0, World, refus
 
 SESSION_MS = BrokerConfig().group_streams_session_timeout_ms
 HALF_MS = SESSION_MS // 2
+INTERVAL_MS = 15_000
 ROWS = StreamsGroupTopologyValue(subtopologies=[Subtopology(subtopology_id="0", source_topics=["rows"])])
 STORED = StreamsGroupTopologyValue(
     subtopologies=[
@@ -185,6 +186,32 @@ async def test_a_new_group_waits_for_more_members() -> None:
     assert held[0] == FIRST
     assert world.beats("b", owned=Assignment()).assigned == SECOND
     assert world.beats("c", 0).statuses == [], "only who begins waits"
+
+
+async def test_a_group_is_divided_anew_only_so_often() -> None:
+    world = Streams(group_streams_assignment_interval_ms=INTERVAL_MS)
+    assert world.beats("a", 0).assigned == BOTH
+    told = world.beats("b", 0)
+    assert (told.epoch, told.assigned) == (2, Assignment())
+    assert [status.code for status in told.statuses] == [StatusCode.ASSIGNMENT_DELAYED]
+    world.clock.advance(INTERVAL_MS // 2)
+    assert world.beats("a", owned=BOTH).statuses != []
+    world.clock.advance(INTERVAL_MS // 2)
+    assert world.beats("a", owned=BOTH).assigned == FIRST
+
+
+async def test_a_group_that_was_divided_just_before_is_not_for_who_begins_it_anew() -> None:
+    world = Streams(
+        group_streams_initial_rebalance_delay_ms=100, group_streams_assignment_interval_ms=INTERVAL_MS
+    )
+    world.beats("a", 0)
+    world.clock.advance(100)
+    world.beats("a", LEAVE_EPOCH)
+    world.beats("b", 0)
+    world.clock.advance(100)
+    assert world.streams_group().state is StreamsGroupState.ASSIGNING
+    world.clock.advance(INTERVAL_MS)
+    assert world.beats("b", owned=Assignment()).assigned == BOTH
 
 
 async def test_a_group_that_everybody_left_while_it_waited_is_divided_when_somebody_comes() -> None:
