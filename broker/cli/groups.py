@@ -130,7 +130,10 @@ def _committed(one: dict[str, Any]) -> str | None:
         return None
     from broker.cli.tables import cell
 
-    return f"{cell(one['committed_offset'])}{' (deleted)' if one.get('is_below_start') else ''}"
+    offset = cell(one["committed_offset"])
+    if one.get("is_below_start"):
+        return f"{offset} (deleted)"
+    return f"{offset} (beyond the end)" if one.get("is_beyond_end") else offset
 
 
 def _member(one: dict[str, Any]) -> tuple[object, ...]:

@@ -183,4 +183,5 @@ def _place_row(place: Place) -> dict[str, Any]:
         "lag": _behind(log, offset),
         "records_left": steadily(lambda: records_between(log, offset, log.high_watermark)),
         "is_below_start": offset < log.log_start_offset,
+        "is_beyond_end": offset > log.log_end_offset,
     }

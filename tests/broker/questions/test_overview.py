@@ -241,6 +241,19 @@ async def test_a_group_below_the_log_start(asker: Asker) -> None:
     log_of(asker.world).delete_records(2)
     (row,) = (await get(asker, "groups/g"))["offsets"]
     assert (row["is_below_start"], row["lag"], row["records_left"]) == (True, 1, 1)
+    assert not row["is_beyond_end"]
+
+
+async def test_a_group_beyond_the_end(asker: Asker) -> None:
+    """Its readers are told OFFSET_OUT_OF_RANGE, and begin anew wherever `auto.offset.reset` says."""
+    asker.world.topic("t")
+    await put(asker.world, ("k", "1"))
+    await commit(asker, "g", (0, 2))
+    (row,) = (await get(asker, "groups/g"))["offsets"]
+    assert (row["is_beyond_end"], row["lag"], row["records_left"]) == (True, 0, 0)
+    await put(asker.world, ("k", "2"))
+    (row,) = (await get(asker, "groups/g"))["offsets"]
+    assert not row["is_beyond_end"]
 
 
 async def test_groups_that_are_being_loaded_are_not_none(asker: Asker) -> None:

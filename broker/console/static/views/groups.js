@@ -68,13 +68,7 @@ function standing(answer) {
     headings,
     answer.offsets.map((one) => [
       topicLink(one.topic, one.partition),
-      one.is_below_start
-        ? h(
-            "span",
-            { class: "badge bad", title: `the log begins at ${one.log_start_offset}` },
-            count(one.committed_offset),
-          )
-        : count(one.committed_offset),
+      committed(one),
       count(one.high_watermark),
       count(one.lag),
       one.records_left === null ? "too many to count" : count(one.records_left),
@@ -85,6 +79,15 @@ function standing(answer) {
     ]),
     { empty: "It has committed nothing." },
   );
+}
+
+// Where it cannot read on, its readers begin anew, by their auto.offset.reset.
+function committed(one) {
+  const offset = count(one.committed_offset);
+  const badge = (title) => h("span", { class: "badge bad", title }, offset);
+  if (one.is_below_start) return badge(`the log begins at ${one.log_start_offset}`);
+  if (one.is_beyond_end) return badge(`the log ends at ${one.high_watermark}`);
+  return offset;
 }
 
 // A share group commits nothing: it stands at the first record whose delivery is not over.
