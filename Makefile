@@ -79,8 +79,8 @@ docs: setup ## REFERENCE.md and the table of tests, from the code
 
 lock: setup ## resolve the dependencies anew into locks/ (needs uv)
 	printf 'setuptools>=77\nwheel\n' | uv pip compile $(LOCK_FLAGS) - -o locks/build.txt
-	uv pip compile $(LOCK_FLAGS) pyproject.toml -o locks/run.txt
-	uv pip compile $(LOCK_FLAGS) pyproject.toml --extra spark --extra avro --group dev -o locks/dev.txt
+	uv pip compile $(LOCK_FLAGS) pyproject.toml --extra oauth -o locks/run.txt
+	uv pip compile $(LOCK_FLAGS) pyproject.toml --extra spark --extra avro --extra oauth --group dev -o locks/dev.txt
 	for older in 4.0 4.1 4.2; do echo "pyspark==$$older.*" | uv pip compile $(LOCK_FLAGS) - -o locks/spark-$$older.txt; done
 
 LOCK_FLAGS := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from broker.connection import Connection
 from broker.context import Listener
 from broker.receiving import RECEIVE_BYTES, Room
+from broker.security.listener_tokens import ListenerTokens
 from broker.security.principal import parse_rules
 from broker.security.session import Session
 from broker.security.tls import RENEWAL_MS, Tls
@@ -26,6 +27,7 @@ from broker.security.tls_transport import SEALED_BYTES, TlsTransport
 from broker.security.users import plain_users
 from config.definition import INT_MAX, ConfigError
 from config.listeners import address_text
+from config.security import OAUTHBEARER
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -176,6 +178,8 @@ class Server:
         security = listener.security
         try:
             self._plain_users = plain_users(listener.name, security)
+            has_tokens = security.uses_sasl and OAUTHBEARER in security.keys.sasl_enabled_mechanisms
+            self.tokens = ListenerTokens(broker, listener) if has_tokens else None
             self.principal_rules = parse_rules(security.keys.ssl_principal_mapping_rules)
         except ValueError as problem:
             rules = security.keys.ssl_principal_mapping_rules
@@ -188,6 +192,8 @@ class Server:
         asked = self.listener
         if asked.security.uses_tls:
             self._tls = await self.broker.run_blocking(Tls, asked.name, asked.security)
+        if self.tokens is not None:
+            await self.tokens.load()
         self._server = await bind(self._new_connection, self._address, asked.host, asked.port)
         port = self._server.sockets[0].getsockname()[1]
         self.listener = replace(asked, port=port, advertised_port=asked.advertised_port or port)
@@ -202,7 +208,10 @@ class Server:
         security, broker = self.listener.security, self.broker
         if not security.uses_sasl:
             return None
-        return Session(security, broker.users, self._plain_users, broker.metrics_state, connection.believe)
+        validate = None if self.tokens is None else self.tokens.validate
+        return Session(
+            security, broker.users, self._plain_users, validate, broker.metrics_state, connection.believe
+        )
 
     @property
     def _address(self) -> str:
@@ -216,6 +225,8 @@ class Server:
         self._tasks = [loop.create_task(self._sweep_idle())]
         if self._tls is not None:
             self._tasks.append(loop.create_task(self._renew(self._tls)))
+        if self.tokens is not None and self.tokens.keys is not None:
+            self._tasks.append(loop.create_task(self.tokens.keys.keep_fresh()))
 
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay; it is counted either way until `forget`."""

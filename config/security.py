@@ -8,6 +8,7 @@ Keys of `ssl.*` and `sasl.*` hold for every listener; `listener.name.<listener>.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,11 +16,20 @@ from typing import Any
 
 from config.definition import ConfigError, Row, Type, key, parse, rows_of
 
-PLAIN, SCRAM_MECHANISMS = "PLAIN", ("SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISMS = (*SCRAM_MECHANISMS, PLAIN)
+PLAIN, SCRAM_MECHANISMS, OAUTHBEARER = "PLAIN", ("SCRAM-SHA-256", "SCRAM-SHA-512"), "OAUTHBEARER"
+MECHANISMS = (*SCRAM_MECHANISMS, PLAIN, OAUTHBEARER)
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 LISTENER_PREFIX = "listener.name."
 JAAS = "sasl.jaas.config"
+HANDLER, JWKS = "sasl.server.callback.handler.class", "sasl.oauthbearer.jwks.endpoint.url"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer."
+SIGNED_TOKENS = (
+    f"{_OAUTH}OAuthBearerValidatorCallbackHandler",
+    f"{_OAUTH}secured.OAuthBearerValidatorCallbackHandler",
+)
+"""who looks at signatures, by the name that it has now and the one that it had"""
+OF_TOKENS = "sasl.oauthbearer."
+UNSECURED_TOKENS = f"{_OAUTH}internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 SASL_SSL, CLIENT_AUTH = "SASL_SSL", "ssl_client_auth"
 REAUTH = "connections.max.reauth.ms"
 PLAIN_USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="...";'
@@ -30,6 +40,14 @@ AUTHORIZERS = ("", STANDARD_AUTHORIZER, "kafka.security.authorizer.AclAuthorizer
 
 def _check_store(kind: str) -> str | None:
     return None if kind.upper() == "PEM" else "String must be one of: PEM"
+
+
+def _check_url(url: str) -> str | None:
+    return (
+        None
+        if re.match("(https?|file)://?.", url, re.IGNORECASE)
+        else "It has to be a URL of https, http or file"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +101,38 @@ class SecurityConfig:
         Type.LIST, SCRAM_MECHANISMS, "How clients may prove who they are (Kafka: GSSAPI)",
         one_of=MECHANISMS, allows_empty=False,
     )  # fmt: skip
+    sasl_oauthbearer_jwks_endpoint_url: str | None = key(
+        Type.STRING, None,
+        "Where the keys are that sign the tokens of OAUTHBEARER (KIP-768), as a JSON Web Key Set: a URL of "
+        "https, http or file", check=_check_url,
+    )  # fmt: skip
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = key(
+        Type.LONG, 3_600_000, "How often these keys are asked for; for one that is not known at once",
+        at_least=1_000,
+    )  # fmt: skip
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = key(
+        Type.LONG, 100, "How soon they are asked for again, if they could not be had; later each time",
+        at_least=1,
+    )  # fmt: skip
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = key(
+        Type.LONG, 10_000, "But no later than this", at_least=1
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = key(
+        Type.LIST, (), "For whom a token may be: it has to name one of these; one that names somebody is "
+        "refused where this is empty",
+    )  # fmt: skip
+    sasl_oauthbearer_expected_issuer: str | None = key(
+        Type.STRING, None, "Who a token has to be of; unless set, whoever has the key"
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = key(
+        Type.INT, 30, "How far the clock of who makes tokens may be off", at_least=0
+    )
+    sasl_oauthbearer_sub_claim_name: str = key(
+        Type.STRING, "sub", "What of a token is the name of the client"
+    )
+    sasl_oauthbearer_scope_claim_name: str = key(
+        Type.STRING, "scope", "What of a token is its scope, which must not say anything twice"
+    )
     sasl_server_max_receive_size: int = key(
         Type.INT, 524_288, "The largest request of a client that has not said who it is, bytes", at_least=1024
     )
@@ -118,6 +168,10 @@ class ListenerSecurity:
     """the text that names the users of the mechanism PLAIN"""
     reauth_ms: Mapping[str, int] = field(default_factory=dict)
     """`connections.max.reauth.ms` of single mechanisms"""
+    oauth_jaas: str = field(default="", repr=False)
+    """the options of the mechanism OAUTHBEARER"""
+    believes_tokens: bool = False
+    """whether tokens are believed that nobody signed"""
 
     @property
     def uses_tls(self) -> bool:
@@ -155,26 +209,14 @@ def security_of(
     """
     prefix = f"{LISTENER_PREFIX}{listener.lower()}."
     own: dict[str, Any] = {}
-    jaas: dict[str, str] = {}
-    reauth_ms: dict[str, int] = {}
+    said: dict[tuple[str, str], Any] = {}
     problems: list[ConfigError] = []
     for name, text in settings.items():
-        if not name.lower().startswith(prefix):
-            continue
-        rest = name[len(prefix) :]
-        mechanism, _, of_mechanism = rest.partition(".")
-        row = security_rows().get(rest)
-        try:
-            if row is not None and is_of_listeners(rest):
-                own[row.attribute] = parse(row, text, name=name)
-            elif mechanism.upper() in MECHANISMS and of_mechanism == JAAS:
-                jaas[mechanism.upper()] = text
-            elif mechanism.upper() in MECHANISMS and of_mechanism == REAUTH:
-                reauth_ms[mechanism.upper()] = parse(security_rows()[REAUTH], text, name=name)
-            else:
-                problems.append(ConfigError(f"Configuration {name} is not supported: no such key", name))
-        except ConfigError as error:
-            problems.append(error)
+        if name.lower().startswith(prefix):
+            try:
+                _take(name, name[len(prefix) :], text, own, said)
+            except ConfigError as error:
+                problems.append(error)
     if protocol == SASL_SSL:  # the client says who it is; a listener may ask for both (KIP-684)
         own.setdefault(CLIENT_AUTH, "none")
     # Not `replace`: the common values may be a whole BrokerConfig.
@@ -184,16 +226,65 @@ def security_of(
             for one in dataclasses.fields(SecurityConfig)
         }
     )
-    found = ListenerSecurity(protocol, keys, jaas.get(PLAIN, ""), reauth_ms)
+    found = ListenerSecurity(
+        protocol,
+        keys,
+        plain_jaas=said.get((PLAIN, JAAS), ""),
+        reauth_ms={mechanism: said[mechanism, key] for mechanism, key in said if key == REAUTH},
+        oauth_jaas=said.get((OAUTHBEARER, JAAS), ""),
+        believes_tokens=said.get((OAUTHBEARER, HANDLER)) == UNSECURED_TOKENS,
+    )
     problems += _problems_of_tls(listener, found) if found.uses_tls else []
-    if found.uses_sasl and PLAIN in keys.sasl_enabled_mechanisms and not found.plain_jaas:
+    problems += _problems_of_sasl(prefix, found) if found.uses_sasl else []
+    if problems:
+        raise ConfigError.together(problems)
+    return found
+
+
+def _take(name: str, rest: str, text: str, own: dict[str, Any], said: dict[tuple[str, str], Any]) -> None:
+    """Note what a key of a listener, `rest` without its prefix, says: of itself or of a mechanism.
+    ConfigError.
+    """
+    first, _, of_mechanism = rest.partition(".")
+    mechanism, rows = first.upper(), security_rows()
+    if rest in rows and is_of_listeners(rest):
+        own[rows[rest].attribute] = parse(rows[rest], text, name=name)
+    elif mechanism == OAUTHBEARER and of_mechanism in rows and of_mechanism.startswith(OF_TOKENS):
+        own[rows[of_mechanism].attribute] = parse(rows[of_mechanism], text, name=name)
+    elif mechanism == OAUTHBEARER and of_mechanism == HANDLER:
+        if text not in (*SIGNED_TOKENS, UNSECURED_TOKENS):
+            raise ConfigError.of_value(
+                text, name, f"It has to be {SIGNED_TOKENS[0]}, or for tests {UNSECURED_TOKENS}"
+            )
+        said[mechanism, of_mechanism] = text
+    elif mechanism in MECHANISMS and of_mechanism == JAAS:
+        said[mechanism, of_mechanism] = text
+    elif mechanism in MECHANISMS and of_mechanism == REAUTH:
+        said[mechanism, of_mechanism] = parse(rows[REAUTH], text, name=name)
+    else:
+        raise ConfigError(f"Configuration {name} is not supported: no such key", name)
+
+
+def _problems_of_sasl(prefix: str, security: ListenerSecurity) -> list[ConfigError]:
+    keys = security.keys
+    problems = []
+    if PLAIN in keys.sasl_enabled_mechanisms and not security.plain_jaas:
         name = f"{prefix}{PLAIN.lower()}.{JAAS}"
         problems.append(
             ConfigError(f"Configuration {name} is missing: the users of {PLAIN}, as {PLAIN_USERS}", name)
         )
-    if problems:
-        raise ConfigError.together(problems)
-    return found
+    if OAUTHBEARER in keys.sasl_enabled_mechanisms and not (
+        security.believes_tokens or keys.sasl_oauthbearer_jwks_endpoint_url
+    ):
+        name = f"{prefix}{OAUTHBEARER.lower()}.{HANDLER}"
+        problems.append(
+            ConfigError(
+                f"Configuration {JWKS} is missing: where the keys are that sign tokens, a URL of https, http "
+                f"or file. For tests {name}={UNSECURED_TOKENS} believes tokens that nobody signed",
+                JWKS,
+            )
+        )
+    return problems
 
 
 def _problems_of_tls(listener: str, security: ListenerSecurity) -> list[ConfigError]:

@@ -7,10 +7,11 @@ repeats any of the text: it is secret.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 PLAIN_MODULE, SCRAM_MODULE = "PlainLoginModule", "ScramLoginModule"
+OAUTH_MODULE = "OAuthBearerLoginModule"
 LOGIN_MODULES = (PLAIN_MODULE, SCRAM_MODULE)
 
 _TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([=;])|([^\s"\'=;]+))', re.DOTALL)
@@ -23,16 +24,16 @@ class Login(NamedTuple):
     settings: dict[str, str]
 
 
-def parse_jaas(text: str) -> Login:
-    """The one login module of a text. Values may stand in double or single quotes, or bare. ValueError says
-    what is wrong with it.
+def parse_jaas(text: str, modules: Sequence[str] = LOGIN_MODULES) -> Login:
+    """The one login module of a text, which is one of `modules`. Values may stand in double or single quotes,
+    or bare. ValueError says what is wrong with it.
     """
     tokens = list(_tokens(text))
     if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
         raise ValueError("it must end with a semicolon")
     module, control = tokens[0][1].rsplit(".", 1)[-1], tokens[1][1].lower()
-    if module not in LOGIN_MODULES:
-        raise ValueError(f"its login module must be one of {', '.join(LOGIN_MODULES)}")
+    if module not in modules:
+        raise ValueError(f"its login module must be one of {', '.join(modules)}")
     if control not in ("required", "requisite", "sufficient", "optional"):
         raise ValueError("after the login module stands `required`")
     body = tokens[2:-1]

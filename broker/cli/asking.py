@@ -27,6 +27,7 @@ REFUSED = 1
 NOT_UNDERSTOOD = 400
 LINES = "application/x-ndjson"
 USER_VARIABLE, PASSWORD_VARIABLE = "KOMPAKT_HTTP_USER", "KOMPAKT_HTTP_PASSWORD"
+TOKEN_VARIABLE = "KOMPAKT_HTTP_TOKEN"
 DEFAULT_HTTP = "127.0.0.1:9644"
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
@@ -140,6 +141,9 @@ def ask(
 
 def _credentials() -> dict[str, str]:
     """A name and a password for a broker with rules; not on the command line, where everybody sees them."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    if token is not None:
+        return {"Authorization": f"Bearer {token.strip()}"}
     user = os.environ.get(USER_VARIABLE)
     if not user:
         return {}

@@ -3,8 +3,8 @@
 `broker/security/` decides, here it is answered: with Kafka's words, and late where a client is refused, whose
 connection ends then. v0 of the handshake is followed by bare tokens (see `connection.py`), v1 by
 SaslAuthenticate, whose v1 tells how long the session lasts (KIP-368). Where no SASL is spoken, and where the
-client has said who it is, both are ILLEGAL_SASL_STATE, as in Kafka. Not implemented: GSSAPI, OAUTHBEARER,
-delegation tokens.
+client has said who it is, both are ILLEGAL_SASL_STATE, as in Kafka. Not implemented: GSSAPI, delegation
+tokens.
 """
 
 from __future__ import annotations

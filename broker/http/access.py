@@ -1,8 +1,9 @@
 """Who asks over HTTP, and what that user may do there.
 
 The rules are those that hold for Kafka's clients (`authorizer.class.name`); without any, all may do all. Who
-gives a name and a password (Basic, RFC 7617) is the user that the mechanisms PLAIN and SCRAM know; who gives
-none is ANONYMOUS. What ANONYMOUS may not do is asked again with a 401, which browsers turn into a question.
+gives a name and a password (Basic, RFC 7617) is the user that the mechanisms PLAIN and SCRAM know, who gives
+a token (Bearer, RFC 6750) whom OAUTHBEARER knows by it; who gives none is ANONYMOUS. What ANONYMOUS may not
+do is asked again with a 401, which browsers turn into a question.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from aiohttp import web
 
 from broker.security.acls import CLUSTER_NAME, Asker, Operation, Resource
-from broker.security.principal import ANONYMOUS
+from broker.security.bearer import InvalidToken
+from broker.security.principal import ANONYMOUS, USER
 from broker.security.users import plain_users
 from protocol.scram import Credential, credential, salt_password
 
@@ -118,6 +121,8 @@ class Access:
         header = request.headers.get("Authorization")
         if header is None:
             return ANONYMOUS
+        if header.lower().startswith("bearer "):
+            return await self._bearer(header.split()[-1])
         user, password = _user_and_password(header)
         known, digest = self._known(user), hashlib.sha256(header.encode(errors="surrogateescape")).digest()
         if self._proven.get(digest) != known:
@@ -132,18 +137,26 @@ class Access:
             self._broker.metrics_state.authentications += 1
         return f"User:{user}"
 
+    async def _bearer(self, text: str) -> str:
+        """Whose token it is, as a client of one of the listeners that take tokens would be known."""
+        for server in self._broker.servers:
+            if server.tokens is not None:
+                with contextlib.suppress(InvalidToken):
+                    return f"{USER}{server.tokens.validate(text).user}"
+        return await self._refuse("no listener takes this token")
+
     def _known(self, user: str) -> _Known:
         tables = (plain_users(one.name, one.security) for one in self._broker.listeners)
         plain = tuple(sorted({table[user] for table in tables if user in table}))
         return _Known(plain, tuple(sorted(self._broker.users.credentials_of(user).items())))
 
-    async def _refuse(self) -> None:
+    async def _refuse(self, problem: str = "there is no such user, or this is not the password") -> NoReturn:
         """As late as a client of Kafka's is told."""
         self._broker.metrics_state.failed_authentications += 1
         delay_ms = self._broker.config.connection_failed_authentication_delay_ms
         if delay_ms:
             await self._broker.clock.sleep(delay_ms)
-        raise NotAllowed(401, "there is no such user, or this is not the password")
+        raise NotAllowed(401, problem)
 
 
 def _is_nobody(asker: Asker, request: web.Request) -> bool:
@@ -158,7 +171,7 @@ def _user_and_password(header: str) -> tuple[str, str]:
     except (binascii.Error, ValueError):
         user = colon = password = ""
     if kind.lower() != "basic" or not user or not colon:
-        raise NotAllowed(401, "who asks says so by Basic, a name and a password")
+        raise NotAllowed(401, "who asks says so by Basic, a name and a password, or by Bearer, a token")
     return user, password
 
 

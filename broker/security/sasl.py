@@ -1,4 +1,5 @@
-"""The broker's side of a SASL conversation: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677). Pure.
+"""The broker's side of a SASL conversation: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677); OAUTHBEARER is
+in `bearer.py`. Pure.
 
 `answer(token)` returns the next token; when `user` is set, the client has proved to be that. What is refused
 is told in Kafka's words: those of a wrong password say neither whether there is such a user, nor what was
@@ -29,10 +30,20 @@ class Refused(Exception):
     """The client is not let in; the message is for it."""
 
 
+def invalid_credentials(mechanism: str) -> Refused:
+    """What is told of whatever is wrong with a token."""
+    return Refused(
+        "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+        f"{mechanism}"
+    )
+
+
 class Conversation(Protocol):
     """One client proving who it is."""
 
     user: str | None
+    expires_ms: int | None
+    """until when what it has shown holds, milliseconds since 1970; None: for ever"""
 
     def answer(self, token: bytes) -> bytes:
         """The broker's next token. Refused."""
@@ -40,6 +51,8 @@ class Conversation(Protocol):
 
 class Plain:
     """The name and the password, as they are: for connections that nobody else can read."""
+
+    expires_ms: int | None = None
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
@@ -71,6 +84,8 @@ class Plain:
 class Scram:
     """Both sides prove that they know the password, neither sends it."""
 
+    expires_ms: int | None = None
+
     def __init__(
         self, mechanism: str, credential_of: Callable[[str], Credential | None], nonce: str | None = None
     ) -> None:
@@ -91,10 +106,7 @@ class Scram:
         return self._second(text) if self._credential is not None else self._first(text)
 
     def _refused(self) -> Refused:
-        return Refused(
-            "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-            f"{self._mechanism}"
-        )
+        return invalid_credentials(self._mechanism)
 
     def _first(self, text: str) -> bytes:
         match = _FIRST.fullmatch(text)

@@ -2,8 +2,9 @@
 
     ApiVersions* -> SaslHandshake -> SaslAuthenticate ... -> everything, until the session is over
 
-After `connections.max.reauth.ms` only the same user may go on, by the same way (KIP-368). A handshake of v0
-is followed by bare tokens, frames without a header. Mirrors Kafka's `SaslServerAuthenticator`.
+After `connections.max.reauth.ms`, and when the token that it has brought is over, only the same user may go
+on, by the same way (KIP-368). A handshake of v0 is followed by bare tokens, frames without a header. Mirrors
+Kafka's `SaslServerAuthenticator`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from broker.security.bearer import Bearer, Token
 from broker.security.principal import USER
 from broker.security.sasl import Conversation, Plain, Refused, Scram
-from config.security import PLAIN
+from config.security import OAUTHBEARER, PLAIN
 from protocol.errors import ErrorCode, KafkaError
 from protocol.scram import Credential
 
@@ -46,13 +48,17 @@ class Session:
         security: ListenerSecurity,
         users: Users,
         plain_users: Mapping[str, str],
+        validate: Callable[[str], Token] | None,
         counters: Counters,
         opened: Callable[[str], None],
     ) -> None:
-        """`opened(principal)`: the client has said who it is."""
+        """`validate` is asked what a token says, where clients may bring one (InvalidToken);
+        `opened(principal)`: the client has said who it is.
+        """
         self._security = security
         self._users = users
         self._plain_users = plain_users
+        self._validate = validate
         self._counters = counters
         self._opened = opened
         self._state = State.HANDSHAKE
@@ -92,24 +98,25 @@ class Session:
     def begin(self, mechanism: str, *, sends_bare_tokens: bool) -> None:
         """A mechanism was chosen. KafkaError."""
         is_again = self._state is State.OPEN
-        if self._state is not State.HANDSHAKE and not (is_again and self._session_ms):
+        if self._state is not State.HANDSHAKE and not (is_again and self._ends_ms is not None):
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
         if mechanism not in self.mechanisms or (is_again and mechanism != self._mechanism):
             self._refuse()
             raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
         self._mechanism = mechanism
-        if mechanism == PLAIN:
-            self._conversation = Plain(self._plain_users)
-        else:
-            self._conversation = Scram(mechanism, self._credential_of)
+        self._conversation = self._conversation_by(mechanism)
         self._state = State.BARE_TOKENS if sends_bare_tokens else State.TOKENS
+
+    def _conversation_by(self, mechanism: str) -> Conversation:
+        if mechanism == PLAIN:
+            return Plain(self._plain_users)
+        if mechanism == OAUTHBEARER:
+            assert self._validate is not None
+            return Bearer(self._validate)
+        return Scram(mechanism, self._credential_of)
 
     def _credential_of(self, user: str) -> Credential | None:
         return self._users.credential(self._mechanism, user)
-
-    @property
-    def _session_ms(self) -> int:
-        return self._security.session_ms(self._mechanism)
 
     def answer(self, token: bytes, now_ms: int) -> bytes:
         """The next token. Refused: the client is not let in, and asks nothing any more. KafkaError."""
@@ -118,7 +125,7 @@ class Session:
         try:
             answer = self._conversation.answer(token)
             if self._conversation.user is not None:
-                self._open(f"{USER}{self._conversation.user}", now_ms)
+                self._open(f"{USER}{self._conversation.user}", self._conversation.expires_ms, now_ms)
         except Refused:
             self._refuse()
             raise
@@ -128,14 +135,17 @@ class Session:
         self._state = State.REFUSED
         self._counters.failed_authentications += 1
 
-    def _open(self, principal: str, now_ms: int) -> None:
+    def _open(self, principal: str, expires_ms: int | None, now_ms: int) -> None:
         if self._principal is not None and principal != self._principal:
             old, new = (one.replace(":", ".", 1) for one in (self._principal, principal))  # Kafka's spelling
             raise Refused(f"Cannot change principals during re-authentication from {old}: {new}")
         self._principal = principal
         self._conversation = None
         self._state = State.OPEN
-        self._ends_ms = now_ms + self._session_ms if self._session_ms else None
+        session_ms = self._security.session_ms(self._mechanism)
+        ends = [now_ms + session_ms] if session_ms else []
+        ends += [] if expires_ms is None else [max(now_ms, expires_ms)]
+        self._ends_ms = min(ends, default=None)
         self._counters.authentications += 1
         self._opened(principal)
 

@@ -22,18 +22,21 @@ from broker.cli.asking import ask
 from broker.http.access import MOST_PROVEN, Access
 from broker.http.server import Api
 from broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
+from config.security import UNSECURED_TOKENS
 from protocol.scram import credential, salt_password
 from tests.broker.client import until
 from tests.broker.conftest import World
 from tests.broker.questions.test_overview import commit
 from tests.broker.test_questions import Asker, MakeWorld, put
+from tests.tokens import unsigned
 
 TOPIC, GROUP, CLUSTER = Resource.TOPIC, Resource.GROUP, Resource.CLUSTER
 SETTINGS = {
     "http_port": "0",
     "listeners": "SECURE://127.0.0.1:0",
     "listener_security_protocol_map": "SECURE:SASL_PLAINTEXT",
-    "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256",
+    "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+    "listener_name_secure_oauthbearer_sasl_server_callback_handler_class": UNSECURED_TOKENS,
     "listener_name_secure_plain_sasl_jaas_config": (
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
         'user_root="secret" user_alice="wörd:1";'
@@ -302,3 +305,14 @@ async def test_commands_say_who_they_are(
     environment.setenv("KOMPAKT_HTTP_USER", "root")
     environment.setenv("KOMPAKT_HTTP_PASSWORD", "secret")
     assert (await asyncio.to_thread(ask, where, "/api/broker"))["topics"] == 2
+    now_s = asker.world.clock.now_ms() // 1000
+    environment.setenv("KOMPAKT_HTTP_TOKEN", unsigned(sub="alice", iat=now_s, exp=now_s + 60) + "\n")
+    with pytest.raises(Exception) as ended:
+        await asyncio.to_thread(ask, where, "/api/broker")
+    assert "User:alice has no right to DESCRIBE the cluster" in capsys.readouterr().err
+    environment.setenv("KOMPAKT_HTTP_TOKEN", unsigned(sub="root", iat=now_s, exp=now_s + 60))
+    assert (await asyncio.to_thread(ask, where, "/api/broker"))["topics"] == 2
+    asker.world.clock.advance(60_000)
+    with pytest.raises(Exception) as ended:
+        await asyncio.to_thread(ask, where, "/api/broker")
+    assert "no listener takes this token" in capsys.readouterr().err
