@@ -11,6 +11,25 @@ cleaner at the test's command and its time as well.
 is flushed to disk unless a test asks for it.
 """
 
-from broker.testing.throwaway import CompactionRefused, Kompakt
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from broker.testing.throwaway import CompactionRefused, Kompakt
 
 __all__ = ["CompactionRefused", "Kompakt"]
+
+
+def __getattr__(name: str) -> Any:
+    """What lies in `throwaway.py`, when somebody asks for it: every run of pytest in an environment with
+    kompakt imports this package for its plugin, most of them without a test that needs a broker.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from broker.testing import names
+
+    names.check()
+    from broker.testing import throwaway
+
+    return getattr(throwaway, name)
