@@ -268,8 +268,12 @@ class CleanerManager:
             if not is_dry:
                 self.wait_until_cleaned(topic_partition)
             log = next((one for one in self._logs() if one.topic_partition == topic_partition), None)
-            if log is None or not (config or log.config).is_compacted:
-                raise CleaningRefused(f"{topic_partition} is no compacted partition of this broker")
+            if log is None:
+                raise CleaningRefused(f"{topic_partition} is no partition of this broker")
+            settings = config or log.config
+            if not settings.is_compacted:
+                policy = ",".join(sorted(settings.cleanup_policy)) or "none"
+                raise CleaningRefused(f"cleanup.policy of {topic_partition} is {policy}")
             if not is_dry:
                 self._quarantine.release(topic_partition)
             assessment = self.assess(log, config, rolled_at)

@@ -170,12 +170,15 @@ class Kompakt:
 
     # Topics and their compaction
 
-    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
-        """A topic whose settings are written with underscores: `cleanup_policy="compact"`. KafkaError."""
+    def create_topic(self, name: str, partitions: int | None = None, **config: str) -> None:
+        """A topic of `partitions`, else of `num.partitions` (1 unless set), whose settings are written with
+        underscores: `cleanup_policy="compact"`. KafkaError.
+        """
 
         async def create() -> None:
             settings = {key.replace("_", "."): value for key, value in config.items()}
-            await self.broker.topics.create_durably(name, partitions, settings)
+            count = self.broker.config.num_partitions if partitions is None else partitions
+            await self.broker.topics.create_durably(name, count, settings)
 
         self.run(create())
 

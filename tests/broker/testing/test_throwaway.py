@@ -158,7 +158,7 @@ def test_tombstones_go_when_their_time_is_over(kompakt: Kompakt) -> None:
 
 def test_a_topic_that_is_not_compacted_cannot_be(kompakt: Kompakt) -> None:
     kompakt.create_topic("orders")
-    with pytest.raises(CompactionRefused, match="no compacted partition"):
+    with pytest.raises(CompactionRefused, match=r"orders-0 was not compacted: .* is delete"):
         kompakt.compact("orders")
 
 
@@ -369,8 +369,10 @@ def kompakt_settings():
 @pytest.mark.parametrize("turn", range(3))
 def test_one_each(kompakt, turn):
     kompakt.create_topic("mine")
+    kompakt.create_topic("single", 1)
     names.append(kompakt.bootstrap_servers)
-    assert kompakt.broker.config.num_partitions == 3
+    partitions = {one.name: one.partition_count for one in kompakt.broker.topics.all()}
+    assert (partitions["mine"], partitions["single"]) == (3, 1)
 
 @pytest.mark.parametrize("turn", range(2))
 def test_one_for_all(kompakt_session, turn):
@@ -382,19 +384,51 @@ def test_the_end():
 """
 
 
+def somebodys_pytest(directory: Path, tests: str) -> str:
+    """What their pytest says, run from where their tests lie."""
+    (directory / "test_somebodys.py").write_text(tests)
+    options = ("-q", "-p", "no:randomly", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", *options, str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=directory, check=False)
+    return done.stdout + done.stderr
+
+
 def test_w23_the_fixtures_of_pytest(tmp_path: Path) -> None:
     """As they are found by whoever has installed the distribution."""
-    (tmp_path / "test_somebodys.py").write_text(TESTS)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:randomly",
-        "-p",
-        "no:cacheprovider",
-        str(tmp_path),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
-    assert "6 passed" in done.stdout, done.stdout + done.stderr
+    said = somebodys_pytest(tmp_path, TESTS)
+    assert "6 passed" in said, said
+
+
+def test_who_asks_for_no_broker_pays_for_none(tmp_path: Path) -> None:
+    """pytest loads the plugin in each of its runs."""
+    said = somebodys_pytest(
+        tmp_path,
+        """
+import sys
+
+def test_nothing_of_it_is_there():
+    assert "broker.testing.plugin" in sys.modules
+    assert not {"broker.broker", "config", "storage", "numba"} & sys.modules.keys()
+""",
+    )
+    assert "1 passed" in said, said
+
+
+def test_a_project_with_a_module_of_our_name_is_told(tmp_path: Path) -> None:
+    """Its own tests run; those that want a broker say what is in the way, and what can be done."""
+    (tmp_path / "config.py").write_text("TOPIC = 'prices'\n")
+    said = somebodys_pytest(
+        tmp_path,
+        """
+import config
+
+def test_without_a_broker():
+    assert config.TOPIC == "prices"
+
+def test_with_one(kompakt):
+    pass
+""",
+    )
+    assert "1 passed, 1 error" in said, said
+    assert f"its package `config` is hidden by {tmp_path / 'config.py'}" in said
+    assert "kompakt serve --port 0" in said
