@@ -7,6 +7,9 @@ import click
 from broker.cli.asking import BAD_USAGE, fail
 
 GROUP = "kompakt.commands"
+SPARK_NEEDS = ("pyspark", "pyarrow")
+"""what the extra `spark` brings, of what the pipelines import"""
+INSTALL = "pip install 'kompakt[spark]'"
 PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -18,5 +21,12 @@ def spark(arguments: tuple[str, ...]) -> None:
 
     found = list(entry_points(group=GROUP, name="spark"))
     if not found:
-        raise fail("the pipelines are not installed: pip install 'kompakt[spark]'", BAD_USAGE)
-    found[0].load()(list(arguments))
+        raise fail(f"the pipelines are not installed: {INSTALL}", BAD_USAGE)
+    try:
+        run = found[0].load()
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in SPARK_NEEDS:
+            raise
+        raise fail(f"the pipelines need {missing}, which is not installed: {INSTALL}", BAD_USAGE) from None
+    run(list(arguments))

@@ -80,7 +80,7 @@ def archive(
     source = {**_format_options(bootstrap, options), "subscribe": topic}
     with _spark(master) as spark, _progress(f"archiving {topic}") as report:
         rows = archive_topic(spark, source, path, checkpoint=checkpoint, report=report)
-    console.print(f"{rows:,} records of {topic} appended to {path}")
+    _say(f"{rows:,} records of {topic} appended to {path}")
 
 
 @app.command()
@@ -113,7 +113,7 @@ def restore(
         rows = restore_topic(
             spark, path, sink, checkpoint=checkpoint, keep_partitions=keep_partitions, report=report
         )
-    console.print(f"{rows:,} records written to {topic}")
+    _say(f"{rows:,} records written to {topic}")
 
 
 @app.command()
@@ -138,7 +138,7 @@ def snapshot(
             path,
             buckets=buckets,
             is_full=full,
-            say=console.print,
+            say=_say,
         )
     _tell(done, path)
 
@@ -185,7 +185,7 @@ def apply(
             skip_malformed=skip_malformed,
             buckets=buckets,
             is_full=full,
-            say=console.print,
+            say=_say,
         )
     _tell(done, path)
 
@@ -211,9 +211,14 @@ def _end_when_interrupted() -> None:
     signal.signal(signal.SIGINT, end)
 
 
+def _say(text: str) -> None:
+    """One line, however long: in a log file it is looked for by line."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
 def _tell(done: Any, path: str) -> None:
     how = f"built anew ({done.reason})" if done.was_full else "refreshed"
-    console.print(f"{path}: version {done.version}, {how}, {done.rows:,} rows")
+    _say(f"{path}: version {done.version}, {how}, {done.rows:,} rows")
 
 
 def _format_options(bootstrap: str, given: Given) -> dict[str, str]:
@@ -231,13 +236,10 @@ def _format_options(bootstrap: str, given: Given) -> dict[str, str]:
 def _spark(master: str) -> Iterator[Any]:
     """A session with this interpreter in its workers; what fails in it is one line."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    try:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ImportError:
-        console.print("kompakt: the pipelines need PySpark: pip install 'kompakt[spark]'", markup=False)
-        raise Exit(2) from None
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
     with console.status("starting Spark"):
         builder = SparkSession.builder.master(master).appName("kompakt spark")
         local = LOCAL if master.startswith("local") else {}

@@ -191,6 +191,29 @@ def test_a_terminal_that_knows_only_ascii_gets_question_marks(tmp_path: Path) ->
     assert "because 0 ? 15" in done.stdout
 
 
+WITHOUT = """
+import importlib.abc, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+sys.argv = ["kompakt", "spark", "archive", "orders", "/lake/orders"]
+from broker.cli import main
+main()
+"""
+
+
+def test_pipelines_without_spark_are_one_line() -> None:
+    """As after `pip install .`, which brings no Spark."""
+    command = [sys.executable, "-c", WITHOUT.format(module="pyspark")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    said = "kompakt: the pipelines need pyspark, which is not installed: pip install 'kompakt[spark]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+
+
 INTERRUPTING = """
 import importlib.abc, sys
 

@@ -26,7 +26,7 @@ import pytest
 from click.exceptions import Exit
 from py4j.protocol import Py4JError
 
-from spark_connector.pipelines import KeyedTable, apply_changes, cli, refresh_snapshot
+from spark_connector.pipelines import KeyedTable, Refresh, apply_changes, cli, refresh_snapshot
 from tests.crash.machine import small_tmpfs
 from tests.spark.test_spark import create_topic, place_of, produce, reader, received
 from tests.waiting import wait_for
@@ -143,6 +143,13 @@ def test_a_path_that_is_a_file_is_one_line(
     said_at_last = capsys.readouterr().err.splitlines()[-1]
     assert said_at_last.startswith("kompakt: ")
     assert "/t" in said_at_last
+
+
+def test_a_line_stays_one_where_nobody_knows_how_wide_it_may_be(capsys: pytest.CaptureFixture[str]) -> None:
+    """As in the log of a cron job; and brackets of a path are no markup."""
+    path = "/lake/[red]" + "a" * 200
+    cli._tell(Refresh(1, 2, 2, 1, rows=3, was_full=False, reason=""), path)
+    assert capsys.readouterr().err == f"{path}: version 1, refreshed, 3 rows\n"
 
 
 def test_a_full_disk_is_told(servers: str, start: Start) -> None:
