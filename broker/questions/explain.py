@@ -29,6 +29,7 @@ NO_VERSION = (
 RETENTION_OFF = "Nor does anything delete by retention then: that of compact,delete is the cleaner's."
 COMPACT_NOW = "`kompakt topics compact`"
 ABORT = "`kompakt topics abort`"
+WHOSE = "`kompakt transactions`"
 SHOWN_TRANSACTIONS = 3
 
 
@@ -314,8 +315,9 @@ def _transactions(open_ones: Sequence[OpenTransaction]) -> str:
     told = [
         f"the open transaction of producer {one.producer_id}"
         + ("" if one.since_ms is None else f" since {moment(one.since_ms)}")
-        + f" (offset {one.first_offset})"
-        + ("" if one.aborted_ms is None else f", aborted at {moment(one.aborted_ms)},")
+        + f" (offset {one.first_offset}"
+        + ("" if one.aborted_ms is None else f", aborted at {moment(one.aborted_ms)}")
+        + ")"
         for one in open_ones[:SHOWN_TRANSACTIONS]
     ]
     more = len(open_ones) - len(told)
@@ -323,9 +325,9 @@ def _transactions(open_ones: Sequence[OpenTransaction]) -> str:
 
 
 def _remedy(open_ones: Sequence[OpenTransaction]) -> str:
-    """Who can end what no coordinator of an Apache Kafka has left word of."""
+    """Whose it is, or who can end what no coordinator of an Apache Kafka has left word of."""
     if all(one.aborted_ms is not None for one in open_ones):
-        return ""
+        return f" {WHOSE} tells whose it is."
     return f" Nobody here ends it by itself: {ABORT} does."
 
 

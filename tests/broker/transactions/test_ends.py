@@ -134,7 +134,9 @@ async def test_what_was_going_on_is_aborted_when_its_timeout_is_over(
     await world.restart()
     partition = world.broker.partitions[T]
     partition.log.roll(world.clock.now_ms())
-    answer = await asker.why("last_stable_offset", "(offset 0), aborted at ")
+    answer = await asker.why(
+        "last_stable_offset", "(offset 0, aborted at ", "UTC): the last", "`kompakt transactions` tells whose"
+    )
     assert "topics abort" not in answer["sentence"]
     assert answer["open_transactions"][0]["aborted_ms"] == began_ms + MINUTE_MS
     transactions = world.broker.transactions
