@@ -297,9 +297,9 @@ class Encoder:
             return self._row_error(row, "topic", "null, and there is no option topic")
         if reason == kernels.BAD_PARTITION:
             topic = list(self._topics)[int(row_topics[row]) if row_topics.size else 0]
-            return self._row_error(
-                row, "partition", f"{detail}, but topic {topic} has partitions 0 to {partitions - 1}"
-            )
+            there = f"{detail}, but topic {topic} has partitions 0 to {partitions - 1}"
+            ways = ": add partitions to it, or leave the column out and keys choose" if detail >= 0 else ""
+            return self._row_error(row, "partition", there + ways)
         if reason == kernels.BAD_TIMESTAMP:
             return self._row_error(
                 row, "timestamp", "before 1970, which Kafka cannot say (but for -1 ms: none)"

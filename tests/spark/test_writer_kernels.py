@@ -222,8 +222,11 @@ def test_halves_of_a_batch(rows: list[Row], codec: int) -> None:
     [
         ({"topic": None}, "row 12 of the task, column topic: null, and there is no option topic"),
         ({"topic": "absent"}, "row 12 of the task, column topic: topic absent: UNKNOWN_TOPIC_OR_PARTITION"),
-        ({"partition": 3}, "row 12 of the task, column partition: 3, but topic t has partitions 0 to 2"),
-        ({"partition": -1}, "row 12 of the task, column partition: -1, but topic t has partitions 0 to 2"),
+        (
+            {"partition": 3},
+            "row 12 of the task, column partition: 3, but topic t has partitions 0 to 2: add partitions",
+        ),
+        ({"partition": -1}, "row 12 of the task, column partition: -1, but topic t has partitions 0 to 2$"),
         ({"timestamp": -1}, "row 12 of the task, column timestamp: before 1970"),
         ({"timestamp": NO_TIMESTAMP - 1}, "row 12 of the task, column timestamp: before 1970"),
         ({"timestamp": NO_TIMESTAMP + 1}, "row 12 of the task, column timestamp: before 1970"),
