@@ -130,8 +130,9 @@ def sentence(facts: Facts) -> str:
 
 def _empty_values(count: int) -> str:
     """Some clients write an empty text where null was meant, and the key stays (W10)."""
-    have = "record has" if count == 1 else "records have"
-    return f"{count} {have} a key and an empty value, which is no tombstone: to delete a key write null."
+    have = "has" if count == 1 else "have"
+    of = f"Of the records in closed segments {count} {have} a key and an empty value"
+    return f"{of}, which is no tombstone: to delete a key write null."
 
 
 def _verdict(facts: Facts) -> str:

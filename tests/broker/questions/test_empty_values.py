@@ -49,7 +49,7 @@ async def test_empty_values_are_told_until_they_are_gone(asker: Asker, codec: Co
     assert [row["tombstones"]["fresh"] for row in rows] == [1, 0]
     answer = await told(asker)
     assert answer["empty_values"] == 3, "of closed segments"
-    assert f"3 records have {WORDS}" in answer["sentence"]
+    assert f"closed segments 3 have {WORDS}" in answer["sentence"]
     assert value(await scrape(world), "kompakt_empty_values", **AT) == 3
     assert value(await scrape(world), "kompakt_tombstones", state="fresh", **AT) == 1
     await put(world, ("a", None), ("b", "x"), roll=True)
@@ -57,11 +57,11 @@ async def test_empty_values_are_told_until_they_are_gone(asker: Asker, codec: Co
     await segments(asker)
     answer = await told(asker)
     assert answer["empty_values"] == 2, "e and f"
-    assert f"2 records have {WORDS}" in answer["sentence"]
+    assert f"closed segments 2 have {WORDS}" in answer["sentence"]
     await put(world, ("e", None), roll=True)
     await asker.compact()
     await segments(asker)
-    assert f"1 record has {WORDS}" in (await told(asker))["sentence"]
+    assert f"closed segments 1 has {WORDS}" in (await told(asker))["sentence"]
 
 
 async def test_where_nothing_is_compacted_nobody_is_warned(asker: Asker) -> None:
