@@ -89,7 +89,10 @@ class Broker:
         self.kernels = Loading()
         self._passed_at_start_ms = self.clock.passed_ms()
         self._has_opened_logs = False
-        self.logs = LogManager([Path(directory) for directory in config.log_dirs], config, self.clock.now_ms)
+        places = [
+            Path(directory).absolute() for directory in config.log_dirs
+        ]  # so metrics and status name them
+        self.logs = LogManager(places, config, self.clock.now_ms)
         self.io = ThreadPoolExecutor(config.background_threads, "io")
         self.flusher = Flusher(self.metrics_state, open_ring() if config.flush_io_uring_enable else None)
         self.busy_poll = BusyPoll(config.busy_poll_us)

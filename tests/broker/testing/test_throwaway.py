@@ -8,6 +8,7 @@ in a broker is waited for by moving its clock. The fixtures are run by a pytest 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -352,6 +353,39 @@ def test_settings_are_those_of_a_broker() -> None:
         assert broker.broker.config.num_partitions == 3
     with Kompakt() as broker, pytest.raises(RuntimeError, match=r"http\.port"):
         assert broker.http
+
+
+def test_a_relative_directory_is_told_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Kafka's metrics and its DescribeLogDirs do: `data` alone says nothing to who asks from elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    with Kompakt({"log.dirs": "data", "http.port": "0"}) as broker:
+        with urllib.request.urlopen(f"{broker.http}/api/broker", timeout=60) as answer:
+            assert [one["path"] for one in json.load(answer)["directories"]] == [str(tmp_path / "data")]
+        with urllib.request.urlopen(f"{broker.http}/metrics", timeout=60) as answer:
+            assert f'logDirectory="{tmp_path / "data"}"' in answer.read().decode()
+
+
+def test_a_directory_that_was_moved_goes_on_where_it_is(tmp_path: Path) -> None:
+    """Records, settings and what groups committed: nothing in it names its place."""
+    old, new = tmp_path / "here", tmp_path / "elsewhere" / "data"
+    with Kompakt(data=old) as broker:
+        broker.create_topic("table", cleanup_policy="compact")
+        produce(broker, "table", ("a", "1"), ("a", "2"), ("b", "3"))
+        broker.compact("table")
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", **QUIET})
+        consumer.commit(offsets=[TopicPartition("table", 0, 2)], asynchronous=False)
+        consumer.close()
+    new.parent.mkdir()
+    old.rename(new)
+    with Kompakt(data=new) as broker:
+        assert read(broker, "table") == [(1, "2"), (2, "3")]
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", **QUIET})
+        (place,) = consumer.committed([TopicPartition("table", 0)], timeout=60)
+        consumer.close()
+        assert place.offset == 2
+        produce(broker, "table", ("a", "4"))
+        broker.compact("table")
+        assert read(broker, "table") == [(2, "3"), (3, "4")]
 
 
 # The fixtures
