@@ -482,6 +482,14 @@ GROUP_LAG = Metric[None](
 GROUP_OFFSET = Metric[None](
     "kafka_consumergroup_current_offset", Kind.GAUGE, "Where a group stands", lambda _: None
 )
+CLIENT_THROTTLE_SECONDS = Metric[None](
+    "kompakt_client_throttle_seconds", Kind.COUNTER,
+    "How long those who are counted together for a quota were told to wait, all together: by user, client_id "
+    "and ip, as far as the quota is about them; of the last 100 of them",
+    lambda _: None, "quota",
+)  # fmt: skip
 BUILD = Metric[None]("kompakt_build", Kind.GAUGE, "1, labelled with the version", lambda _: None, "version")
-SINGLE: tuple[Metric[None], ...] = (REQUESTS, REQUEST_SECONDS, GROUP_LAG, GROUP_OFFSET, BUILD)
+SINGLE: tuple[Metric[None], ...] = (
+    REQUESTS, REQUEST_SECONDS, CLIENT_THROTTLE_SECONDS, GROUP_LAG, GROUP_OFFSET, BUILD,
+)  # fmt: skip
 """with a reader of their own in `metrics.py`"""

@@ -32,6 +32,8 @@ from broker.groups.commits import Committed, Lag, lags
 from broker.metric import Kind, Metric
 from broker.questions.disks import directory_rows
 from broker.questions.share_groups import share_lags
+from broker.quotas.limits import NOT_SAID, Place
+from broker.quotas.settings import CONNECTED
 from cleaner.distribution import Distribution
 from storage.file import POOL
 
@@ -46,6 +48,7 @@ PARTITION_LABELS = ("topic", "partition")
 SMALLEST_BUCKET = 4
 LARGEST_BUCKET = 25
 """16 us and 34 s"""
+CLIENT_LABELS = ("user", "client_id", "ip")
 GROUP_LABELS = ("consumergroup", "topic", "partition")
 logger = logging.getLogger(__name__)
 
@@ -60,6 +63,7 @@ class Moment:
     topics: Mapping[str, TopicCounters]
     requests: Mapping[int, int]
     latencies: Mapping[int, Latencies]
+    told_ms: Mapping[tuple[str, Place], int]
 
 
 class Metrics:
@@ -82,6 +86,7 @@ class Metrics:
             dict(counters.topics),
             dict(counters.requests),
             dict(counters.latencies),
+            {(quota, place): waited.told_ms for quota, place, waited in self._broker.quotas.waits.all()},
         )
 
     def render(self, moment: Moment) -> bytes:
@@ -124,6 +129,7 @@ def _families(broker: Broker, moment: Moment) -> Iterator[Family]:
     yield from _rows(tables.CLEANER, (), [((), broker.cleaner)])
     yield from _rows(tables.FILES, (), [((), POOL)])
     yield from _requests(moment)
+    yield _throttled(moment)
     yield from _groups(itertools.chain(lags(moment.committed, moment.partitions), moment.shared))
 
 
@@ -185,6 +191,14 @@ def _requests(moment: Moment) -> Iterator[Family]:
     for key, latencies in sorted(moment.latencies.items()):
         seconds.add_metric((api_name(key),), _buckets(latencies), latencies.nanoseconds / 1e9)
     yield seconds
+
+
+def _throttled(moment: Moment) -> Family:
+    family = _family(tables.CLIENT_THROTTLE_SECONDS, (tables.CLIENT_THROTTLE_SECONDS.label, *CLIENT_LABELS))
+    for (quota, place), told_ms in sorted(moment.told_ms.items()):
+        whose = (NOT_SAID, NOT_SAID, place[0]) if quota == CONNECTED else (*place, NOT_SAID)
+        family.add_metric((quota, *whose), told_ms / 1000)
+    return family
 
 
 def _buckets(latencies: Latencies) -> list[tuple[str, float]]:

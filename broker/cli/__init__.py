@@ -22,6 +22,7 @@ try:
     from broker.cli.groups import groups
     from broker.cli.kernels import kernels
     from broker.cli.overview import status, transactions
+    from broker.cli.quotas import quotas
     from broker.cli.read import read
     from broker.cli.serve import serve
     from broker.cli.spark import spark
@@ -62,7 +63,7 @@ def app() -> None:
     """A single-node log broker that Kafka clients take for Kafka, built around log compaction."""
 
 
-ASKING = (status, topics, groups, transactions, get, read)
+ASKING = (status, topics, groups, quotas, transactions, get, read)
 for command in (serve, *ASKING, verify, dump, explain_read, kernels, version, spark):
     app.add_command(command)
 

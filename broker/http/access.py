@@ -44,6 +44,8 @@ class Right(NamedTuple):
 
 SEE_BROKER = Right(Operation.DESCRIBE)
 ALTER_BROKER = Right(Operation.ALTER)
+SEE_QUOTAS = Right(Operation.DESCRIBE_CONFIGS)
+ALTER_QUOTAS = Right(Operation.ALTER_CONFIGS)
 SEE_TOPIC = Right(Operation.DESCRIBE, Resource.TOPIC, "topic")
 READ_TOPIC = Right(Operation.READ, Resource.TOPIC, "topic")
 ALTER_TOPIC = Right(Operation.ALTER, Resource.TOPIC, "topic")

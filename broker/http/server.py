@@ -22,6 +22,7 @@ from broker.http.contents import Contents
 from broker.http.groups import Groups
 from broker.http.overview import Overview
 from broker.http.questions import Questions
+from broker.http.quotas import Quotas
 from broker.metrics import CONTENT_TYPE, Metrics
 from broker.server import listen
 
@@ -71,6 +72,7 @@ class Api:
             Overview(asking),
             Groups(asking),
             Contents(asking),
+            Quotas(asking),
         )
 
     def add_to(self, router: web.UrlDispatcher) -> None:

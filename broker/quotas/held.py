@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from broker.quotas.limits import Entity, Limits, Place
+from broker.quotas.limits import Entity, Found, Limits, Place
 from broker.quotas.rates import LONGEST_MS, Rate, TokenBucket
 
 M = TypeVar("M", Rate, TokenBucket)
@@ -25,7 +25,7 @@ class Held(Generic[M]):
         self._make: Callable[[int, int, int], M] = make
         self._count, self._window_ms = count, window_ms
         self._limits = Limits()
-        self._found: dict[tuple[str, str], tuple[Place, float] | None] = {}
+        self._found: dict[tuple[str, str], Found | None] = {}
         self._measured: dict[Place, tuple[M, float]] = {}
         self._forgets_at = FORGETFUL_FROM
         self.is_active = False
@@ -39,8 +39,8 @@ class Held(Generic[M]):
 
     def limit(self, user: str, client_id: str) -> float | None:
         """How much the client may each second; None: as much as it likes."""
-        found = self._find(user, client_id)
-        return None if found is None else found[1]
+        found = self.find(user, client_id)
+        return None if found is None else found.limit
 
     def most(self, user: str, client_id: str) -> float | None:
         """What the client may do at once after a time of rest without having to wait."""
@@ -49,7 +49,7 @@ class Held(Generic[M]):
 
     def of(self, user: str, client_id: str, now_ms: int) -> tuple[M, float] | None:
         """Where the client's doings are counted, and its limit; None where it has none."""
-        found = self._find(user, client_id)
+        found = self.find(user, client_id)
         if found is None:
             return None
         place, limit = found
@@ -61,13 +61,19 @@ class Held(Generic[M]):
             known = self._measured[place] = (measured, limit)
         return known
 
-    def _find(self, user: str, client_id: str) -> tuple[Place, float] | None:
+    def find(self, user: str, client_id: str) -> Found | None:
+        """The quota that holds for the client."""
         found = self._found.get((user, client_id), ...)
         if found is ...:
             if len(self._found) >= FORGETFUL_FROM:
                 self._found.clear()
             found = self._found[user, client_id] = self._limits.find(user, client_id)
         return found
+
+    def figures(self, place: Place, limit: float, now_ms: int) -> dict[str, float]:
+        """How fast those are who are counted there; nothing where nothing was counted lately."""
+        known = self._measured.get(place)
+        return {} if known is None else known[0].figures(limit, now_ms)
 
     def _forget(self, now_ms: int) -> None:
         for place, (measured, limit) in tuple(self._measured.items()):

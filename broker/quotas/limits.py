@@ -7,12 +7,35 @@ one of all users or of all client ids is for each of them. Mirrors Kafka's `Clie
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 NOT_SAID = ""
 """in place of a user or of a client id: the quota does not look at it"""
 Entity = tuple[str | None, str | None]
 """whose quota it is: the user and the client id; None is the default, for each that has no own one"""
 Place = tuple[str, str]
 """whose traffic is counted together: the user and the client id, NOT_SAID for all of them"""
+
+
+class Found(NamedTuple):
+    """The quota that holds for a client."""
+
+    place: Place
+    """where the client's traffic is counted"""
+    limit: float
+    """how much that may be a second"""
+
+
+def by_rank(user: str, client_id: str) -> tuple[Entity, ...]:
+    """Whose quotas are for a client, the one that holds before the others. Who has said no client id has an
+    empty one, and no quota of client ids.
+    """
+    if client_id == NOT_SAID:
+        return (user, NOT_SAID), (None, NOT_SAID)
+    return (
+        (user, client_id), (user, None), (user, NOT_SAID), (None, client_id), (None, None), (None, NOT_SAID),
+        (NOT_SAID, client_id), (NOT_SAID, None),
+    )  # fmt: skip
 
 
 class Limits:
@@ -31,37 +54,13 @@ class Limits:
         else:
             self._limits[entity] = limit
 
-    def find(self, user: str, client_id: str) -> tuple[Place, float] | None:
-        """Where a client's traffic is counted, and how much it may be a second; None: as much as it likes.
-        Who has said no client id has an empty one.
-        """
-        place = self._place(user, client_id)
-        limit = self._limit(*place)
-        return None if limit is None else (place, limit)
-
-    def _place(self, user: str, client_id: str) -> Place:
-        of_users = any(name == NOT_SAID for _, name in self._limits)
-        of_clients = any(name == NOT_SAID for name, _ in self._limits)
-        of_both = any(NOT_SAID not in entity for entity in self._limits)
-        if of_users + of_clients + of_both == 1:
-            return NOT_SAID if of_clients else user, NOT_SAID if of_users else client_id
-        both, alone = (user, client_id), (user, NOT_SAID)
-        by_rank: tuple[tuple[Entity, Place], ...] = (
-            ((user, client_id), both),
-            ((user, None), both),
-            ((user, NOT_SAID), alone),
-            ((None, client_id), both),
-            ((None, None), both),
-            ((None, NOT_SAID), alone),
-        )
-        return next((place for entity, place in by_rank if entity in self._limits), (NOT_SAID, client_id))
-
-    def _limit(self, user: str, client_id: str) -> float | None:
-        by_rank: list[Entity] = []
-        if user != NOT_SAID and client_id != NOT_SAID:
-            by_rank = [(user, client_id), (user, None), (None, client_id), (None, None)]
-        elif user != NOT_SAID:
-            by_rank = [(user, NOT_SAID), (None, NOT_SAID)]
-        elif client_id != NOT_SAID:
-            by_rank = [(NOT_SAID, client_id), (NOT_SAID, None)]
-        return next((self._limits[entity] for entity in by_rank if entity in self._limits), None)
+    def find(self, user: str, client_id: str) -> Found | None:
+        """What holds for a client; None: it may as much as it likes."""
+        for entity in by_rank(user, client_id):
+            if entity in self._limits:
+                place = (
+                    NOT_SAID if entity[0] == NOT_SAID else user,
+                    NOT_SAID if entity[1] == NOT_SAID else client_id,
+                )
+                return Found(place, self._limits[entity])
+        return None

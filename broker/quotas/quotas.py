@@ -37,6 +37,7 @@ from broker.quotas.settings import (
     Entity,
     QuotaSettings,
 )
+from broker.quotas.waits import Waits
 from config.definition import INT_MAX
 
 if TYPE_CHECKING:
@@ -108,17 +109,17 @@ def resolved(host: str) -> str | None:
     a name server.
     """
     with contextlib.suppress(ValueError):
-        return _address(host)
+        return address_of(host)
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return None
     families = [family for family, *_ in found]
     at = families.index(socket.AF_INET) if socket.AF_INET in families else 0  # as Java chooses
-    return _address(str(found[at][4][0]))
+    return address_of(str(found[at][4][0]))
 
 
-def _address(text: str) -> str:
+def address_of(text: str) -> str:
     """In the one spelling that it has. ValueError."""
     address = ipaddress.ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -130,7 +131,7 @@ class Quotas:
 
     def __init__(self, broker: Broker) -> None:
         config = broker.config
-        self._passed_ms = broker.clock.passed_ms
+        self._passed_ms, self._now_ms = broker.clock.passed_ms, broker.clock.now_ms
         self._counters = broker.metrics_state
         self._counters.throttled = dict.fromkeys(KEYS, 0)
         self._counters.throttled_ms = dict.fromkeys(KEYS, 0)
@@ -148,6 +149,7 @@ class Quotas:
             CHANGED: self.changed,
         }
         self._addresses: dict[str, str] = {}
+        self.waits = Waits()
         self.is_active = False
         """whether any user or client id has a quota: only then requests are looked at"""
         self.settings = QuotaSettings(broker, self._set)
@@ -166,6 +168,15 @@ class Quotas:
         held.set((names.get(USER, NOT_SAID), names.get(CLIENT_ID, NOT_SAID)), value)
         self.is_active = any(held.is_active for held in self._held.values())
         return None
+
+    def held(self, key: str) -> Held[Any]:
+        """What is counted for one kind of quota."""
+        return self.connected if key == CONNECTED else self._held[key]
+
+    def hosts_at(self, address: str) -> list[str]:
+        """Those that have a quota of their own and this address, as they were named."""
+        quotas = self.settings.values
+        return [host for host, one in self._addresses.items() if one == address and ((IP, host),) in quotas]
 
     def _set_address(self, host: str | None, value: float | None) -> None:
         address = None
@@ -206,7 +217,7 @@ class Quotas:
         if context.api_key == PRODUCE:
             told_ms = self.produced.add(user, client_id, usage.size_bytes, now_ms)
         kind = ASKED if asked_ms >= told_ms else KINDS_OF_ANSWERS.get(context.api_key, CHANGED)
-        return self._told(kind, max(asked_ms, told_ms))
+        return self._told(kind, user, client_id, max(asked_ms, told_ms))
 
     def hold_back(self, context: RequestContext, size_bytes: int) -> int:
         """How long the client of a Fetch has to wait whose answer has so many bytes: above 0 it is answered
@@ -221,7 +232,8 @@ class Quotas:
         fetched_ms = self.fetched.add(user, client_id, size_bytes, now_ms)
         if asked_ms or fetched_ms:
             self.fetched.take_back(user, client_id, size_bytes, now_ms)
-        return self._told(ASKED if asked_ms >= fetched_ms else FETCHED, max(asked_ms, fetched_ms))
+        kind = ASKED if asked_ms >= fetched_ms else FETCHED
+        return self._told(kind, user, client_id, max(asked_ms, fetched_ms))
 
     def most_fetched(self, context: RequestContext) -> int:
         """More than so many bytes a Fetch could never be answered with."""
@@ -245,16 +257,19 @@ class Quotas:
         """Somebody connects; if that is too often, after how many ms the connection is to be closed."""
         if not self.connected.is_active or not host:  # it is gone already, and its address with it
             return 0
-        address, now_ms = _address(host), self._passed_ms()
+        address, now_ms = address_of(host), self._passed_ms()
         wait_ms = self.connected.add(address, NOT_SAID, 1, now_ms)
         if wait_ms:
             self.connected.take_back(address, NOT_SAID, 1, now_ms)
-        return self._told(CONNECTED, wait_ms)
+        return self._told(CONNECTED, address, NOT_SAID, wait_ms)
 
-    def _told(self, kind: str, wait_ms: int) -> int:
+    def _told(self, kind: str, user: str, client_id: str, wait_ms: int) -> int:
         if wait_ms:
             self._counters.throttled[kind] += 1
             self._counters.throttled_ms[kind] += wait_ms
+            found = self.held(kind).find(user, client_id)
+            place = (user, client_id) if found is None else found.place  # none: it was removed meanwhile
+            self.waits.told(kind, place, wait_ms, self._now_ms(), self._passed_ms())
         return wait_ms
 
 

@@ -75,14 +75,22 @@ class Rate:
         least_seconds = max(1, (self._count - 1) * self._window_ms) / 1000
         if self._total <= ROUNDED_OFF * limit * least_seconds:  # as usual: it is less, or too old to count
             return 0
+        rate, passed_ms = self._measure(now_ms)
+        return _rounded((rate - limit) / limit * passed_ms) if rate > limit else 0
+
+    def figures(self, limit: float, now_ms: int) -> dict[str, float]:
+        """How fast it is, a second."""
+        return {"rate": self._measure(now_ms)[0]}
+
+    def _measure(self, now_ms: int) -> tuple[float, int]:
+        """How much a second there was, over how many ms."""
         oldest_ms = self._leave_out_old(now_ms)
         passed_ms = now_ms - oldest_ms
         missing = self._count - 1 - passed_ms // self._window_ms
         if missing > 0:  # as if there had been nothing before the first
             passed_ms += missing * self._window_ms
         passed_ms = max(1, passed_ms)
-        rate = sum(sample.total for sample in self._samples) / (passed_ms / 1000)
-        return _rounded((rate - limit) / limit * passed_ms) if rate > limit else 0
+        return sum(sample.total for sample in self._samples) / (passed_ms / 1000), passed_ms
 
     def _leave_out_old(self, now_ms: int) -> int:
         """When the oldest sample that counts began."""
@@ -121,6 +129,10 @@ class TokenBucket:
         """How long until it is no longer overdrawn; 0 where it is not."""
         tokens = self._filled(limit, now_ms)
         return _rounded(-tokens / limit * 1000) if tokens < 0 else 0
+
+    def figures(self, limit: float, now_ms: int) -> dict[str, float]:
+        """How many tokens are left; below 0 it is overdrawn."""
+        return {"tokens": self._filled(limit, now_ms)}
 
     def is_over(self, limit: float, now_ms: int) -> bool:
         """Whether a new one would say the same."""

@@ -422,12 +422,21 @@ QUESTIONS = [
         f"groups/{GROUP}/reset",
         {"topic": ALL, "to": "latest", "dry_run": True},
     ),
+    Question("quotas list", (), "quotas"),
+    Question("quotas explain", ("--client", GROUP), f"quotas/explain?client-id={GROUP}"),
+    Question("quotas explain", ("--ip", "127.0.0.1"), "quotas/explain?ip=127.0.0.1"),
+    Question(
+        "quotas set",
+        ("--user", ALL, "--client-defaults", "producer_byte_rate=1000000"),
+        "quotas/set",
+        {"entity": {"user": ALL, "client-id": None}, "values": {"producer_byte_rate": 1000000}},
+    ),
     Question("transactions", (), "transactions"),
     Question("status", (), "broker"),
 ]
 ONLY_HTTP = {("GET", f"/api/topics/{ALL}")}
 """settings and partitions of a topic: any admin client tells"""
-NO_QUESTIONS = {"reopen", "erase", "move"}
+NO_QUESTIONS = {"reopen", "erase", "move", "remove"}
 """orders: with `--json` as well, but asking twice is not the same"""
 MOMENTARY = {"now_ms", "seconds", "started_ms", "runs", "open_files", "recent_cleanings", "free_bytes"}
 """what two answers to one question may differ in; the runs, because a compaction is one more"""

@@ -267,6 +267,24 @@ async def test_who_may_look_at_the_broker(asker: Asker) -> None:
     assert [await status(asker, path, ALICE) for path in ("broker", "transactions")] == [200, 200]
 
 
+async def test_who_may_look_at_quotas_and_change_them(asker: Asker) -> None:
+    """As for DescribeClientQuotas and AlterClientQuotas."""
+    world = asker.world
+    allow(world, Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)
+    allow(world, Operation.ALTER, CLUSTER, CLUSTER_NAME)
+    looks = ("quotas", "quotas/explain?user=alice")
+    changes = (
+        ("quotas/set", {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1e9}}),
+        ("quotas/remove", {"entity": {"user": "alice"}}),
+    )
+    assert [await status(asker, path, ALICE) for path in looks] == [403, 403]
+    allow(world, Operation.DESCRIBE_CONFIGS, CLUSTER, CLUSTER_NAME)
+    assert [await status(asker, path, ALICE) for path in looks] == [200, 200]
+    assert [await status(asker, path, ALICE, body) for path, body in changes] == [403, 403]
+    allow(world, Operation.ALTER_CONFIGS, CLUSTER, CLUSTER_NAME)
+    assert [await status(asker, path, ALICE, body) for path, body in changes] == [200, 200]
+
+
 async def test_rules_for_a_host_and_for_everybody(asker: Asker) -> None:
     world = asker.world
     allow(world, Operation.DESCRIBE, TOPIC, "t", host="10.9.9.9")
