@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = f"{name[0]}:{name[1]}"
         self._answers = Answers(self.transport, self.peer, self._broker, self._read_on)
         self.transport.set_write_buffer_limits(high=self._limits.unread_bytes)
-        wait_ms = self._broker.quotas.connect(self.client_host)
+        wait_ms = self._server.wait_ms(self.client_host)
         if not self._server.admit(self):
             self.close()
         elif wait_ms:  # to be closed at once would have it back at once

@@ -258,7 +258,8 @@ COUNTERS: tuple[Metric[Counters], ...] = (
     ),
     Metric(
         "kompakt_throttled", Kind.COUNTER,
-        "Answers, and connections, whose client had to wait because it was beyond its quota",
+        "Answers, and connections, whose client had to wait because it was beyond its quota, or connections "
+        "beyond max.connection.creation.rate",
         lambda counters: counters.throttled, label="quota",
     ),
     Metric(

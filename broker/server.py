@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from broker.connection import Connection
 from broker.context import Listener
+from broker.quotas.gate import Gate
 from broker.receiving import RECEIVE_BYTES, Room
 from broker.security.listener_tokens import ListenerTokens
 from broker.security.principal import parse_rules
@@ -174,6 +175,7 @@ class Server:
         self._all_drained = asyncio.Event()
         self._all_closed = asyncio.Event()
         self._tls: Tls | None = None
+        self.gate = Gate(broker, listener.name, self._room_to_wait, self._new_connection)
         self._sealed = memoryview(bytearray(SEALED_BYTES if listener.security.uses_tls else 0))
         security = listener.security
         try:
@@ -194,11 +196,15 @@ class Server:
             self._tls = await self.broker.run_blocking(Tls, asked.name, asked.security)
         if self.tokens is not None:
             await self.tokens.load()
-        self._server = await bind(self._new_connection, self._address, asked.host, asked.port)
+        self._server = await bind(self.gate.next_protocol, self._address, asked.host, asked.port)
         port = self._server.sockets[0].getsockname()[1]
         self.listener = replace(asked, port=port, advertised_port=asked.advertised_port or port)
 
-    def _new_connection(self) -> asyncio.BaseProtocol:
+    def _room_to_wait(self) -> int:
+        """How many connections may wait to be let in."""
+        return 0 if self.is_draining else self.limits.connections - len(self.connections)
+
+    def _new_connection(self) -> asyncio.BufferedProtocol:
         if self._tls is None:
             return Connection(self)
         return TlsTransport(self, self._tls.context, self._sealed)
@@ -227,6 +233,13 @@ class Server:
             self._tasks.append(loop.create_task(self._renew(self._tls)))
         if self.tokens is not None and self.tokens.keys is not None:
             self._tasks.append(loop.create_task(self.tokens.keys.keep_fresh()))
+
+    def wait_ms(self, host: str) -> int:
+        """How long somebody who was let in is held up, because there were too many of the address."""
+        wait_ms = self.broker.quotas.connect(host)
+        if wait_ms:
+            self.gate.take_back()
+        return wait_ms
 
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay; it is counted either way until `forget`."""
@@ -282,6 +295,7 @@ class Server:
         self.is_draining = True
         if self._server is not None:
             self._server.close()
+        self.gate.close()
         for task in self._tasks:
             task.cancel()
         for connection in tuple(self.connections):

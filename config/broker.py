@@ -26,7 +26,7 @@ from config.definition import (
     rows_of,
 )
 from config.harmless import is_harmless, unknown, why_harmless
-from config.listeners import Endpoint, endpoints
+from config.listeners import CREATION_RATE, Endpoint, endpoints
 from config.security import LISTENER_PREFIX, ListenerSecurity, security_of, security_rows
 from config.together import problems_together
 from config.topic import HOUR_MS, MIB, MINUTE_MS, topic_rows
@@ -105,6 +105,13 @@ class BrokerConfig(CoordinationConfig):
     max_connections_per_ip: int = key(
         Type.INT, INT_MAX, "How many connections one address may have open", at_least=1
     )
+    max_connection_creation_rate: int = key(
+        Type.INT, INT_MAX,
+        "How many connections a second are taken; those beyond it wait, one behind the other, for at most "
+        "quota.window.size.seconds each. It holds for all listeners together (Kafka: without that of other "
+        "brokers), and for each, unless it has listener.name.<listener>.max.connection.creation.rate",
+        at_least=0, client_at_least=1, dynamic=True,
+    )  # fmt: skip
     connections_max_idle_ms: int = key(
         Type.LONG, 10 * MINUTE_MS, "A connection without traffic for so long is closed; -1 never", at_least=-1
     )
@@ -336,6 +343,8 @@ class BrokerConfig(CoordinationConfig):
     """what file, environment and flags set for single listeners, by key with its prefix"""
     static: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """what file, environment and flags set, by key"""
+    creation_rates: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    """`max.connection.creation.rate` of single listeners, by their names in lower case"""
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """what clients set for all brokers"""
     dynamic: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
@@ -355,6 +364,15 @@ class BrokerConfig(CoordinationConfig):
         """What holds for the clients of a listener. ConfigError."""
         return security_of(endpoint.name, endpoint.protocol, self, self.of_listeners)
 
+    def creation_rate_of(self, listener: str) -> int:
+        """How many connections a second a listener takes."""
+        return self.creation_rates.get(listener.lower(), self.max_connection_creation_rate)
+
+    def value_of(self, row: Row) -> Any:
+        """Of a key, or of a listener's own."""
+        is_of_listener = row.name.startswith(LISTENER_PREFIX)
+        return self.creation_rate_of(listener_of(row)) if is_of_listener else getattr(self, row.attribute)
+
     @staticmethod
     def parse(
         static: Mapping[str, str],
@@ -367,26 +385,34 @@ class BrokerConfig(CoordinationConfig):
         problems: list[ConfigError] = []
         chosen: dict[str, str] = {}
         of_listeners: dict[str, str] = {}
+        creation_rates: dict[str, int] = {}
         for source in (static, dynamic_defaults or {}, dynamic or {}):
             for name, text in canonical_last(source, rows):
-                row = rows.get(name)
+                row = rows.get(name) or listener_row(name)
                 if row is None and is_harmless(name, text):
                     continue
                 if name.startswith(LISTENER_PREFIX) and source is static:
                     of_listeners[name] = text
-                    continue
+                    if row is None:
+                        continue
                 if row is None:
                     problems.append(ConfigError(unknown(name, _also_known_as(rows)), name))
                     continue
                 try:
-                    values[row.attribute] = parse(row, text, name=name)
+                    value = parse(row, text, name=name)
                 except ConfigError as error:
                     problems.append(error)
+                    continue
+                if row.name not in rows:
+                    creation_rates[listener_of(row)] = value
+                    continue
+                values[row.attribute] = value
                 if source is static:
                     chosen[row.name] = text
         config = BrokerConfig(
             **values,
             of_listeners=of_listeners,
+            creation_rates=creation_rates,
             static=chosen,
             dynamic_defaults=dynamic_defaults or {},
             dynamic=dynamic or {},
@@ -405,8 +431,25 @@ class BrokerConfig(CoordinationConfig):
             self,
             dynamic_defaults=dict(defaults),
             dynamic=dict(own),
+            creation_rates=changed.creation_rates,
             **{row.attribute: getattr(changed, row.attribute) for row in rows if row.name in touched},
         )
+
+
+def listener_row(name: str) -> Row | None:
+    """The row of a listener's own `max.connection.creation.rate`, its name in lower case; None for any other
+    key.
+    """
+    listener = name.removeprefix(LISTENER_PREFIX).removesuffix(f".{CREATION_RATE}").lower()
+    own = f"{LISTENER_PREFIX}{listener}.{CREATION_RATE}"
+    if not listener or name.lower() != own:
+        return None
+    return dataclasses.replace(broker_rows()[CREATION_RATE], name=own)
+
+
+def listener_of(row: Row) -> str:
+    """Whose row that is, in lower case."""
+    return row.name.removeprefix(LISTENER_PREFIX).removesuffix(f".{CREATION_RATE}")
 
 
 def _also_known_as(rows: Mapping[str, Row]) -> dict[str, str]:

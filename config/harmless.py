@@ -133,7 +133,7 @@ _INSTEAD: dict[str, str] = {
 """what to do about keys of Kafka that a file may bring along and that cannot be taken"""
 _ABSENT = (
     "alter.config.policy.class.name", "client.quota.callback.class", "config.providers", "cordoned.log.dirs",
-    "create.topic.policy.class.name", "max.connection.creation.rate", "transaction.two.phase.commit.enable",
+    "create.topic.policy.class.name", "transaction.two.phase.commit.enable",
     "authorizer",
 )  # fmt: skip
 _NOT_HERE = ("ssl.", "sasl.", "authorizer.", "security.", "remote.", "password.encoder.", "delegation.")

@@ -21,6 +21,8 @@ SECURED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LISTENERS = "listeners"
 ADVERTISED = "advertised.listeners"
 PROTOCOL_MAP = "listener.security.protocol.map"
+CREATION_RATE = "max.connection.creation.rate"
+"""of the keys that a listener may have its own value of, the one that is not about security"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ def _problems_of_listeners(config: BrokerConfig) -> list[ConfigError]:
     prefixes = tuple(f"{LISTENER_PREFIX}{name}.".lower() for name in names)
     return problems + [
         ConfigError(f"Configuration {name} is for a listener that is not among listeners", name)
-        for name in config.of_listeners
-        if not name.lower().startswith(prefixes)
+        for name in (*config.of_listeners, *config.dynamic_defaults, *config.dynamic)
+        if name.startswith(LISTENER_PREFIX) and not name.lower().startswith(prefixes)
     ]
 
 

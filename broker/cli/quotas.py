@@ -68,6 +68,8 @@ def list_quotas(http: str, as_json: bool) -> None:
         for key, value in one["values"].items()
     ]
     out.print(table(("of", "quota", "value"), rows) if rows else "There are no quotas.")
+    for one in filter(lambda one: one["limit"] is not None, answer["listeners"]):
+        out.print(_listener_words(one), soft_wrap=True)
     waiting = [
         (
             entity(one["counted"]), one["quota"], _limit_words(one), _figure_words(one),
@@ -79,6 +81,16 @@ def list_quotas(http: str, as_json: bool) -> None:
     if waiting:
         headings = ("told to wait", "quota", "value", "now", "waits for", "times", "all together", "last")
         out.print(table(headings, waiting))
+
+
+def _listener_words(one: dict[str, Any]) -> str:
+    """How fast connections are taken."""
+    from broker.cli.tables import cell
+    from broker.questions.words import amount
+
+    whose = "all listeners together" if one["listener"] is None else f"listener {one['listener']}"
+    rates = f"{amount(one['limit'])} connections/s; {amount(one['rate'])} now"
+    return f"{whose}: max.connection.creation.rate {rates}, {cell(one['waiting'])} wait"
 
 
 def _limit_words(one: dict[str, Any]) -> str:

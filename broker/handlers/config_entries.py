@@ -6,13 +6,15 @@ broker or for all, or static, else it is the default. Mirrors Kafka's `ConfigHel
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from config.broker import BrokerConfig, broker_rows
+from config.broker import BrokerConfig, broker_rows, listener_row
 from config.definition import Row, Type, members_of, parse, text_of
 from config.group import GroupConfig, group_rows
+from config.listeners import CREATION_RATE
 from config.topic import TopicConfig, topic_rows
 from protocol.messages.configs import DescribeConfigsResponse
 
@@ -85,35 +87,58 @@ def broker_entries(broker: BrokerConfig) -> list[Entry]:
             continue
         value = text_of(row, getattr(broker, row.attribute))
         entries.append(_entry(row, value, settings, read_only=not row.is_dynamic))
+    sources = (broker.dynamic, broker.dynamic_defaults, broker.of_listeners)
+    of_listeners = {one.name: one for names in sources for name in names if (one := listener_row(name))}
+    entries += [
+        # That clients may not change it, Kafka says as well, and lets them.
+        _entry(row, str(broker.value_of(row)), _listener_settings(row, broker), read_only=True)
+        for row in of_listeners.values()
+    ]
     return sorted(entries, key=lambda entry: entry.name)
 
 
 def default_broker_entries(broker: BrokerConfig) -> list[Entry]:
     """The keys that are set for all brokers dynamically, and no others."""
-    return [
-        _entry(
-            broker_rows()[name],
-            text,
-            [Setting(name, text, Source.DYNAMIC_DEFAULT_BROKER)],
-            read_only=False,
-        )
-        for name, text in sorted(broker.dynamic_defaults.items())
-    ]
+    entries = []
+    for name, text in sorted(broker.dynamic_defaults.items()):
+        own = listener_row(name)
+        names = (name,) if own is None else (name, CREATION_RATE)
+        settings = [
+            Setting(one, broker.dynamic_defaults[one], Source.DYNAMIC_DEFAULT_BROKER)
+            for one in names
+            if one in broker.dynamic_defaults
+        ]
+        entries.append(_entry(own or broker_rows()[name], text, settings, read_only=own is not None))
+    return entries
 
 
 def _broker_settings(row: Row, broker: BrokerConfig) -> Iterator[Setting]:
     """Where a broker key is set, the place that wins first."""
-    places = (
-        (broker.dynamic, Source.DYNAMIC_BROKER),
-        (broker.dynamic_defaults, Source.DYNAMIC_DEFAULT_BROKER),
-        (broker.static, Source.STATIC_BROKER),
-    )
-    for values, source in places:
+    for values, source in _places(broker):
         if row.name in values:
             yield Setting(row.name, values[row.name], source)
     default = text_of(row, row.default)
     if default is not None:
         yield Setting(row.name, default, Source.DEFAULT)
+
+
+def _listener_settings(row: Row, broker: BrokerConfig) -> list[Setting]:
+    """Where a listener's own key is set, the place that wins first, and what stands behind that."""
+    settings = []
+    for values, source in _places(broker):
+        own = {found.name: text for name, text in values.items() if (found := listener_row(name))}
+        settings += [Setting(row.name, own[row.name], source)] if row.name in own else []
+        settings += [Setting(CREATION_RATE, values[CREATION_RATE], source)] if CREATION_RATE in values else []
+    settings.append(Setting(CREATION_RATE, str(row.default), Source.DEFAULT))
+    return list(itertools.dropwhile(lambda setting: setting.name != row.name, settings))
+
+
+def _places(broker: BrokerConfig) -> tuple[tuple[Mapping[str, str], Source], ...]:
+    return (
+        (broker.dynamic, Source.DYNAMIC_BROKER),
+        (broker.dynamic_defaults, Source.DYNAMIC_DEFAULT_BROKER),
+        ({**broker.of_listeners, **broker.static}, Source.STATIC_BROKER),
+    )
 
 
 def _entry(row: Row, value: str | None, settings: list[Setting], *, read_only: bool) -> Entry:

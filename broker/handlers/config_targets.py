@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from broker.topic import METADATA_TOPIC
-from config.broker import broker_rows, why_no_key
+from config.broker import broker_rows, listener_row, why_no_key
 from config.definition import ConfigError, Row, by_any_name, check_client_floor
 from config.group import check_group_overrides, group_rows
 from config.together import check_threads
@@ -71,8 +71,12 @@ class Target(ABC):
     rows: Mapping[str, Row]
     """its keys by all their names"""
 
+    def find(self, name: str) -> Row | None:
+        """The key of that name, if there is one."""
+        return self.rows.get(name)
+
     def row(self, name: str) -> Row:
-        row = self.rows.get(name)
+        row = self.find(name)
         if row is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, self.why_no_key(name))
         return row
@@ -108,6 +112,9 @@ class BrokerTarget(Target):
         self.current = broker.config.dynamic_defaults if is_default else broker.config.dynamic
         self.rows = by_any_name(broker_rows())
 
+    def find(self, name: str) -> Row | None:
+        return super().find(name) or listener_row(name)
+
     def why_no_key(self, name: str) -> str:
         return why_no_key(name)
 
@@ -127,7 +134,7 @@ class BrokerTarget(Target):
                 config.dynamic if self._is_default else overrides,
             )
             for name in changed & overrides.keys():
-                check_client_floor(self.row(name), getattr(wanted, self.row(name).attribute))
+                check_client_floor(self.row(name), wanted.value_of(self.row(name)))
             if wanted.log_cleaner_threads != config.log_cleaner_threads:
                 check_threads(config.log_cleaner_threads, wanted.log_cleaner_threads)
         except ConfigError as error:  # of a topic Kafka says INVALID_CONFIG

@@ -301,7 +301,7 @@ async def _when_durable(
 def _edit(target: Target, overrides: dict[str, str], change: Change) -> None:
     """One incremental change of a resource's own settings; a key that nobody knows can be deleted."""
     if change.config_operation == Operation.DELETE:
-        known = target.rows.get(change.name)
+        known = target.find(change.name)
         if known is not None:
             overrides.pop(known.name, None)
         return

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from broker.http.access import ALTER_QUOTAS, SEE_QUOTAS
 from broker.http.asking import SHOWN_LETTERS, Asking, Refused, body_of
-from broker.questions.quotas import explained, quota_rows, values_of, waiting_rows
+from broker.questions.quotas import creation_rows, explained, quota_rows, values_of, waiting_rows
 from broker.questions.words import entity as entity_words
 from broker.quotas.quotas import address_of
 from broker.quotas.settings import (
@@ -50,11 +50,12 @@ class Quotas:
         router.add_post("/api/quotas/remove", answering(self.remove, ALTER_QUOTAS))
 
     async def quotas(self, request: web.Request) -> web.StreamResponse:
-        """Every quota that was set, and who was told to wait lately."""
+        """Every quota that was set, who was told to wait lately, and how fast connections are taken."""
         return await self._asking.respond(
             {
                 "quotas": quota_rows(self._broker),
                 "waiting": waiting_rows(self._broker),
+                "listeners": creation_rows(self._broker),
                 "connections_throttled": self._broker.metrics_state.connections_throttled,
             }
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from broker.questions.words import QUOTA_UNITS, amount, duration, entity, quota
 from broker.quotas.limits import NOT_SAID, Place, by_rank
 from broker.quotas.settings import CLIENT_ID, CONNECTED, IP, USER, Entity, entity_of
+from config.definition import INT_MAX
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -56,6 +57,31 @@ def waiting_rows(broker: Broker) -> list[dict[str, Any]]:
             }
         )
     return sorted(rows, key=lambda row: row["waits_ms"] == 0)
+
+
+def creation_rows(broker: Broker) -> list[dict[str, Any]]:
+    """How fast connections are taken (`max.connection.creation.rate`): by all listeners together, whose row
+    has no name, and by each.
+    """
+    now_ms, servers = broker.clock.passed_ms(), broker.servers
+    waiting = sum(server.gate.waiting for server in servers)
+    taken = broker.quotas.created.per_second(now_ms)
+    rows: list[tuple[str | None, int, float, int]] = [
+        (None, broker.config.max_connection_creation_rate, taken, waiting)
+    ]
+    rows += [
+        (
+            one.listener.name,
+            broker.config.creation_rate_of(one.listener.name),
+            one.gate.rate,
+            one.gate.waiting,
+        )
+        for one in servers
+    ]
+    return [
+        {"listener": name, "limit": limit if limit < INT_MAX else None, "rate": rate, "waiting": count}
+        for name, limit, rate, count in rows
+    ]
 
 
 def explained(

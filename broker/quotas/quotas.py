@@ -23,7 +23,7 @@ from broker.api import FETCH, PRODUCE
 from broker.quotas.held import Held, HeldRates
 from broker.quotas.limits import NOT_SAID
 from broker.quotas.mutations import Mutations, Unbounded
-from broker.quotas.rates import TokenBucket
+from broker.quotas.rates import Rate, TokenBucket
 from broker.quotas.settings import (
     ASKED,
     CHANGED,
@@ -39,6 +39,7 @@ from broker.quotas.settings import (
 )
 from broker.quotas.waits import Waits
 from config.definition import INT_MAX
+from config.listeners import CREATION_RATE
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -133,8 +134,8 @@ class Quotas:
         config = broker.config
         self._passed_ms, self._now_ms = broker.clock.passed_ms, broker.clock.now_ms
         self._counters = broker.metrics_state
-        self._counters.throttled = dict.fromkeys(KEYS, 0)
-        self._counters.throttled_ms = dict.fromkeys(KEYS, 0)
+        self._counters.throttled = dict.fromkeys((*KEYS, CREATION_RATE), 0)
+        self._counters.throttled_ms = dict.fromkeys((*KEYS, CREATION_RATE), 0)
         window_ms = 1000 * config.quota_window_size_seconds
         self.produced = HeldRates(config.quota_window_num, window_ms)
         self.fetched = HeldRates(config.quota_window_num, window_ms)
@@ -142,6 +143,8 @@ class Quotas:
         window_of_changes_ms = 1000 * config.controller_quota_window_size_seconds
         self.changed = Held(TokenBucket, config.controller_quota_window_num, window_of_changes_ms)
         self.connected = HeldRates(config.quota_window_num, window_ms, window_ms)
+        self.created = Rate(config.quota_window_num, window_ms, self._passed_ms())
+        """connections to all listeners, for `gate.py`"""
         self._held: dict[str, Held[Any]] = {
             PRODUCED: self.produced,
             FETCHED: self.fetched,

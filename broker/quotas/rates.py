@@ -49,7 +49,9 @@ class Rate:
         self._total = 0.0  # of all samples, also of those that no longer count
 
     def add(self, amount: float, now_ms: int) -> None:
-        """Below 0 it is taken back, in the same ms: no sample is ever below 0."""
+        """Below 0 it is taken back, in the same ms, so that no sample is below 0; of a connection that had to
+        wait later, as in Kafka.
+        """
         sample = self._samples[self._current]
         if now_ms - sample.began_ms >= self._window_ms:
             sample = self._next(now_ms)
@@ -79,8 +81,11 @@ class Rate:
         return _rounded((rate - limit) / limit * passed_ms) if rate > limit else 0
 
     def figures(self, limit: float, now_ms: int) -> dict[str, float]:
-        """How fast it is, a second."""
-        return {"rate": self._measure(now_ms)[0]}
+        return {"rate": self.per_second(now_ms)}
+
+    def per_second(self, now_ms: int) -> float:
+        """How fast it is."""
+        return self._measure(now_ms)[0]
 
     def _measure(self, now_ms: int) -> tuple[float, int]:
         """How much a second there was, over how many ms."""

@@ -17,7 +17,9 @@ from broker.context import Listener
 from broker.counters import Counters
 from broker.departure import Departure
 from broker.produce_template import ProduceTemplate
+from broker.quotas.rates import Rate
 from broker.server import Limits, Server
+from config.broker import BrokerConfig
 from protocol.framing import encode_request
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.produce import ProduceRequest
@@ -60,15 +62,18 @@ class World:
 @contextlib.asynccontextmanager
 async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> AsyncIterator[World]:
     """A world that answers heartbeats with their generation as the throttle time."""
+    clock = ManualClock()
     broker: Any = SimpleNamespace(
-        clock=ManualClock(),
+        clock=clock,
         metrics_state=Counters(),
-        config=None,
+        config=BrokerConfig(),
         busy_poll=BusyPoll(100),
         departure=Departure(),
         apis=apis,
         authorizer=None,
-        quotas=SimpleNamespace(is_active=False, connect=lambda host: 0),
+        quotas=SimpleNamespace(
+            is_active=False, connect=lambda host: 0, created=Rate(11, 1000, clock.passed_ms())
+        ),
         share_sessions=SimpleNamespace(on_disconnect=lambda connection: None),
     )
     limits = Limits(

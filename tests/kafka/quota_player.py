@@ -7,8 +7,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from config.listeners import CREATION_RATE
+from protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
@@ -22,6 +25,8 @@ Names = Sequence[tuple[str, str | None]]
 """of an entity: its kinds with their names"""
 Filter = Sequence[tuple[str, int, str | None]]
 TOPIC = "t"
+BROKER = 4  # a resource type
+WINDOW_SECONDS = 5
 STEP = 1.05
 """a wait counts in powers of it: what passes between two requests, or a few bytes, do not show"""
 
@@ -168,6 +173,56 @@ class QuotaPlayer:
             except (AssertionError, ConnectionError):
                 answered.append(False)
         return answered
+
+    def held_up(self, count: int, *, at_once: bool = False) -> list[int]:
+        """How many windows of five seconds each of so many has to wait that connect and ask; one behind the
+        other, or all at the same time, and then in order.
+        """
+
+        def windows(_: int) -> int:
+            began = time.monotonic()
+            self.ask("connects", MetadataRequest(topics=[]), 12)
+            return round((time.monotonic() - began) / WINDOW_SECONDS)
+
+        if not at_once:
+            return [windows(number) for number in range(count)]
+        with ThreadPoolExecutor(count) as pool:
+            return sorted(pool.map(windows, range(count)))
+
+    def set_broker(self, name: str, **settings: str | None) -> Any:
+        """(error, what is told then of the keys) of settings of the broker, or of all of them."""
+        asked = IncrementalAlterConfigsRequest.AlterConfigsResource
+        wanted = {key.replace("_", "."): value for key, value in settings.items()}
+        configs = [
+            asked.AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
+            for key, value in wanted.items()
+        ]
+        resource = asked(resource_type=BROKER, resource_name=name, configs=configs)
+        (done,) = self.raw.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+        if done.error_code == 0:  # Apache Kafka follows a moment later
+            wait_for(lambda: self._is_set(name, wanted), f"{wanted} of broker {name!r}")
+        return done.error_code, self._told("1"), self._told("")
+
+    def _is_set(self, name: str, wanted: Mapping[str, str | None]) -> bool:
+        source = 2 if name else 3
+        told = {one.name: {each.source: each.value for each in one.synonyms if each.name == one.name}
+                for one in self._entries(name)}  # fmt: skip
+        return all(told.get(key, {}).get(source) == value for key, value in wanted.items())
+
+    def _entries(self, name: str) -> list[Any]:
+        asked = DescribeConfigsRequest.DescribeConfigsResource
+        resource = asked(resource_type=BROKER, resource_name=name, configuration_keys=None)
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+        (found,) = self.raw.ask(request, 4).results
+        assert found.error_code == 0, found
+        return [one for one in found.configs if one.name.endswith(CREATION_RATE)]
+
+    def _told(self, name: str) -> Any:
+        return sorted(
+            (one.name, one.value, one.read_only, one.config_source, one.is_sensitive, one.config_type,
+             [(each.name, each.value, each.source) for each in one.synonyms])
+            for one in self._entries(name)
+        )  # fmt: skip
 
     # what is changed of topics
 
