@@ -102,6 +102,16 @@ def api(broker: BrokerProcess, path: str) -> Any:
     return json.loads(broker.http(f"/api/{path}"))
 
 
+def post(broker: BrokerProcess, path: str, body: object) -> None:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{broker.http_port}/api/{path}",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 200
+
+
 def commit(broker: BrokerProcess, group: str, offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     consumer.commit(offsets=[TopicPartition("prices", 0, offset)], asynchronous=False)
@@ -382,6 +392,44 @@ async def test_an_open_transaction_is_shown_and_aborted(page: Page, broker: Brok
     await page.sees("No transaction is open.", "CompleteAbort")
 
 
+async def test_who_is_held_back_and_which_quota_holds(page: Page, broker: BrokerProcess) -> None:
+    """A client id is what a client says, whatever it is."""
+    await show(page, broker, "quotas")
+    await page.sees("Nobody had to wait.", "There are no quotas.")
+    greedy = f"greedy{TURNED}"
+    quotas = (
+        ({"client-id": greedy}, {"producer_byte_rate": 10_000}),
+        ({"user": None, "client-id": None}, {"request_percentage": 99.5}),
+    )
+    for entity, values in quotas:
+        await asyncio.to_thread(post, broker, "quotas/set", {"entity": entity, "values": values})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": greedy})
+    for _ in range(500):
+        producer.produce("payments", bytes(1000))
+    assert await asyncio.to_thread(producer.flush, 60) == 0
+    shown = r"greedy\u{202e}their order\u{202c}"
+    await page.sees(f"client-id '{shown}'", "the default user-principal, the default client-id", "99.5 %")
+    rows = await page.rows()
+    assert rows[0][1:3] == ["producer_byte_rate", "10 000 bytes/s"]
+    assert rows[0][3].endswith(" bytes/s")
+    assert rows[0][4].endswith((" s", " min")), "it waits now"
+    await page.click(f"client-id '{shown}'")
+    await page.sees("held back for", "8. the default client-id", "1. user-principal 'ANONYMOUS', client-id")
+    assert await page.evaluate("document.querySelector('[name=client-id]').value") == greedy
+    await page.fill("ip", "10.0.0.7")
+    await page.click("Explain")
+    await page.sees("1. ip '10.0.0.7'", "connection_creation_rate: No quota holds")
+    await page.fill("ip", "nowhere")
+    await page.click("Explain")
+    await page.sees("'nowhere' is no address")
+    await page.click("Quotas")
+    await page.until("document.querySelector('main').innerText.includes('nowhere') === false")
+    page.errors.clear()  # the browser logs each refusal
+    for entity, _ in quotas:
+        await asyncio.to_thread(post, broker, "quotas/remove", {"entity": entity})
+    await page.sees("none any more", "There are no quotas.")
+
+
 # A broker with rules
 
 
@@ -482,14 +530,20 @@ async def test_a_second_enter_out_of_habit_changes_nothing(page: Page, broker: B
     assert await page.evaluate("document.activeElement.innerText") == "Cancel"
 
 
-@pytest.mark.parametrize("view", ["records", "find", "table", "compaction", "segments"])
+@pytest.mark.parametrize(
+    "view",
+    [
+        *(f"topics/prices/{tab}" for tab in ("records", "find", "table", "compaction", "segments")),
+        "quotas?client-id=backfill&ip=10.0.0.7",
+    ],
+)
 async def test_every_field_has_a_name_and_nothing_is_wider_than_a_telephone(
     page: Page, broker: BrokerProcess, view: str
 ) -> None:
     await page.send(
         "Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=False
     )
-    await show(page, broker, f"topics/prices/{view}")
+    await show(page, broker, view)
     await page.until("document.querySelector('main form, main button') !== null")
     tree = await page.send("Accessibility.getFullAXTree")
     fields = [one for one in tree["nodes"] if one.get("role", {}).get("value") in FIELDS]

@@ -8,6 +8,15 @@ const DURATIONS = [
   ["s", 1000],
 ];
 const THIN = "\u202f";
+const QUOTA_UNITS = {
+  producer_byte_rate: "bytes/s",
+  consumer_byte_rate: "bytes/s",
+  request_percentage: "%",
+  controller_mutation_rate: "partitions/s",
+  connection_creation_rate: "connections/s",
+};
+const ENTITY_WORDS = { user: "user-principal", "client-id": "client-id", ip: "ip" };
+const FROM_HERE_WHOLE = 10_000;
 
 export function count(value) {
   if (value === null || value === undefined) return "–";
@@ -86,4 +95,26 @@ function hex(base64) {
   return (
     "0x" + Array.from(atob(base64), (letter) => letter.charCodeAt(0).toString(16).padStart(2, "0")).join("")
   );
+}
+
+// Of a quota or of what is done under it. A value that is no finite number comes as its name.
+export function quota(key, value) {
+  return QUOTA_UNITS[key] ? `${amount(value)} ${QUOTA_UNITS[key]}` : amount(value);
+}
+
+export function amount(value) {
+  if (typeof value === "string") return value;
+  if (Math.abs(value) >= FROM_HERE_WHOLE) return count(Math.round(value));
+  const rounded = Number(value.toFixed(3));
+  return String(rounded || value).replace(/^(-?\d)(\d{3})(?=\.|$)/, `$1${THIN}$2`);
+}
+
+// user-principal 'alice', the default client-id: as Kafka's tool says it.
+export function entity(names) {
+  return Object.entries(ENTITY_WORDS)
+    .filter(([kind]) => kind in names)
+    .map(([kind, words]) =>
+      names[kind] === null ? `the default ${words}` : `${words} '${readable(names[kind])}'`,
+    )
+    .join(", ");
 }

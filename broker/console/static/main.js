@@ -4,6 +4,7 @@
 import { forgetKept, h, trouble } from "./dom.js";
 import { brokerView } from "./views/broker.js";
 import { groupView, groupsView } from "./views/groups.js";
+import { quotasView } from "./views/quotas.js";
 import { topicView } from "./views/topic.js";
 import { topicsView } from "./views/topics.js";
 import { transactionsView } from "./views/transactions.js";
@@ -14,6 +15,7 @@ const ROUTES = [
   [/^groups$/, groupsView],
   [/^groups\/([^/]+)$/, groupView],
   [/^transactions$/, transactionsView],
+  [/^quotas$/, quotasView],
   [/^broker$/, brokerView],
 ];
 
