@@ -68,8 +68,9 @@ def list_quotas(http: str, as_json: bool) -> None:
         for key, value in one["values"].items()
     ]
     out.print(table(("of", "quota", "value"), rows) if rows else "There are no quotas.")
-    for one in filter(lambda one: one["limit"] is not None, answer["listeners"]):
-        out.print(_listener_words(one), soft_wrap=True)
+    for one in answer["listeners"]:
+        if _is_told(one, answer["listeners"]):
+            out.print(_listener_words(one), soft_wrap=True)
     waiting = [
         (
             entity(one["counted"]), one["quota"], _limit_words(one), _figure_words(one),
@@ -81,6 +82,12 @@ def list_quotas(http: str, as_json: bool) -> None:
     if waiting:
         headings = ("told to wait", "quota", "value", "now", "waits for", "times", "all together", "last")
         out.print(table(headings, waiting))
+
+
+def _is_told(one: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
+    """Whether it has a rate, which is not that of all listeners together where there is only one."""
+    of_all, *others = rows
+    return one["limit"] is not None and (one is of_all or len(others) > 1 or one["limit"] != of_all["limit"])
 
 
 def _listener_words(one: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from broker.http.access import ALTER_QUOTAS, SEE_QUOTAS
 from broker.http.asking import SHOWN_LETTERS, Asking, Refused, body_of
-from broker.questions.quotas import creation_rows, explained, quota_rows, values_of, waiting_rows
+from broker.questions.quotas import creation_rows, explained, quota_row, quota_rows, waiting_rows
 from broker.questions.words import entity as entity_words
 from broker.quotas.quotas import address_of
 from broker.quotas.settings import (
@@ -51,9 +51,10 @@ class Quotas:
 
     async def quotas(self, request: web.Request) -> web.StreamResponse:
         """Every quota that was set, who was told to wait lately, and how fast connections are taken."""
+        settings = dict(self._broker.quotas.settings.values)
         return await self._asking.respond(
             {
-                "quotas": quota_rows(self._broker),
+                "quotas": await self._asking.reading(quota_rows, settings),
                 "waiting": waiting_rows(self._broker),
                 "listeners": creation_rows(self._broker),
                 "connections_throttled": self._broker.metrics_state.connections_throttled,
@@ -136,7 +137,7 @@ class Quotas:
         if values != self._known(entity):
             self._broker.quotas.settings.set(entity, values)
         await self._broker.topics.flushed()
-        return await self._asking.respond(values_of(self._broker, entity))
+        return await self._asking.respond(quota_row(entity, values))
 
 
 def _known_key(entity: Entity, key: str) -> str:

@@ -7,7 +7,7 @@ default, for each that has no quota of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from broker.questions.words import QUOTA_UNITS, amount, duration, entity, quota
@@ -24,15 +24,14 @@ Names = dict[str, str | None]
 KINDS_OF_CLIENTS = tuple(key for key in QUOTA_UNITS if key != CONNECTED)
 
 
-def quota_rows(broker: Broker) -> list[dict[str, Any]]:
-    """Every quota that was set."""
-    rows = [values_of(broker, entity) for entity in broker.quotas.settings.values]
+def quota_rows(settings: Mapping[Entity, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """Every quota that was set; on any thread."""
+    rows = [quota_row(whose, values) for whose, values in settings.items()]
     return sorted(rows, key=lambda row: entity(row["entity"]))
 
 
-def values_of(broker: Broker, whose: Entity) -> dict[str, Any]:
+def quota_row(whose: Entity, values: Mapping[str, float]) -> dict[str, Any]:
     """The quotas of an entity."""
-    values = broker.quotas.settings.values.get(whose, {})
     told = {key: _finite(value) for key, value in sorted(values.items())}
     return {"entity": dict(whose), "values": told}
 

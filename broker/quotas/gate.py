@@ -65,7 +65,8 @@ class Waiting(asyncio.BufferedProtocol):
 
     def has_left(self) -> bool:
         """Whether the client is no longer there: asked of the system, for nothing more is read."""
-        return self.is_gone or (self._transport is not None and has_hung_up(self._transport))
+        transport = self._transport
+        return self.is_gone or (transport is not None and (transport.is_closing() or has_hung_up(transport)))
 
     def let_in(self) -> None:
         """Its turn has come."""

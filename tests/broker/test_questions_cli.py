@@ -438,7 +438,16 @@ ONLY_HTTP = {("GET", f"/api/topics/{ALL}")}
 """settings and partitions of a topic: any admin client tells"""
 NO_QUESTIONS = {"reopen", "erase", "move", "remove"}
 """orders: with `--json` as well, but asking twice is not the same"""
-MOMENTARY = {"now_ms", "seconds", "started_ms", "runs", "open_files", "recent_cleanings", "free_bytes"}
+MOMENTARY = {
+    "now_ms",
+    "seconds",
+    "started_ms",
+    "runs",
+    "open_files",
+    "recent_cleanings",
+    "free_bytes",
+    "rate",
+}
 """what two answers to one question may differ in; the runs, because a compaction is one more"""
 
 

@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from broker.cli import app
-from broker.quotas.gate import LET_IN_AT_ONCE
+from broker.quotas.gate import LET_IN_AT_ONCE, Waiting
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from protocol.errors import ErrorCode
@@ -262,6 +263,18 @@ async def test_tls_begins_when_the_turn_has_come(make_world: MakeWorld, certific
     await client.close()
 
 
+def test_a_turn_that_comes_before_the_connection_is_made() -> None:
+    """The loop makes a connection after it has asked for what it talks to."""
+    made: list[str] = []
+    transport: Any = SimpleNamespace(is_closing=lambda: False, set_protocol=lambda _: made.append("set"))
+    protocol: Any = SimpleNamespace(connection_made=lambda _: made.append("made"))
+    waiting_one = Waiting(SimpleNamespace(make=lambda: protocol))  # type: ignore[arg-type]
+    waiting_one.let_in()
+    assert made == []
+    waiting_one.connection_made(transport)
+    assert made == ["set", "made"]
+
+
 # What is set, and told
 
 
@@ -325,6 +338,12 @@ def test_a_listener_that_is_not_there_has_no_rate() -> None:
         BrokerConfig.parse({OF_PLAINTEXT: "-1"})
 
 
+async def listed(world: World) -> list[str]:
+    arguments = ["quotas", "list", "--http", f"127.0.0.1:{world.broker.http.port}"]
+    done = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+    return done.stdout.splitlines()
+
+
 async def test_how_fast_connections_are_taken_is_told(make_world: MakeWorld, connect: Connect) -> None:
     world = await make_world(http_port="0", listener_name_plaintext_max_connection_creation_rate="1")
     await use_up(world, connect)
@@ -333,12 +352,12 @@ async def test_how_fast_connections_are_taken_is_told(make_world: MakeWorld, con
         {"listener": None, "limit": None, "rate": 1.1, "waiting": 2},
         {"listener": "PLAINTEXT", "limit": 1, "rate": 1.1, "waiting": 2},
     ]
-    arguments = ["quotas", "list", "--http", f"127.0.0.1:{world.broker.http.port}"]
-    done = await asyncio.to_thread(CliRunner().invoke, app, arguments)
-    assert done.stdout.splitlines() == [
-        "There are no quotas.",
-        f"listener PLAINTEXT: {RATE} 1 connections/s; 1.1 now, 2 wait",
-    ]
+    of_listener = f"listener PLAINTEXT: {RATE} 1 connections/s; 1.1 now, 2 wait"
+    assert await listed(world) == ["There are no quotas.", of_listener]
+    for rate, told in ((1, []), (2, [of_listener])):
+        world.broker.settings.set(True, {RATE: str(rate)})
+        of_all = f"all listeners together: {RATE} {rate} connections/s; 1.1 now, 2 wait"
+        assert await listed(world) == ["There are no quotas.", of_all, *told]
     _, _, text = await Asker(world).send("GET", "/metrics")
     assert f'kompakt_throttled_total{{quota="{RATE}"}} 1.0' in text
     assert "kompakt_connections_throttled 2.0" in text

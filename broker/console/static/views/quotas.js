@@ -21,7 +21,7 @@ export async function quotasView(asked) {
     h("h1", {}, "Quotas"),
     h("h2", {}, "Told to wait"),
     waiting(answer),
-    answer.listeners.filter((one) => one.limit !== null).map(listener),
+    answer.listeners.filter(isTold).map(listener),
     h("h2", {}, "Set"),
     set(answer),
     h("h2", {}, "What holds for whom"),
@@ -66,6 +66,11 @@ function waiting(answer) {
 function now(one) {
   if (one.tokens !== undefined) return `${amount(one.tokens)} at once`;
   return one.rate === undefined ? "–" : quota(one.quota, one.rate);
+}
+
+// Whether it has a rate, which is not that of all listeners together where there is only one.
+function isTold(one, at, rows) {
+  return one.limit !== null && (at === 0 || rows.length > 2 || one.limit !== rows[0].limit);
 }
 
 function listener(one) {
