@@ -14,7 +14,7 @@ import importlib
 import itertools
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -34,6 +34,7 @@ from broker.fetch_session import FetchSessions
 from broker.flusher import Flusher
 from broker.group_settings import GroupSettings
 from broker.groups.coordinator import GroupCoordinator
+from broker.io_threads import IoThreads
 from broker.moves import Moves
 from broker.partition import Partition
 from broker.producer_ids import ProducerIds
@@ -93,7 +94,7 @@ class Broker:
             Path(directory).absolute() for directory in config.log_dirs
         ]  # so metrics and status name them
         self.logs = LogManager(places, config, self.clock.now_ms)
-        self.io = ThreadPoolExecutor(config.background_threads, "io")
+        self.io = IoThreads(config.background_threads, "io")
         self.flusher = Flusher(self.metrics_state, open_ring() if config.flush_io_uring_enable else None)
         self.busy_poll = BusyPoll(config.busy_poll_us)
         self.departure = Departure()

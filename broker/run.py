@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 import uvloop
 
 from broker.broker import Broker
+from broker.io_threads import NO_MORE_THREADS
 from broker.output import give_up_output
 from broker.warm_up import load_cleaner_kernels, settle
 from config.listeners import address_text
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXIT_STARTED_IN_VAIN = 1
+NO_NEW_THREAD = "can't start new thread"
+"""what Python says of it"""
 
 
 def run(config: BrokerConfig) -> int:
@@ -79,9 +82,14 @@ async def _serve(config: BrokerConfig, started: float) -> int:
             raise
     except Exception as error:
         logger.debug("the start failed", exc_info=error)
-        print(f"kompakt cannot start: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        if broker is not None:
-            await broker.stop()
+        reason = NO_MORE_THREADS if str(error) == NO_NEW_THREAD else error
+        print(f"kompakt cannot start: {reason}", file=sys.stderr, flush=True)  # noqa: T201
+        try:
+            if broker is not None:
+                await broker.stop()
+        except Exception as another:  # most likely for the same reason: the next start recovers
+            logger.debug("the end of the start failed", exc_info=another)
+            _leave(EXIT_STARTED_IN_VAIN)
         return EXIT_STARTED_IN_VAIN
     assert broker is not None
     logger.info("stopping")
@@ -96,6 +104,7 @@ def _leave(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
+    logging.shutdown()
     os._exit(status)
 
 

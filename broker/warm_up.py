@@ -48,9 +48,14 @@ def load_kernels() -> None:
 
 
 def load_cleaner_kernels() -> None:
-    """The kernels of cleaning."""
+    """The kernels of cleaning. They are called on temporary files: without a place for these a broker serves
+    all the same.
+    """
     for room in rooms_of_cleaning():
-        room.compile_kernels()
+        try:
+            room.compile_kernels()
+        except OSError as error:
+            logger.warning("the first cleaning has to wait for its kernels: %s", error)
 
 
 class Loading:

@@ -5,6 +5,7 @@ cleaning.
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
 from pathlib import Path
 
@@ -19,12 +20,14 @@ from storage.opening import open_log
 
 LARGE_VALUE_BYTES = 600
 LATER_MS = 1_000_000
+MEMORY = "/dev/shm"
+"""where temporary files wait for no disk, and may be made in a container whose file system is read-only"""
 
 
 def compile_kernels() -> None:
-    """Clean a small log that has something of everything."""
+    """Clean a small log that has something of everything. OSError where no temporary file can be made."""
     OffsetMap(1 << 26).reserve(GROWTH_STEPS[0])  # a map of a small log does not grow
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as directory:
         config = dataclasses.replace(TopicConfig(), cleanup_policy=frozenset({"compact"}))
         versioned = dataclasses.replace(config, compaction_strategy=TIMESTAMP)
         log = open_log(Path(directory) / "warm-up-0", TopicPartition("warm-up", 0), config)

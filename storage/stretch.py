@@ -8,8 +8,9 @@ finds out what is wrong.
 
 from __future__ import annotations
 
-import tempfile
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
@@ -279,7 +280,7 @@ def _known(place: Place, start: int, end: int, behind: int | None, anchors: Anch
 
 def compile_kernels() -> None:
     """Call each kernel once, so that its compiled form lies in the cache."""
-    with tempfile.TemporaryFile() as empty:
+    with Path(os.devnull).open("rb") as empty:  # no directory for temporary files is needed
         opened = open_file(empty.fileno(), 0)
         if opened is not None:
             known = _known(Place(0, 0, None, None), 0, 1, None, NO_ANCHORS)

@@ -6,6 +6,11 @@ import io
 import os
 import sys
 
+# Libraries start threads that nothing here has work for, and die without a word where they get none: one for
+# each core to multiply matrices, and four to look up names of hosts.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("UV_THREADPOOL_SIZE", "1")
+
 INTERRUPTED = 130
 """what a shell says of a command that Ctrl-C has ended"""
 NOBODY_READS = 141

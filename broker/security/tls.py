@@ -6,12 +6,14 @@ has changed, and connections from then on get the new one. Mirrors Kafka's `Defa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import ssl
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from config.definition import ConfigError
 from protocol.pem import as_pem, how_to_convert
@@ -89,15 +91,32 @@ def _load_identity(context: ssl.SSLContext, keys: SecurityConfig) -> None:
         _require_pem_file(path, "keystore")
         _load_chain(context, path, password, f"ssl.keystore.location {path}")
         return
-    # Python loads keys from files only: one for the owner alone, and gone at once.
-    handle, path = tempfile.mkstemp(prefix="kompakt-", suffix=".pem")
+    what = "ssl.keystore.key and ssl.keystore.certificate.chain"
     try:
-        with os.fdopen(handle, "w") as file:
+        with _secret_file() as (file, path):
             for text in (keys.ssl_keystore_key, keys.ssl_keystore_certificate_chain):
                 file.write(f"{as_pem(text or '')}\n")
-        _load_chain(context, path, password, "ssl.keystore.key and ssl.keystore.certificate.chain")
-    finally:
-        Path(path).unlink()
+            file.flush()
+            _load_chain(context, path, password, what)
+    except OSError as problem:
+        raise ConfigError(
+            f"{what} cannot be used, for no temporary file can be made of them: {problem}. TMPDIR may name a "
+            "place, or ssl.keystore.location a file",
+            "ssl.keystore.key",
+        ) from None
+
+
+@contextlib.contextmanager
+def _secret_file() -> Iterator[tuple[IO[str], str]]:
+    """Python loads keys from files only: one in memory and its path, or where Python cannot make that (one
+    that is built for old systems), one for the owner alone that is gone at once. OSError.
+    """
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("kompakt"), "w") as file:
+            yield file, f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile("w", prefix="kompakt-", suffix=".pem") as made:
+            yield made.file, made.name
 
 
 def _load_chain(context: ssl.SSLContext, path: str, password: str, what: str) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import ssl
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -425,6 +427,27 @@ def test_texts_instead_of_files(certificates: Certificates, tmp_path: Path) -> N
     broken = {**texts, "ssl_truststore_certificates": "no certificate"}
     assert "ssl.truststore.certificates has no certificate that can be read" in _start(tmp_path, **broken)
     assert not list(tmp_path.glob("kompakt-*.pem"))
+
+
+@pytest.mark.parametrize("has_memory", [True, False])
+def test_texts_where_no_temporary_file_can_be_made(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_memory: bool
+) -> None:
+    """They need none, but for a Python that is built for old systems."""
+    texts = {
+        "ssl_keystore_certificate_chain": certificates.text("broker.crt"),
+        "ssl_keystore_key": certificates.text("broker.key"),
+    }
+    if not has_memory:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+        assert _start(tmp_path, **texts) == ""
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    said = _start(tmp_path, **texts)
+    if has_memory and hasattr(os, "memfd_create"):
+        assert said == ""
+    else:
+        assert said.startswith("ssl.keystore.key and ssl.keystore.certificate.chain cannot be used, for no ")
+        assert "TMPDIR may name a place, or ssl.keystore.location a file" in said
 
 
 def test_a_truststore_that_is_none(certificates: Certificates, tmp_path: Path) -> None:
