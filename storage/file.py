@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy
 
-from storage.page_cache import CAN_TELL_CACHED, PAGE_BYTES, cached_pages, drop_cached
+from storage.page_cache import CAN_TELL_CACHED, drop_cached, holds_all, pread_counted
 from storage.ring import Ring
 
 Buffer = bytes | bytearray | memoryview
@@ -30,6 +30,8 @@ FILE_MODE = 0o644
 # Where bytes are read to that nobody looks at: small enough to stay in a core's own cache.
 _nowhere = bytearray(64 * 1024)
 MAX_CACHED_AT_ONCE = 16 * 1024 * 1024
+NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+"""None of a Python that was built for older systems, as uv's and conda's are"""
 
 
 def check_regular(path: Path, mode: int) -> None:
@@ -89,21 +91,26 @@ class Disk:
 
     def pread_cached(self, descriptor: int, size: int, position: int) -> Buffer | None:
         """What the page cache holds of these bytes; None when the disk would have to be asked first."""
+        if NOWAIT is None:
+            return pread_counted(descriptor, size, position)
         buffer = numpy.empty(size, numpy.uint8).data  # not cleared first, and not copied afterwards
         try:
-            got = os.preadv(descriptor, (buffer,), position, os.RWF_NOWAIT)
+            got = os.preadv(descriptor, (buffer,), position, NOWAIT)
         except BlockingIOError:
             return None
+        except NotImplementedError:
+            return pread_counted(descriptor, size, position)
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # not on this file system: ask plainly
                 return os.pread(descriptor, size, position)
+            if error.errno == errno.EPERM:  # forbidden by a container's rules
+                return pread_counted(descriptor, size, position)
             raise
         return buffer[:got].toreadonly()
 
     def is_cached(self, descriptor: int, size: int, position: int) -> bool:
         """Whether the page cache holds all of these bytes; False as well where the kernel cannot tell."""
-        pages = (position + size - 1) // PAGE_BYTES - position // PAGE_BYTES + 1
-        return cached_pages(descriptor, size, position) == pages
+        return holds_all(descriptor, size, position)
 
     def sendfile(self, socket_descriptor: int, descriptor: int, size: int, position: int) -> int:
         """How many of these bytes the socket took; BlockingIOError when it takes none."""

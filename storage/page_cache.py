@@ -32,6 +32,22 @@ def cached_pages(descriptor: int, size: int, position: int) -> int:
     return _counts(descriptor, size, position)[0]
 
 
+def holds_all(descriptor: int, size: int, position: int) -> bool:
+    """Whether all of these bytes are cached; False as well where the kernel cannot tell."""
+    pages = (position + size - 1) // PAGE_BYTES - position // PAGE_BYTES + 1
+    return cached_pages(descriptor, size, position) == pages
+
+
+def pread_counted(descriptor: int, size: int, position: int) -> bytes | None:
+    """These bytes, where no read can be told not to wait for the disk: None where they are not all cached, if
+    that can be told.
+    """
+    there = min(size, os.fstat(descriptor).st_size - position)
+    if there > 0 and CAN_TELL_CACHED and not holds_all(descriptor, there, position):
+        return None
+    return os.pread(descriptor, size, position)
+
+
 def _counts(descriptor: int, size: int = 0, position: int = 0) -> tuple[int, int, int]:
     """How many pages are cached, and of these not written yet, and being written."""
     answer = _Cachestat()

@@ -18,8 +18,9 @@ import pytest
 from protocol.batch import HEADER_BYTES, iterate_headers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_all
-from storage import search
-from storage.file import Buffer, DataFile, Disk
+from storage import file, page_cache, search
+from storage.file import SYSTEM_DISK, Buffer, DataFile, Disk
+from storage.page_cache import CAN_TELL_CACHED
 from storage.slice import BASE_OFFSET_BYTES
 from storage.stored_batches import LARGE_BYTES
 from storage.txn_index import TransactionIndex
@@ -374,3 +375,33 @@ def test_a_file_that_lost_its_last_batches_is_told_of(make_log: MakeLog) -> None
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     left = log.log.read(0, 10_000, upper_offset=18).read()
     assert [record.offset for record in decode_all(left)] == list(range(18))
+
+
+@pytest.mark.parametrize("what", ["no constant", "no call", "forbidden"])
+def test_where_no_read_can_be_told_not_to_wait_pages_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Pythons of uv and conda are built for systems without preadv2; an old container may forbid it."""
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EPERM, "") if what == "forbidden" else NotImplementedError
+
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789" * 1000)
+    if what == "no constant":
+        monkeypatch.setattr(file, "NOWAIT", None)
+    else:
+        monkeypatch.setattr(file, "NOWAIT", 8)
+        monkeypatch.setattr(os, "preadv", refuse)
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        assert SYSTEM_DISK.pread_cached(descriptor, 20_000, 9_990) == b"0123456789"
+        assert SYSTEM_DISK.pread_cached(descriptor, 10, 10_000) == b""
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        if CAN_TELL_CACHED and not SYSTEM_DISK.is_cached(descriptor, 10_000, 0):  # no tmpfs
+            assert SYSTEM_DISK.pread_cached(descriptor, 20_000, 0) is None
+        monkeypatch.setattr(page_cache, "CAN_TELL_CACHED", False)
+        assert SYSTEM_DISK.pread_cached(descriptor, 10, 10) == b"0123456789"
+    finally:
+        os.close(descriptor)
