@@ -16,30 +16,12 @@ import click
 from click.exceptions import Exit
 
 from broker.cli.asking import BAD_USAGE
+from broker.log_lines import new_handler, one_line
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.load import load, parse_assignment
 
 LEVELS = ("debug", "info", "warning", "error")
-LONGEST_MESSAGE = 2000
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-
-def _one_line(text: str) -> str:
-    """What may hold anything, without letters that are not to be seen, and of a length that can be read."""
-    if len(text) > LONGEST_MESSAGE:
-        text = f"{text[:LONGEST_MESSAGE]}..."
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
-class OneLineFormatter(logging.Formatter):
-    """What clients call their things cannot begin a line of its own in the log, nor fill it."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = _one_line(record.message)
-        return super().formatMessage(record)
 
 
 @click.command()
@@ -74,11 +56,9 @@ def serve(
         loaded = _load(config, port, http_port, data, settings, log_level)
     except ConfigError as error:
         for part in error.parts:
-            print(f"kompakt: {_one_line(part.message)}", file=sys.stderr)
+            print(f"kompakt: {one_line(part.message)}", file=sys.stderr)
         raise Exit(BAD_USAGE) from None
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLineFormatter(LOG_FORMAT))
-    logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    logging.basicConfig(level=log_level.upper(), handlers=[new_handler()])
     gc.disable()  # until the kernels are loaded: a start makes much, and nothing that could be collected
     from broker.run import run  # the broker's parts are loaded only once the settings are good
 
