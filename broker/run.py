@@ -20,6 +20,7 @@ import uvloop
 
 from broker.broker import Broker
 from broker.io_threads import NO_MORE_THREADS
+from broker.memory import MIB, fitted, memory_limit_bytes
 from broker.output import give_up_output
 from broker.warm_up import load_cleaner_kernels, settle
 from config.listeners import address_text
@@ -38,6 +39,10 @@ def run(config: BrokerConfig) -> int:
     """Serve until a signal ends it; the exit status of the process."""
     started = time.monotonic()
     _allow_all_files()
+    limit_bytes = memory_limit_bytes()
+    config, smaller = fitted(config, limit_bytes)
+    if smaller:
+        logger.info("memory is %d MiB, to which fit %s", limit_bytes // MIB, ", ".join(smaller))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, started))
 
