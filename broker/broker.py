@@ -35,6 +35,7 @@ from broker.flusher import Flusher
 from broker.group_settings import GroupSettings
 from broker.groups.coordinator import GroupCoordinator
 from broker.io_threads import IoThreads
+from broker.large_frames import LargeFrames
 from broker.moves import Moves
 from broker.partition import Partition
 from broker.producer_ids import ProducerIds
@@ -98,6 +99,7 @@ class Broker:
         self.flusher = Flusher(self.metrics_state, open_ring() if config.flush_io_uring_enable else None)
         self.busy_poll = BusyPoll(config.busy_poll_us)
         self.departure = Departure()
+        self.large_frames = LargeFrames(config.queued_max_request_bytes)
         self.purgatory = Purgatory(self.clock, self.metrics_state)
         self.read_ahead = ReadAhead(self.run_blocking)
         self.fetch_sessions = FetchSessions(config, self.metrics_state)

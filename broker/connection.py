@@ -2,12 +2,11 @@
 
 All connections of a loop share one receive buffer, so that an idle connection costs no buffer memory and
 requests that came in one read are handled without a copy of the rest; only a frame that is larger than half
-of it gets a buffer of its own, which grows with the bytes that really arrive, never with the length that
-was announced (G27). What one read brought is handled for `TURN_NS` at a time, so that others have their turn
-between. Requests run strictly in order (G26), and what they are answered leaves in that order
-(`broker/answers.py`). Too many answers that wait, or too many bytes that the client does not read, pause the
-reading; a fetch that waits counts with all that it may be answered. Mirrors Kafka's `Selector` and
-`SocketServer`.
+of it gets a buffer of its own (`broker/large_frames.py`), sized by the bytes that really arrive (G27). What
+one read brought is handled for `TURN_NS` at a time, so that others have their turn between. Requests run
+strictly in order (G26), and their answers leave in that order (`broker/answers.py`). Too many answers that
+wait, or too many bytes that the client does not read, pause the reading; a fetch that waits counts with all
+that it may be answered. Mirrors Kafka's `Selector` and `SocketServer`.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from broker import foreign
 from broker.answers import Answers
 from broker.api import API_VERSIONS, FETCH, PRODUCE, Api, api_name, apis
 from broker.context import RequestContext
-from broker.failures import response_to, unsupported_api_versions
+from broker.failures import encoded, response_to, unsupported_api_versions
 from broker.handlers.produce import produce_alike
+from broker.large_frames import LARGE_BYTES, LargeFrame
 from broker.moves import HeldUp
 from broker.produce_template import Asked, ProduceTemplate, with_throttle_time
 from broker.quotas.quotas import Usage
 from broker.quotas.throttle import Throttle
-from broker.receiving import LARGE_BYTES, LargeFrame, Room, has_hung_up
+from broker.receiving import Room, has_hung_up
 from broker.security.principal import ANONYMOUS
 from broker.security.sasl import Refused
 from broker.security.session import Session
@@ -113,8 +113,9 @@ class Connection(asyncio.BufferedProtocol):
                 logger.warning(
                     "lost the connection of %s (client %.100s): %s", self.peer, self.client_id, error
                 )
-        self._large = None
-        self._head = b""
+        if self._large is not None:
+            self._large.close()
+        self._large, self._head = None, b""
         if self._throttle is not None:
             self._throttle.end()
         self._answers.drop()
@@ -135,9 +136,12 @@ class Connection(asyncio.BufferedProtocol):
             large.add(nbytes)
             if large.is_whole:
                 self._large = None
+                large.close()
                 self._request(Room(large.data), 0, len(large.data))
                 if self._is_turn_due and self._throttle is None:
                     self._head = len(large.data).to_bytes(4, "big") + large.data
+            elif large.is_waiting:
+                self._pause()
         else:
             if head := self._head:
                 self._room.view[: len(head)] = head
@@ -182,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
             frame_end = position + 4 + size
             if frame_end > end:
                 if size >= LARGE_BYTES:
-                    self._large = LargeFrame(data[position + 4 : end], size)
+                    self._begin_large(data[position + 4 : end], size)
                     return None
                 break
             self._request(room, position + 4, frame_end)
@@ -202,6 +206,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._pause()
         return None
 
+    def _begin_large(self, received: memoryview, size: int) -> None:
+        self._api = apis.get(_key.unpack_from(received)[0]) if len(received) >= _key.size else None
+        self._large = LargeFrame(self._broker.large_frames, received, size, self._read_on, self.end)
+        if self._large.is_waiting:
+            self._pause()
+
     def _allowed_bytes(self, data: memoryview, position: int, end: int) -> int:
         """How long the frame may be whose API key is at `position`, as far as that is known."""
         is_known = end - position >= _key.size
@@ -211,7 +221,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _is_full(self) -> bool:
         """Whether no further request is taken for now."""
-        return self._answers.is_full(self._limits) or self._server.is_draining
+        is_short = self._large is not None and self._large.is_waiting  # of memory
+        return is_short or self._answers.is_full(self._limits) or self._server.is_draining
 
     def _pause(self) -> None:
         """Read no more: a request waits. Until one does, reading goes on: to stop it is two system calls."""
@@ -363,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
                 answer = self.settle(context, answer)
             if answer is None:
                 return None
-            parts = self.encoded(api, context, request, answer)
+            parts = encoded(self, api, context, request, answer)
             self._counters.latencies[api.key].record(perf_counter_ns() - started)
             return self._enqueue(api, context, request, parts)
         slot = Slot(self, api, context, request, started)
@@ -397,18 +408,6 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
         return response
 
-    def encoded(self, api: Api, context: RequestContext, request: Any, response: Any) -> Parts:
-        """The parts of `response`, which may be encoded already; of one that says so when it cannot be."""
-        if response.__class__ is bytes:
-            return [response]
-        try:
-            return encode_response(response, context.api_version, context.correlation_id)
-        except Exception as error:
-            response = self.failed(api, context, request, error)
-            if response is None:
-                return []
-            return encode_response(response, context.api_version, context.correlation_id)
-
     # answers
 
     def _enqueue(self, api: Api, context: RequestContext, request: Any, parts: Parts) -> None:
@@ -425,7 +424,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if slot.context.usage is not None:
             response = self.settle(slot.context, response)
-        parts = [] if response is None else self.encoded(slot.api, slot.context, slot.request, response)
+        parts = [] if response is None else encoded(self, slot.api, slot.context, slot.request, response)
         self._counters.latencies[slot.api.key].record(perf_counter_ns() - slot.started_ns)
         answers.fill(slot, parts)
         if not self._is_reading:

@@ -87,6 +87,11 @@ class BrokerConfig(CoordinationConfig):
     socket_request_max_bytes: int = key(
         Type.INT, 100 * MIB, "The largest request; a larger one closes its connection", at_least=1
     )
+    queued_max_request_bytes: int = key(
+        Type.LONG, 256 * MIB, "How many bytes of requests above 128 KiB all clients together may have sent "
+        "and not ended before no more is read but of the first of them; -1 is no limit (Kafka: none)",
+        at_least=-1,
+    )  # fmt: skip
     max_request_bytes_without_records: int = key(
         Type.INT, 8 * MIB,
         "The largest request that is no Produce; a larger one closes its connection (Kafka: no other limit)",

@@ -26,7 +26,6 @@ HARMLESS: dict[str, str] = {
     "num.replica.fetchers": "there is no other broker",
     "num.replica.alter.log.dirs.threads": "one partition moves at a time",
     "queued.max.requests": "requests are limited by connection: connection.max.in.flight.requests",
-    "queued.max.request.bytes": "requests are limited by connection",
     "socket.send.buffer.bytes": "the system's own size is used",
     "socket.receive.buffer.bytes": "the system's own size is used",
     "socket.listen.backlog.size": "the system's own size is used",

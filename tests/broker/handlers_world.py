@@ -16,6 +16,7 @@ from broker.clock import ManualClock
 from broker.context import Listener
 from broker.counters import Counters
 from broker.departure import Departure
+from broker.large_frames import LargeFrames
 from broker.produce_template import ProduceTemplate
 from broker.quotas.rates import Rate
 from broker.server import Limits, Server
@@ -33,6 +34,7 @@ ELEMENTS = 1000
 UNREAD_BYTES = 1 << 18
 QUEUED_BYTES = 1 << 20
 FETCH_BYTES = QUEUED_BYTES // 2
+LARGE_FRAMES_BYTES = 1 << 20
 
 
 class World:
@@ -69,6 +71,7 @@ async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> 
         config=BrokerConfig(),
         busy_poll=BusyPoll(100),
         departure=Departure(),
+        large_frames=LargeFrames(LARGE_FRAMES_BYTES),
         apis=apis,
         authorizer=None,
         quotas=SimpleNamespace(

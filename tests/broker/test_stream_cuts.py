@@ -15,7 +15,8 @@ import pytest
 
 from broker import connection
 from broker.context import RequestContext
-from broker.receiving import LARGE_BYTES, RECEIVE_BYTES
+from broker.large_frames import LARGE_BYTES
+from broker.receiving import RECEIVE_BYTES
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from tests.broker.client import until
 from tests.broker.handlers_world import World, frame, serving
