@@ -13,6 +13,7 @@ compiled into it. The stamp that is kept with the compiled form therefore covers
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -98,6 +99,7 @@ class Kernel:
     """whether one was loaded since `drop_loader`"""
     is_kept = True
     """whether all that was compiled here is in a cache, for the next process"""
+    why_not_kept = NOT_KEPT
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, bool]) -> None:
         functools.update_wrapper(self, function)
@@ -137,6 +139,7 @@ class Kernel:
         file: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
         if hasattr(file, "_source_stamp"):
             file._source_stamp = (file._source_stamp, self.stamp())
+            _forgive(file)
         return made
 
     def _run_first(self, *arguments: Any) -> Any:
@@ -204,6 +207,32 @@ def _cache_to_read(function: Callable[..., Any]) -> Any:
             Kernel.is_kept = False
 
     return ToRead(function)
+
+
+def _forgive(file: Any) -> None:
+    """Files of numba's cache that a power cut or a full disk left as no files of it are made anew, and what
+    cannot be written is compiled by the next process as well: neither keeps a broker from starting.
+    """
+    load, save = file.load, file.save
+
+    def load_or_forget(key: Any) -> Any:
+        try:
+            return load(key)
+        except OSError:
+            raise
+        except Exception:  # whatever is read out of bytes that are not what was written
+            with contextlib.suppress(OSError):
+                file.flush()  # an index without entries
+            return None
+
+    def save_or_not(key: Any, data: Any) -> None:
+        try:
+            save(key, data)
+        except OSError as error:
+            Kernel.is_kept = False
+            Kernel.why_not_kept = f"the kernels cannot be kept: {error.strerror}"
+
+    file.load, file.save = load_or_forget, save_or_not
 
 
 def would_load_numba() -> bool:

@@ -17,7 +17,7 @@ from broker.cli.asking import fail
 def kernels() -> None:
     """Compile the kernels into their cache; run once after an installation."""
     from broker.warm_up import rooms_of_cleaning, rooms_of_serving
-    from protocol.kernel import NOT_KEPT, Kernel, load_numba
+    from protocol.kernel import Kernel, load_numba
     from storage import integrity
 
     started = time.monotonic()
@@ -25,8 +25,8 @@ def kernels() -> None:
     try:
         for room in (*rooms_of_serving(), integrity, *rooms_of_cleaning()):
             room.compile_kernels()
-    except OSError as error:  # of a full disk, which numba names no file of
+    except OSError as error:  # of a full disk for temporary files
         raise fail(f"the kernels cannot be kept: {error.strerror}", 1) from None
     if not Kernel.is_kept:
-        raise fail(NOT_KEPT, 1)
+        raise fail(Kernel.why_not_kept, 1)
     print(f"the kernels are compiled; that took {time.monotonic() - started:.1f} s")

@@ -307,6 +307,39 @@ def test_what_is_compiled_serves_where_nothing_can_be_written(tmp_path: Path) ->
     assert run_outer(tmp_path, before=READ_ONLY) == "3014 0"
 
 
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", ["empty", "zeros", "half"])
+def test_a_damaged_cache_is_made_anew(tmp_path: Path, kind: str, damage: str) -> None:
+    """Nobody syncs it: a power cut shortly after the first start leaves files without content."""
+    (tmp_path / "outer.py").write_text(OUTER)
+    (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
+    assert run_outer(tmp_path) == "2014 0"
+    (path,) = tmp_path.rglob(f"outer.outer-*.{kind}")
+    data = path.read_bytes()
+    path.write_bytes({"empty": b"", "zeros": bytes(len(data)), "half": data[: len(data) // 2]}[damage])
+    assert run_outer(tmp_path, before=TELLING) == "2014 0\nkept: True"
+    assert run_outer(tmp_path) == "2014 1"
+
+
+FULL = """
+import errno
+from numba.core.caching import IndexDataCacheFile
+
+def meet_a_full_disk(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+IndexDataCacheFile._save_index = meet_a_full_disk
+"""
+
+
+def test_a_full_disk_keeps_nothing_from_being_compiled(tmp_path: Path) -> None:
+    (tmp_path / "outer.py").write_text(OUTER)
+    (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
+    telling = TELLING.replace("Kernel.is_kept", "Kernel.is_kept, Kernel.why_not_kept")
+    said = run_outer(tmp_path, before=FULL + telling)
+    assert said == "2014 0\nkept: False the kernels cannot be kept: No space left on device"
+
+
 LOADER = """
 import re
 from pathlib import Path
