@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+
+TERMINATED = 143
+"""what a shell says of a command that SIGTERM has ended"""
+if os.getpid() == 1:  # of a container: until somebody handles it, the system keeps SIGTERM from it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
 
 # Libraries start threads that nothing here has work for, and die without a word where they get none: one for
 # each core to multiply matrices, and four to look up names of hosts.
