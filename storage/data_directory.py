@@ -45,6 +45,10 @@ class DataDirectory:
         self._told: set[Path] = set()
         try:
             missing = [one for one in (path, *path.parents) if not one.exists()]
+            for one in filter(Path.is_symlink, missing):
+                raise FileNotFoundError(
+                    f"{one} leads to {one.readlink()}, which is not there: mount it, or make it"
+                )
             path.mkdir(parents=True, exist_ok=True)
             self._lock = self._take_lock()
             for made in missing:

@@ -132,6 +132,16 @@ def test_a_directory_that_cannot_be_one(tmp_path: Path, place: str) -> None:
     assert f"{tmp_path / place} cannot be used as a data directory" in line
 
 
+@pytest.mark.parametrize("place", ["link", "link/data"])
+def test_a_directory_whose_link_leads_to_nothing(tmp_path: Path, place: str) -> None:
+    """Its disk is not mounted, most likely; "File exists" said the opposite."""
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    line = refusal("--data", str(tmp_path / place))
+    assert (
+        f"{tmp_path / 'link'} leads to {tmp_path / 'disk'}, which is not there: mount it, or make it" in line
+    )
+
+
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir(mode=0o555)
