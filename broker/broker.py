@@ -91,9 +91,8 @@ class Broker:
         self.kernels = Loading()
         self._passed_at_start_ms = self.clock.passed_ms()
         self._has_opened_logs = False
-        places = [
-            Path(directory).absolute() for directory in config.log_dirs
-        ]  # so metrics and status name them
+        # Absolute, for metrics and `status` name them to who asks from elsewhere.
+        places = [Path(directory).absolute() for directory in config.log_dirs]
         self.logs = LogManager(places, config, self.clock.now_ms)
         self.io = IoThreads(config.background_threads, "io")
         self.flusher = Flusher(self.metrics_state, open_ring() if config.flush_io_uring_enable else None)
