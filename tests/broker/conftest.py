@@ -18,6 +18,7 @@ from broker.broker import Broker
 from broker.clock import ManualClock
 from broker.topic import Topic
 from config.broker import BrokerConfig
+from config.definition import ConfigError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.group_offsets import OffsetCommitRequest
 from protocol.messages.groups import FindCoordinatorRequest
@@ -166,6 +167,22 @@ async def make_world(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Wo
         assert world.broker.metrics_state.unread_bytes == 0
         for path in world.settings["log.dirs"].split(","):
             assert verify_data_directory(Path(path)) == []
+
+
+async def problem_at_start(directory: Path, **settings: str) -> str:
+    """What is said to whoever starts a broker with these settings (_ for .); "" when it starts."""
+    texts = {name.replace("_", "."): text for name, text in settings.items()}
+    try:
+        broker = Broker(BrokerConfig.parse({"log.dirs": str(directory), "node.id": "1", **texts}))
+    except ConfigError as error:
+        return error.message
+    try:
+        await broker.start()
+    except ConfigError as error:
+        return error.message
+    finally:
+        await broker.stop()
+    return ""
 
 
 @pytest.fixture

@@ -17,16 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.broker import Broker
 from broker.security import tls_transport
 from broker.security.principal import ANONYMOUS
 from broker.security.tls import RENEWAL_MS
-from config.broker import BrokerConfig
-from config.definition import ConfigError
 from protocol.framing import encode_request
 from protocol.messages.metadata import MetadataRequest
 from tests.broker.client import LIMIT_SECONDS, Client, until
-from tests.broker.conftest import World, fetch_request
+from tests.broker.conftest import World, fetch_request, problem_at_start
 from tests.certificates import Certificates, make_certificates
 
 MakeWorld = Callable[..., Awaitable[World]]
@@ -369,20 +366,8 @@ async def _turns() -> None:
 
 def _start(tmp_path: Path, **settings: str) -> str:
     """What a broker says that cannot start with these settings; "" when it can."""
-    texts = {key.replace("_", "."): value for key, value in settings.items()}
-    own = {"listeners": "SSL://127.0.0.1:0", "http.port": "-1", "log.dirs": str(tmp_path / "data")}
-
-    async def run() -> str:
-        broker = Broker(BrokerConfig.parse({**own, **texts}))
-        try:
-            await broker.start()
-        except ConfigError as error:
-            return error.message
-        finally:
-            await broker.stop()
-        return ""
-
-    return asyncio.run(run())
+    own = {"listeners": "SSL://127.0.0.1:0", "http_port": "-1"}
+    return asyncio.run(problem_at_start(tmp_path / "data", **own, **settings))
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from broker.broker import Broker
 from broker.security import jwks, listener_tokens
 from broker.security.jwks import MOST_BYTES, UNKNOWN_PAUSE_MS, read_keys
-from config.broker import BrokerConfig
-from config.definition import ConfigError
 from config.security import UNSECURED_TOKENS
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.broker.client import Client, until
-from tests.broker.conftest import World
+from tests.broker.conftest import World, problem_at_start
 from tests.tokens import AUDIENCE, HOUR_S, Issuer, first_message, unsigned
 
 MakeWorld = Callable[..., Awaitable[World]]
@@ -269,23 +266,7 @@ async def test_a_file_of_keys_is_read_before_anybody_comes(make_world: MakeWorld
 async def test_what_does_not_say_whose_tokens_are_taken_is_refused(
     tmp_path: Path, settings: dict[str, str], said: str
 ) -> None:
-    assert said in await problem_of(tmp_path, **SECURE, **settings)
-
-
-async def problem_of(directory: Path, **settings: str) -> str:
-    """What is said to whoever starts a broker with these settings."""
-    texts = {name.replace("_", "."): text for name, text in settings.items()}
-    try:
-        broker = Broker(BrokerConfig.parse({"log.dirs": str(directory), "node.id": "1", **texts}))
-    except ConfigError as error:
-        return error.message
-    try:
-        await broker.start()
-    except ConfigError as error:
-        return error.message
-    finally:
-        await broker.stop()
-    return ""
+    assert said in await problem_at_start(tmp_path, **SECURE, **settings)
 
 
 async def test_without_pyjwt_it_is_said_how_to_have_it(
@@ -293,7 +274,7 @@ async def test_without_pyjwt_it_is_said_how_to_have_it(
 ) -> None:
     monkeypatch.setattr(listener_tokens, "find_spec", lambda _: None)
     url = "https://tokens.example/keys"
-    said = await problem_of(tmp_path, **SECURE, sasl_oauthbearer_jwks_endpoint_url=url)
+    said = await problem_at_start(tmp_path, **SECURE, sasl_oauthbearer_jwks_endpoint_url=url)
     assert "pip install 'kompakt[oauth]'" in said
 
 
