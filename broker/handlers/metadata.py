@@ -245,7 +245,9 @@ def describe_topic_partitions(
         if topic is None:
             is_bad = topic_name_problem(name) is not None
             code = ErrorCode.INVALID_TOPIC_EXCEPTION if is_bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            response.topics.append(DescribedTopic(error_code=code, name=name))
+            response.topics.append(
+                DescribedTopic(error_code=code, name=name, topic_authorized_operations=TOPIC_OPERATIONS)
+            )
             continue
         end = min(topic.partition_count, first + left)
         response.topics.append(_described(broker, topic, first, end))

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from broker.handlers.metadata import TOPIC_OPERATIONS
 from broker.topic import CLUSTER_METADATA_TOPIC, METADATA_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
@@ -266,3 +267,18 @@ async def test_no_names_describe_every_topic(world: World) -> None:
     answer = await client.ask(DescribeTopicPartitionsRequest(), 0)
     assert [topic.name for topic in answer.topics] == [METADATA_TOPIC, "a"]
     assert answer.topics[1].topic_id == world.broker.topics.get("a").topic_id  # type: ignore[union-attr]
+
+
+async def test_what_may_be_done_to_a_described_topic_is_told_of_every_name(world: World) -> None:
+    """As by Apache Kafka, which tells it of names that no topic has, too."""
+    world.topic("a")
+    client = await world.connect()
+    named = DescribeTopicPartitionsRequest.TopicRequest
+    answer = await client.ask(
+        DescribeTopicPartitionsRequest(topics=[named(name=name) for name in ("a", "none", "no good")]), 0
+    )
+    assert [(topic.name, topic.error_code, topic.topic_authorized_operations) for topic in answer.topics] == [
+        ("a", 0, TOPIC_OPERATIONS),
+        ("no good", ErrorCode.INVALID_TOPIC_EXCEPTION, TOPIC_OPERATIONS),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, TOPIC_OPERATIONS),
+    ]
