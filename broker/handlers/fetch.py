@@ -5,9 +5,10 @@ with the list of aborted transactions, G9), at least one batch for the answer wh
 (KIP-74, G8). Too little to read: the fetch waits in the purgatory until `min_bytes` are there or
 `max_wait_ms` is over. A large slice that is in the page cache goes out as a region of its file, a small one
 is read at once, a cold one is first brought there by a reader thread; bytes go out by reference. v7 brings
-sessions (KIP-227), v9 and v12 leader epochs (KIP-320, KIP-595), v10 zstd (T151b), v13 topic ids (G6). Not
-implemented: followers (`replica_state`, `replica_directory_id`: one node), rack-aware replicas, v16's leader
-hints (G11).
+sessions (KIP-227), v9 and v12 leader epochs (KIP-320, KIP-595), v13 topic ids (G6). Batches of zstd go to
+every version (T151b), though KIP-110 keeps them for v10 and above: so it is with Apache Kafka from 4.0 on,
+and there are clients that know zstd and ask with v4 (rskafka). Not implemented: followers (`replica_state`,
+`replica_directory_id`: one node), rack-aware replicas, v16's leader hints (G11).
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from broker.context import RequestContext
 from broker.fetch_session import FetchContext, FetchedPartition
 from broker.partition import Partition
 from protocol.batch import iterate_headers
-from protocol.compression import Codec
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from storage.file import Buffer
@@ -42,7 +42,6 @@ TopicAnswer = FetchResponse.FetchableTopicResponse
 PartitionAnswer = FetchResponse.FetchableTopicResponse.PartitionData
 Aborted = PartitionAnswer.AbortedTransaction
 READ_COMMITTED = 1
-ZSTD_VERSION = 10
 NO_EPOCH = -1
 NO_OFFSET = -1
 NO_TOPIC: tuple[UUID | None, str] = (None, "")
@@ -275,8 +274,7 @@ class Fetch:
         _leave_no_regions(answers)
         if self._is_committed_only:
             self._note_aborted(answers, [*cold, *soon])
-        can_send_warm = CAN_TELL_CACHED and self._version >= ZSTD_VERSION
-        if not can_send_warm or any(found.is_warm for _, found in cold):  # it has left the cache again
+        if not CAN_TELL_CACHED or any(found.is_warm for _, found in cold):  # it has left the cache again
             return self._read_cold(answers, [*cold, *soon])
         counters = self._broker.metrics_state
         coming_bytes = sum(found.size_bytes for _, found in (*cold, *soon))
@@ -311,7 +309,7 @@ class Fetch:
                     soon.append((answer, found))
                     waits.append(coming)
                     continue
-                records = found.send_now() if self._version >= ZSTD_VERSION else found.read_now()
+                records = found.send_now()
             except (KafkaError, OSError) as error:
                 _refuse(answer, error)
                 continue
@@ -336,9 +334,6 @@ class Fetch:
         return self._respond(answers)
 
     def _respond(self, answers: list[PartitionAnswer]) -> FetchResponse:
-        if self._version < ZSTD_VERSION:
-            for answer in answers:
-                _refuse_zstd(answer)
         if self._is_committed_only:
             self._list_aborted(answers)
         if self._context.usage is not None:
@@ -471,10 +466,3 @@ def _refuse(answer: PartitionAnswer, error: KafkaError | OSError) -> None:
     else:
         logger.error("a read failed: %s", error)
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-
-
-def _refuse_zstd(answer: PartitionAnswer) -> None:
-    """A client that fetches below v10 cannot know zstd (KIP-110)."""
-    if answer.records and any(header.codec == Codec.ZSTD for _, header in iterate_headers(answer.records)):
-        answer.records = b""
-        answer.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -16,6 +16,7 @@ import pytest
 
 from broker.fetch_session import FetchedPartition
 from broker.handlers.fetch import Fetch
+from protocol.batch import iterate_headers
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
@@ -467,13 +468,18 @@ async def test_unknown_partitions(world: World) -> None:
     assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_zstd_is_not_given_to_old_clients(world: World) -> None:
-    """T151b."""
-    world.topic()
+@pytest.mark.parametrize("topic_codec", ["producer", "zstd"])
+async def test_zstd_is_given_to_clients_of_every_version(world: World, topic_codec: str) -> None:
+    """T151b: as by Apache Kafka from 4.0 on; rskafka asks with v4 and knows zstd."""
+    world.topic(compression_type=topic_codec)
     client = await world.connect()
     await world.produce(client, world.batch((b"k", b"v" * 100), codec=Codec.ZSTD))
-    assert (await fetch(client, version=9)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert (await fetch(client, version=10)).error_code == 0
+    for version in (4, 9, 10, 12):
+        found = await fetch(client, version=version)
+        assert found.error_code == 0, version
+        records = bytes(found.records or b"")
+        assert [header.codec for _, header in iterate_headers(records)] == [Codec.ZSTD], version
+        assert [record.value for record in decode_all(records)] == [b"v" * 100], version
 
 
 async def test_cold_reads_run_on_a_thread_and_keep_the_order(

@@ -119,11 +119,12 @@ async def read(world: World, client: Client, offset: int, version: int = 12) -> 
     return offsets(answer)
 
 
-async def test_a_reader_in_order_waits_for_the_disk_twice(world: World, pages: Pages) -> None:
+@pytest.mark.parametrize("version", [4, 12])
+async def test_a_reader_in_order_waits_for_the_disk_twice(world: World, pages: Pages, version: int) -> None:
     client = await filled(world)
     got: list[int] = []
     while len(got) < BATCHES:
-        got += await read(world, client, len(got))
+        got += await read(world, client, len(got), version)
     assert got == list(range(BATCHES))
     size = segment(world).size_bytes // BATCHES
     assert pages.warmed == [0, TWO * size]
@@ -197,14 +198,6 @@ async def test_what_is_cached_is_left_alone(world: World, pages: Pages) -> None:
     for offset in range(0, BATCHES, TWO):
         await read(world, client, offset)
     assert not pages.warmed
-    assert not pages.brought
-
-
-async def test_an_old_client_is_served_as_ever(world: World, pages: Pages) -> None:
-    """Below v10 somebody looks into the records, so that they do not leave by the page cache."""
-    client = await filled(world)
-    for offset in range(0, BATCHES - 1, TWO):
-        assert await read(world, client, offset, version=9) == [offset, offset + 1]
     assert not pages.brought
 
 

@@ -398,13 +398,14 @@ class Cold:
         monkeypatch.setattr("broker.handlers.fetch.CAN_TELL_CACHED", True)
 
 
+@pytest.mark.parametrize("version", [4, 9, 12])
 async def test_what_is_cold_is_warmed_by_a_thread_and_sent_as_a_region(
-    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch
+    world: World, sent: Sent, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     client = await world.connect()
     await filled(world, client)
     cold = Cold(monkeypatch)
-    response = await client.ask(fetch_request([("t", 0, 0)]), 12)
+    response = await client.ask(fetch_request([("t", 0, 0)]), version)
     assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
     assert len(cold.warmed) == 1 and threading.get_ident() not in cold.warmed
     assert cold.read == []
@@ -438,18 +439,18 @@ async def test_what_a_thread_brings_counts_as_unread_until_its_client_goes(
 
 
 @pytest.mark.parametrize(
-    ("version", "can_tell", "stays_cold"),
-    [(12, True, True), (12, False, False), (9, True, False)],
-    ids=["it leaves the cache again", "a kernel that cannot tell", "an old client"],
+    ("can_tell", "stays_cold"),
+    [(True, True), (False, False)],
+    ids=["it leaves the cache again", "a kernel that cannot tell"],
 )
 async def test_what_cannot_be_sent_warm_is_read_by_a_thread(
-    world: World, monkeypatch: pytest.MonkeyPatch, version: int, can_tell: bool, stays_cold: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, can_tell: bool, stays_cold: bool
 ) -> None:
     client = await world.connect()
     await filled(world, client)
     cold = Cold(monkeypatch, stays_cold=stays_cold)
     monkeypatch.setattr("broker.handlers.fetch.CAN_TELL_CACHED", can_tell)
-    response = await client.ask(fetch_request([("t", 0, 0)]), version)
+    response = await client.ask(fetch_request([("t", 0, 0)]), 12)
     assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
     assert len(cold.read) == 1 and threading.get_ident() not in cold.read
 

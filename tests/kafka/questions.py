@@ -1,8 +1,8 @@
 """Right and wrong requests, each with a name: what is asked of two brokers to compare their answers.
 
 `plain` (3 partitions, a few records in partition 0), `marked` (2), `compacted`, `stamped` (LogAppendTime),
-`asks-for-two` (min.insync.replicas), `no-policy`, `both-policies`, `apart` exist; to `apart` goes what only
-one of the two takes. Null in place of records is not asked: Kafka never answers.
+`asks-for-two` (min.insync.replicas), `no-policy`, `both-policies`, `zipped` (zstd), `apart` exist; to
+`apart` goes what only one of the two takes. Null in place of records is not asked: Kafka never answers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import crc32c
 
 from protocol.batch import HEADER_BYTES
+from protocol.compression import Codec
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import AlterPartitionReassignmentsRequest
 from protocol.messages.configs import (
@@ -21,6 +22,7 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
+from protocol.messages.fetch import FetchRequest
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from protocol.messages.groups import (
     HeartbeatRequest,
@@ -28,6 +30,7 @@ from protocol.messages.groups import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
+from protocol.messages.metadata import DescribeTopicPartitionsRequest
 from protocol.messages.offsets import (
     DeleteRecordsRequest,
     ListOffsetsRequest,
@@ -55,7 +58,9 @@ def questions() -> Iterator[Question]:
     yield from create_topics()
     yield from create_partitions()
     yield from configs()
+    yield from described_topics()
     yield from produces()
+    yield from zstd()
     yield from delete_records()
     yield from groups()
     yield from offsets_of_groups()
@@ -369,6 +374,32 @@ def produces() -> Iterator[Question]:
         one = data(name="plain", partition_data=[data.PartitionProduceData(index=index, records=good)])
         request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[one])
         yield f"Produce to {index} with acks {acks}", request, 9
+
+
+def zstd() -> Iterator[Question]:
+    """Who may write and read it: clients that are older than it may not, and may (KIP-110)."""
+    data = ProduceRequest.TopicProduceData
+    batch = memoryview(encode_batch([(NOW_MS, b"k", b"v" * 100, ())], codec=Codec.ZSTD))
+    topic = FetchRequest.FetchTopic
+    wanted = topic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    for name in ("plain", "zipped"):
+        one = data(name=name, partition_data=[data.PartitionProduceData(index=0, records=batch)])
+        for version in (3, 6, 7, 9):
+            request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[one])
+            yield f"Produce zstd to {name} with v{version}", request, version
+        asked = topic(topic=name, partitions=[wanted])
+        for version in (4, 9, 10, 12):
+            yield f"Fetch zstd of {name} with v{version}", FetchRequest(min_bytes=0, topics=[asked]), version
+
+
+def described_topics() -> Iterator[Question]:
+    named = DescribeTopicPartitionsRequest.TopicRequest
+    for name in ("plain", "none", "no good", ""):
+        yield (
+            f"DescribeTopicPartitions {name!r}",
+            DescribeTopicPartitionsRequest(topics=[named(name=name)]),
+            0,
+        )
 
 
 def delete_records() -> Iterator[Question]:

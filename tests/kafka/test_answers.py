@@ -27,6 +27,7 @@ HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="nobody")
 EXPLAINED = {
     "ListOffsets of one partition twice": "both say INVALID_REQUEST; Kafka in one row, kompakt in a row each",
     "IncrementalAlterConfigs operation 9": "Kafka has UNKNOWN_SERVER_ERROR, here it is INVALID_REQUEST",
+    "DescribeTopicPartitions ''": "Kafka has UNKNOWN_SERVER_ERROR, here it is INVALID_TOPIC_EXCEPTION",
     "Produce codec 5": "Kafka fails with UNKNOWN_SERVER_ERROR, here it is UNSUPPORTED_COMPRESSION_TYPE",
     "Produce codec 7": "Kafka fails with UNKNOWN_SERVER_ERROR, here it is UNSUPPORTED_COMPRESSION_TYPE",
     "Produce said to be gzip": "Kafka fails with UNKNOWN_SERVER_ERROR, here it is CORRUPT_MESSAGE",
@@ -37,6 +38,7 @@ SETTINGS = {"node.id": "1", "auto.create.topics.enable": "false"}
 COMPARED = (
     "offset", "base_offset", "end_offset", "low_watermark", "committed_offset", "timestamp", "producer_id",
     "producer_epoch", "last_sequence", "coordinator_epoch", "current_txn_start_offset",
+    "topic_authorized_operations",
 )  # fmt: skip
 
 
@@ -61,6 +63,7 @@ def prepare(raw: Raw) -> None:
     raw.create("compacted", {"cleanup.policy": "compact"})
     raw.create("no-policy", {"cleanup.policy": ""})
     raw.create("both-policies", {"cleanup.policy": "compact,delete"})
+    raw.create("zipped", {"compression.type": "zstd"})
     raw.create("asks-for-two", {"min.insync.replicas": "2"})
     raw.create("stamped", {"message.timestamp.type": "LogAppendTime"})
     records = [(NOW_MS + number, b"k%d" % number, b"v", ()) for number in range(4)]
