@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from broker.cli.altering import alter, create, delete, pairs
 from broker.cli.asking import (
     BAD_USAGE,
     ask,
@@ -32,10 +33,10 @@ from broker.cli.overview import list_topics
 
 @click.group()
 def topics() -> None:
-    """Ask a running broker about topics: what is in them, and their compaction."""
+    """Make topics on a running broker, alter them, and ask what is in them and about their compaction."""
 
 
-for command in (list_topics, table, records, erase):
+for command in (list_topics, create, alter, delete, table, records, erase):
     topics.add_command(command)
 
 
@@ -105,13 +106,9 @@ def compact(
 def _assignments(settings: tuple[str, ...], is_dry: bool) -> dict[str, str]:
     if not is_dry:
         raise fail(
-            "--set goes with --dry-run only; change a topic's settings with an admin client", BAD_USAGE
+            "--set goes with --dry-run only; `kompakt topics alter` changes a topic's settings", BAD_USAGE
         )
-    wrong = next((text for text in settings if "=" not in text), None)
-    if wrong is not None:
-        raise fail(f"{wrong} is no KEY=VALUE", BAD_USAGE)
-    pairs = (text.partition("=") for text in settings)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return pairs(settings)
 
 
 @contextlib.contextmanager

@@ -198,6 +198,11 @@ def _alter(broker: Broker, request: AlterConfigsRequest) -> Answer:
 def incremental_alter_configs(
     broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Answer:
+    return alter_incrementally(broker, request)
+
+
+def alter_incrementally(broker: Broker, request: IncrementalAlterConfigsRequest) -> Answer:
+    """Change settings, whoever asks for it."""
     return _when_settled(broker, request.resources, lambda: _alter_incrementally(broker, request))
 
 

@@ -76,7 +76,7 @@ async def create_topics(
     quota = broker.quotas.mutations(context, STRICT_CREATION_VERSION)
     created = await _a_few_at_once(
         broker,
-        (_create(broker, topic, times[topic.name], request.validate_only, quota) for topic in topics),
+        (create_one(broker, topic, times[topic.name], request.validate_only, quota) for topic in topics),
     )
     return CreateTopicsResponse(throttle_time_ms=quota.wait_ms(), topics=created)
 
@@ -103,9 +103,10 @@ def _wanted_partitions(broker: Broker, topic: Creatable) -> int:
     return broker.config.num_partitions if topic.num_partitions == DEFAULT else max(0, topic.num_partitions)
 
 
-async def _create(
+async def create_one(
     broker: Broker, topic: Creatable, times: int, validate_only: bool, quota: Unbounded
 ) -> Created:
+    """Make a topic that was asked for so many times in one request."""
     try:
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -224,18 +225,22 @@ async def delete_topics(
     quota = broker.quotas.mutations(context, STRICT_DELETION_VERSION)
     deleted = await _a_few_at_once(
         broker,
-        (_delete(broker, context, name, topic_id, times[name, topic_id], quota) for name, topic_id in times),
+        (
+            delete_one(broker, context.api_version, name, topic_id, times[name, topic_id], quota)
+            for name, topic_id in times
+        ),
     )
     return DeleteTopicsResponse(throttle_time_ms=quota.wait_ms(), responses=deleted)
 
 
-async def _delete(
-    broker: Broker, context: RequestContext, name: str | None, topic_id: UUID, times: int, quota: Unbounded
+async def delete_one(
+    broker: Broker, api_version: int, name: str | None, topic_id: UUID, times: int, quota: Unbounded
 ) -> Deleted:
+    """Delete a topic that was asked for so many times in one request, by its name or its id."""
     try:
         known = broker.topics.by_id(topic_id)
         await broker.topics.settled(name or (known.name if known else ""))  # it may be made just now, or grow
-        topic = _deletable(broker, context, name, topic_id, times)
+        topic = _deletable(broker, api_version, name, topic_id, times)
         name, topic_id = topic.name, topic.topic_id
         quota.take(topic.partition_count)
         await broker.topics.delete(topic.name)
@@ -246,11 +251,9 @@ async def _delete(
     return Deleted(name=name, topic_id=topic_id)
 
 
-def _deletable(
-    broker: Broker, context: RequestContext, name: str | None, topic_id: UUID, times: int
-) -> Topic:
+def _deletable(broker: Broker, api_version: int, name: str | None, topic_id: UUID, times: int) -> Topic:
     if not broker.config.delete_topic_enable:
-        is_told = context.api_version >= DISABLED_CODE_VERSION
+        is_told = api_version >= DISABLED_CODE_VERSION
         raise KafkaError(
             ErrorCode.TOPIC_DELETION_DISABLED if is_told else ErrorCode.INVALID_REQUEST,
             "Topic deletion is disabled.",
@@ -281,12 +284,15 @@ async def create_partitions(
     quota = broker.quotas.mutations(context, STRICT_GROWTH_VERSION)
     grown = await _a_few_at_once(
         broker,
-        (_grow(broker, topic, times[topic.name], request.validate_only, quota) for topic in topics),
+        (grow_one(broker, topic, times[topic.name], request.validate_only, quota) for topic in topics),
     )
     return CreatePartitionsResponse(throttle_time_ms=quota.wait_ms(), results=grown)
 
 
-async def _grow(broker: Broker, topic: Growable, times: int, validate_only: bool, quota: Unbounded) -> Grown:
+async def grow_one(
+    broker: Broker, topic: Growable, times: int, validate_only: bool, quota: Unbounded
+) -> Grown:
+    """Give partitions to a topic that was asked for so many times in one request."""
     try:
         if times > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

@@ -23,6 +23,7 @@ from broker.http.groups import Groups
 from broker.http.overview import Overview
 from broker.http.questions import Questions
 from broker.http.quotas import Quotas
+from broker.http.topics import Topics
 from broker.metrics import CONTENT_TYPE, Metrics
 from broker.server import listen
 
@@ -73,6 +74,7 @@ class Api:
             Groups(asking),
             Contents(asking),
             Quotas(asking),
+            Topics(asking),
         )
 
     def add_to(self, router: web.UrlDispatcher) -> None:

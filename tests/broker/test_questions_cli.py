@@ -436,7 +436,7 @@ QUESTIONS = [
 ]
 ONLY_HTTP = {("GET", f"/api/topics/{ALL}")}
 """settings and partitions of a topic: any admin client tells"""
-NO_QUESTIONS = {"reopen", "erase", "move", "remove"}
+NO_QUESTIONS = {"reopen", "erase", "move", "remove", "create", "alter", "delete"}
 """orders: with `--json` as well, but asking twice is not the same"""
 MOMENTARY = {
     "now_ms",

@@ -1,0 +1,142 @@
+"""Topics made, altered and deleted: what `kafka-topics.sh` and `kafka-configs.sh` do, for who has no JVM.
+
+It is the same work as for Kafka's clients (`handlers/topics.py`, `handlers/configs.py`), refused in the same
+words, and needs the same rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from broker.handlers.configs import alter_incrementally
+from broker.handlers.topics import (
+    DEFAULT,
+    IDS_VERSION,
+    NO_ID,
+    Creatable,
+    Growable,
+    create_one,
+    delete_one,
+    grow_one,
+)
+from broker.http.access import DELETE_TOPIC
+from broker.http.asking import SHOWN_LETTERS, Asking, Refused, body_of
+from broker.quotas.mutations import Unbounded
+from broker.security.acls import CLUSTER_NAME, Operation, Resource
+from protocol.errors import ErrorCode
+from protocol.messages.configs import IncrementalAlterConfigsRequest
+
+FIELDS = {"partitions": int, "configs": dict, "dry_run": bool}
+STATUSES: Mapping[int, int] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
+    ErrorCode.TOPIC_ALREADY_EXISTS: 409,
+    ErrorCode.TOPIC_DELETION_DISABLED: 409,
+    ErrorCode.NOT_CONTROLLER: 503,
+    ErrorCode.KAFKA_STORAGE_ERROR: 500,
+}
+"""of Kafka's refusals; all others are 400"""
+TOPIC, SET, DELETE = 2, 0, 1
+Altering = IncrementalAlterConfigsRequest.AlterConfigsResource
+
+
+class Topics:
+    """Owned by: event loop."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._broker = asking.broker
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """The routes."""
+        answering = self._asking.answering
+        router.add_post("/api/topics/{topic}/create", answering(self.create))
+        router.add_post("/api/topics/{topic}/alter", answering(self.alter))
+        router.add_post("/api/topics/{topic}/delete", answering(self.delete, DELETE_TOPIC))
+
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        """Make a topic; with `dry_run` only tell whether it could be, and what it would have."""
+        name, access = request.match_info["topic"], self._asking.access
+        if not access.may(request, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+            access.demand(request, Operation.CREATE, Resource.TOPIC, name)
+        body = await body_of(request, FIELDS)
+        configs, partitions = _configs(body), body.get("partitions", self._broker.config.num_partitions)
+        wanted = Creatable(
+            name=name,
+            num_partitions=max(0, partitions),  # -1 would be a client's word for the default
+            replication_factor=DEFAULT,
+            configs=[Creatable.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        done = await create_one(self._broker, wanted, 1, body.get("dry_run", False), Unbounded())
+        _check(done)
+        told = {"partitions": done.num_partitions, "configs": configs}
+        return await self._asking.respond({"topic": name, **told})
+
+    async def alter(self, request: web.Request) -> web.StreamResponse:
+        """Set settings of a topic, null to have the broker's again, and give it more partitions; with
+        `dry_run` only tell whether that could be.
+        """
+        name, access = request.match_info["topic"], self._asking.access
+        if not access.may(request, Operation.ALTER_CONFIGS, Resource.TOPIC, name):
+            access.demand(request, Operation.ALTER, Resource.TOPIC, name)
+        body = await body_of(request, FIELDS)
+        configs, partitions = _configs(body, may_be_null=True), body.get("partitions")
+        if not configs and partitions is None:
+            raise Refused(400, "fields 'configs' and 'partitions': one of them is needed")
+        if configs:
+            access.demand(request, Operation.ALTER_CONFIGS, Resource.TOPIC, name)
+        if partitions is not None:
+            access.demand(request, Operation.ALTER, Resource.TOPIC, name)
+        topic = self._asking.topic(request)
+        is_dry = body.get("dry_run", False)
+        growing = Growable(name=name, count=partitions or 0, assignments=None)
+        if partitions is not None:  # looked at before anything is changed
+            _check(await grow_one(self._broker, growing, 1, True, Unbounded()))
+        if configs:
+            await self._configure(name, configs, is_dry=is_dry)
+        if partitions is not None and not is_dry:
+            _check(await grow_one(self._broker, growing, 1, False, Unbounded()))
+        now = self._broker.topics.get(name) or topic
+        overrides = {key: value for key, value in {**now.overrides, **configs}.items() if value is not None}
+        told = {"partitions": partitions or now.partition_count, "configs": overrides}
+        return await self._asking.respond({"topic": name, **told})
+
+    async def _configure(self, name: str, configs: Mapping[str, str | None], *, is_dry: bool) -> None:
+        changes = [
+            Altering.AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+            for key, value in configs.items()
+        ]
+        resource = Altering(resource_type=TOPIC, resource_name=name, configs=changes)
+        asked = IncrementalAlterConfigsRequest(resources=[resource], validate_only=is_dry)
+        answer = alter_incrementally(self._broker, asked)
+        done: Any = await answer if isinstance(answer, Awaitable) else answer
+        _check(done.responses[0])
+
+    async def delete(self, request: web.Request) -> web.StreamResponse:
+        """Delete a topic with all that is in it."""
+        topic = self._asking.topic(request)
+        await body_of(request, {})
+        _check(await delete_one(self._broker, IDS_VERSION, topic.name, NO_ID, 1, Unbounded()))
+        return await self._asking.respond({"topic": topic.name, "partitions": topic.partition_count})
+
+
+def _check(done: Any) -> None:
+    """Refused, in Kafka's words, where the answer to a client would have an error."""
+    if done.error_code:
+        code = ErrorCode(done.error_code)
+        raise Refused(STATUSES.get(code, 400), done.error_message or code.name)
+
+
+def _configs(body: Mapping[str, Any], *, may_be_null: bool = False) -> dict[str, Any]:
+    configs: dict[str, Any] = body.get("configs", {})
+    for key, value in configs.items():
+        if not (isinstance(value, str) or (may_be_null and value is None)):
+            words = f"the value of {key[:SHOWN_LETTERS]!r} has to be a text{' or null' * may_be_null}"
+            raise Refused(400, words)
+        try:
+            f"{key}{value}".encode()
+        except UnicodeEncodeError as error:
+            raise Refused(400, str(error)) from error
+    return configs
