@@ -88,7 +88,7 @@ async def test_what_is_described(world: World) -> None:
     await alter(client, (SESSION, "50000"))
     entries = await described(client)
     assert list(entries) == sorted(group_rows())
-    assert list(entries)[:2] == [HEARTBEAT, SESSION]
+    assert list(entries)[:3] == ["consumer.assignment.interval.ms", HEARTBEAT, SESSION]
     reset = entries["share.auto.offset.reset"]
     assert [(one.name, one.value, one.source) for one in reset.synonyms] == [(reset.name, "latest", 5)]
     session, heartbeat = entries[SESSION], entries[HEARTBEAT]

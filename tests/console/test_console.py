@@ -95,6 +95,7 @@ async def page(broker: BrokerProcess, tmp_path: Path) -> AsyncIterator[Page]:
 
 
 async def show(page: Page, broker: BrokerProcess, view: str) -> None:
+    await page.open("about:blank")  # else the view before is there until this one has its answer
     await page.open(f"http://127.0.0.1:{broker.http_port}/console/#/{view}")
 
 
