@@ -60,7 +60,7 @@ def read_keys(text: bytes) -> list[SigningKey]:
     for row in found:
         try:
             made = jwt.PyJWK(row)
-        except jwt.PyJWTError as problem:
+        except (jwt.PyJWTError, TypeError, ValueError, AttributeError) as problem:  # whatever a row may have
             logger.warning("a key of the key set is left out: %s", problem)
             continue
         keys.append(SigningKey(row.get("kid"), str(made.key_type), row.get("alg"), made.key))

@@ -280,7 +280,9 @@ async def test_without_pyjwt_it_is_said_how_to_have_it(
 
 def test_shared_secrets_and_keys_for_other_uses_sign_nothing(caplog: pytest.LogCaptureFixture) -> None:
     keys = read_keys(
-        b'{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "a"}, {"kty": "RSA", "use": "enc"}, {"kty": "x"}]}'
+        b'{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "a"}, {"kty": "RSA", "use": "enc"}, {"kty": "x"},'
+        b' {"kty": []}, {"kty": "RSA", "n": 5, "e": {}}, {"kty": "EC", "crv": [], "x": 1},'
+        b' {"kty": "RSA", "alg": {"a": 1}}]}'
     )
     assert [key.kind for key in keys] == ["oct"], "which no algorithm that is taken goes with"
     assert "is left out" in caplog.text
