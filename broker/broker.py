@@ -98,7 +98,7 @@ class Broker:
         self.flusher = Flusher(self.metrics_state, open_ring() if config.flush_io_uring_enable else None)
         self.busy_poll = BusyPoll(config.busy_poll_us)
         self.departure = Departure()
-        self.large_frames = LargeFrames(config.queued_max_request_bytes)
+        self.large_frames = LargeFrames(config.queued_max_request_bytes, self.clock)
         self.purgatory = Purgatory(self.clock, self.metrics_state)
         self.read_ahead = ReadAhead(self.run_blocking)
         self.fetch_sessions = FetchSessions(config, self.metrics_state)

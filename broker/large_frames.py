@@ -2,9 +2,9 @@
 
 Beyond `queued.max.request.bytes` only the frame that began first grows; the others are read on when one ends.
 So clients that send much wait for each other, and many that send half a request cost no more than the limit
-and one frame. While somebody waits, a frame that was read and had not ended after `PATIENCE_SECONDS` is given
-up: half a request would else keep all others waiting. Mirrors Kafka's `SimpleMemoryPool`, where half a
-request does.
+and one frame. While somebody waits, a frame that was read and had not ended after `PATIENCE_MS` is given up:
+half a request would else keep all others waiting. Mirrors Kafka's `SimpleMemoryPool`, where half a request
+does.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from broker.clock import Clock, Timer
 from broker.receiving import RECEIVE_BYTES
 from config.definition import LONG_MAX
 
 LARGE_BYTES = RECEIVE_BYTES // 2
-PATIENCE_SECONDS = 30.0
+PATIENCE_MS = 30_000
 """no client waits longer for an answer than that, by its defaults"""
 
 
 class LargeFrames:
     """Those of all connections. Owned by: event loop."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, clock: Clock) -> None:
         """No limit where it is not positive."""
+        self.clock = clock
         self._limit_bytes = limit_bytes if limit_bytes > 0 else LONG_MAX
         self.used_bytes = 0
         self._frames: dict[LargeFrame, None] = {}  # that which began first is the first
         self._waiting: dict[LargeFrame, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def begin(self, frame: LargeFrame) -> None:
         self._frames[frame] = None
@@ -62,15 +64,15 @@ class LargeFrames:
 
     def _watch(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._give_up_slow)
+            self._timer = self.clock.call_later(PATIENCE_MS, self._give_up_slow)
 
     def _give_up_slow(self) -> None:
         self._timer = None
         if not self._waiting:
             return
-        latest = asyncio.get_running_loop().time() - PATIENCE_SECONDS
+        latest_ms = self.clock.passed_ms() - PATIENCE_MS
         for frame in tuple(self._frames):
-            if frame not in self._waiting and frame.since <= latest:
+            if frame not in self._waiting and frame.since_ms <= latest_ms:
                 frame.give_up()
         if self._waiting:
             self._watch()
@@ -96,7 +98,7 @@ class LargeFrame:
         self._read_on = read_on
         self._end = end
         self.is_waiting = False
-        self.since = asyncio.get_running_loop().time()
+        self.since_ms = frames.clock.passed_ms()
         """when it was read on last"""
         frames.begin(self)
         first_bytes = min(size_bytes, max(RECEIVE_BYTES, 4 * len(received)))
@@ -146,16 +148,15 @@ class LargeFrame:
         if not self._grow():
             return False
         self.is_waiting = False
-        loop = asyncio.get_running_loop()
-        self.since = loop.time()
-        loop.call_soon(self._read_on)
+        self.since_ms = self._frames.clock.passed_ms()
+        asyncio.get_running_loop().call_soon(self._read_on)
         return True
 
     def give_up(self) -> None:
         self.close()
         self._end(
-            f"{self._filled} of {self._size_bytes} bytes came in {PATIENCE_SECONDS:g} s, while others waited "
-            "for the memory (queued.max.request.bytes)"
+            f"{self._filled} of {self._size_bytes} bytes came in {PATIENCE_MS // 1000} s, while others "
+            "waited for the memory (queued.max.request.bytes)"
         )
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from broker import large_frames
-from broker.large_frames import LargeFrames
+from broker.clock import ManualClock
+from broker.large_frames import PATIENCE_MS, LargeFrame, LargeFrames
 from broker.receiving import RECEIVE_BYTES
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from tests.broker.client import Client, until
@@ -104,15 +104,19 @@ async def test_who_hangs_up_makes_room(world: World) -> None:
 
 
 async def test_half_a_request_keeps_nobody_waiting_for_long(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(large_frames, "PATIENCE_SECONDS", 0.2)
     first, second, third = [await world.connect() for _ in range(3)]
     request = large()
     first.send_bytes(request[:-REST_BYTES])
     await until(lambda: frames_of(world).used_bytes >= len(request) - REST_BYTES)
     for client in (second, third):
         client.send_bytes(request)
+    await settled(world)
+    world.server.broker.clock.advance(PATIENCE_MS - 1)
+    await settled(world)
+    assert not caplog.records
+    world.server.broker.clock.advance(1)
     for client in (second, third):
         await answered(client)
     assert await first.is_closed_by_peer()
@@ -122,25 +126,25 @@ async def test_half_a_request_keeps_nobody_waiting_for_long(
     assert frames_of(world).used_bytes == 0
 
 
-async def test_nobody_is_given_up_while_nobody_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_frames, "PATIENCE_SECONDS", 0.01)
+async def test_nobody_is_given_up_while_nobody_waits(world: World) -> None:
     client = await world.connect()
     request = large()
     client.send_bytes(request[:-REST_BYTES])
     await settled(world)
+    world.server.broker.clock.advance(2 * PATIENCE_MS)
     client.send_bytes(request[-REST_BYTES:])
     await answered(client)
 
 
 @pytest.mark.parametrize("limit_bytes", [-1, 0])
 async def test_without_a_limit_nobody_waits(limit_bytes: int) -> None:
-    frames = LargeFrames(limit_bytes)
+    frames = LargeFrames(limit_bytes, ManualClock())
 
     def never(*_: Any) -> None:
         raise AssertionError
 
     received = memoryview(bytes(RECEIVE_BYTES))
     for _ in range(100):
-        one = large_frames.LargeFrame(frames, received, 1 << 30, never, never)
+        one = LargeFrame(frames, received, 1 << 30, never, never)
         assert not one.is_waiting
     assert frames.used_bytes == 100 * len(one.data)
