@@ -29,7 +29,7 @@ class Throttle:
         end = self._clock() + self.reserve(size)
         check()
         while (left := end - self._clock()) > 0 and self.bytes_per_second == rate:
-            time.sleep(min(left, CHECK_SECONDS))
+            time.sleep(min(left, CHECK_SECONDS))  # a cleaner's thread, which is to do nothing meanwhile
             check()
 
     def reserve(self, size: int) -> float:

@@ -98,7 +98,7 @@ class Disk:
             got = os.preadv(descriptor, (buffer,), position, NOWAIT)
         except BlockingIOError:
             return None
-        except NotImplementedError:
+        except NotImplementedError:  # Python was built for a system without `preadv2`
             return pread_counted(descriptor, size, position)
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # not on this file system: ask plainly

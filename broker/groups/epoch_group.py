@@ -8,6 +8,7 @@ offsets. Nothing here sets a timer, writes a record or decides: `changes.py` of 
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, Self, TypeVar
@@ -154,7 +155,7 @@ class EpochGroup(Generic[M, T]):
         self._timers.clear()
 
 
-class CommittingGroup(EpochGroup[C, T]):
+class CommittingGroup(EpochGroup[C, T], ABC):
     """A group that commits offsets. Owned by: event loop."""
 
     def __init__(self, group_id: str) -> None:
@@ -183,9 +184,9 @@ class CommittingGroup(EpochGroup[C, T]):
             raise KafkaError(member.stale_epoch, f"the member's epoch is {member.epoch}")
         return member if epoch < member.epoch else None
 
+    @abstractmethod
     def held_since(self, member_id: str, topic: Topic, partition: int) -> int | None:
         """The epoch in which a member got a partition, if it has it or has still to give it back."""
-        raise NotImplementedError
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Whether who says that it is a member may see the offsets (KIP-848)."""

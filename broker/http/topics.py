@@ -99,8 +99,11 @@ class Topics:
         if partitions is not None and not is_dry:
             _check(await grow_one(self._broker, growing, 1, False, Unbounded()))
         now = self._broker.topics.get(name) or topic
-        overrides = {key: value for key, value in {**now.overrides, **configs}.items() if value is not None}
-        told = {"partitions": partitions or now.partition_count, "configs": overrides}
+        told = {"partitions": now.partition_count, "configs": dict(now.overrides)}
+        if is_dry:
+            wanted = {**now.overrides, **configs}
+            told["partitions"] = partitions or now.partition_count
+            told["configs"] = {key: value for key, value in wanted.items() if value is not None}
         return await self._asking.respond({"topic": name, **told})
 
     async def _configure(self, name: str, configs: Mapping[str, str | None], *, is_dry: bool) -> None:
