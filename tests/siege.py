@@ -142,7 +142,7 @@ class Siege:
     def assert_nothing_else_was_said(self) -> None:
         unexplained = [line for line in self.severe_lines() if line not in self._explained]
         self._explained.update(unexplained)
-        assert not unexplained
+        assert not unexplained, unexplained
         assert "Traceback" not in self.process.log()
 
     # what it takes
