@@ -15,14 +15,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.counters import Counters
 
 if TYPE_CHECKING:
-    from broker.partition import Partition
+    from storage.jobs import FlushJob
     from storage.ring import Ring
-    from storage.types import FlushJob
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +32,12 @@ THREADS = 4
 LINGER_SECONDS = 0.05
 NOT_DONE = (errno.ECANCELED, errno.EAGAIN, errno.EINTR)
 """what the kernel answers for work that it has not done, which says nothing about the file"""
+
+
+class Lingering(Protocol):
+    """What may be flushed a little later: a `Partition`."""
+
+    def flush(self) -> None: ...
 
 
 class Flusher:
@@ -48,7 +53,7 @@ class Flusher:
         if ring is not None:
             self._loop.add_reader(ring.eventfd, self._ring_finished)
         self._jobs: queue.SimpleQueue[tuple[FlushJob, Done] | None] = queue.SimpleQueue()
-        self._lingering: set[Partition] = set()
+        self._lingering: set[Lingering] = set()
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -86,7 +91,7 @@ class Flusher:
             except Exception:  # our own bug: the others have ended as well
                 logger.exception("what follows a flush failed by a bug")
 
-    def linger(self, partition: Partition) -> None:
+    def linger(self, partition: Lingering) -> None:
         """Flush `partition` shortly: nobody waits for it yet, and one flush shall cover what still comes."""
         if not self._lingering:
             self._loop.call_later(LINGER_SECONDS, self._flush_lingering)

@@ -17,8 +17,9 @@ from broker.flusher import Flusher
 from broker.topic import INTERNAL_TOPICS
 from protocol.control import Marker, marker_batch
 from protocol.errors import ErrorCode, KafkaError
+from storage.jobs import FlushJob
 from storage.log import Log
-from storage.types import Appended, FlushJob, Origin
+from storage.types import Appended, Origin
 
 if TYPE_CHECKING:
     from uuid import UUID

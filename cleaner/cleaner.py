@@ -28,9 +28,11 @@ from protocol.batch import HEADER_BYTES, parse_header
 from storage import layout
 from storage.batch_table import BASE_OFFSET, LAST_OFFSET, POSITION, RECORD_COUNT, SIZE_BYTES, read_table
 from storage.cleaned_segment import CleanedSegment, share_out
+from storage.jobs import SwapJob
 from storage.log import Log
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
-from storage.types import AbortedTransaction, LogSnapshot, SwapJob
+from storage.snapshot import LogSnapshot
+from storage.types import AbortedTransaction
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig

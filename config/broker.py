@@ -14,8 +14,11 @@ from typing import Any
 
 from config.coordination import CoordinationConfig
 from config.definition import (
+    HOUR_MS,
     INT_MAX,
     LONG_MAX,
+    MIB,
+    MINUTE_MS,
     ConfigError,
     Row,
     Type,
@@ -29,7 +32,7 @@ from config.harmless import is_harmless, unknown, why_harmless
 from config.listeners import CREATION_RATE, Endpoint, endpoints
 from config.security import LISTENER_PREFIX, ListenerSecurity, security_of, security_rows
 from config.together import problems_together
-from config.topic import HOUR_MS, MIB, MINUTE_MS, topic_rows
+from config.topic import topic_rows
 
 _topic = topic_rows()
 

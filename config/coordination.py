@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from config.definition import Type, key
+from config.definition import HOUR_MS, MIB, MINUTE_MS, Type, key
 from config.streams_groups import StreamsGroupsConfig
-from config.topic import HOUR_MS, MIB, MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

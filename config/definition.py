@@ -16,6 +16,9 @@ from typing import Any
 
 SMALLEST_PLAIN, SMALLEST_LARGE = 1e-3, 1e7
 LONG_MAX = 2**63 - 1
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+MIB = 1 << 20
 INT_MAX = 2**31 - 1
 LONGEST_VALUE_BYTES = 2**15 - 1
 """what a string of the older versions of DescribeConfigs holds"""

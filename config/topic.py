@@ -13,7 +13,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from config.definition import (
+    HOUR_MS,
     LONG_MAX,
+    MIB,
+    MINUTE_MS,
     ConfigError,
     Row,
     Synonym,
@@ -33,9 +36,6 @@ OFFSET = "offset"
 TIMESTAMP = "timestamp"
 HEADER = "header"
 PRODUCER = "producer"
-MINUTE_MS = 60_000
-HOUR_MS = 3_600_000
-MIB = 1 << 20
 
 
 def _gzip_level(level: int) -> str | None:

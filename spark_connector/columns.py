@@ -1,8 +1,8 @@
 """Arrow record batches out of fetched bytes: the columns of Spark's own Kafka source, as many as wanted.
 
-Key, value and headers are copied once, by kernel, from the fetched (or decompressed) bytes into buffers of
-exactly their size; offsets and timestamps are written by the walk itself; topic and partition are the same
-for all rows of a task, made once, sliced.
+Key, value and headers are copied once, from the fetched (or decompressed) bytes into Arrow's buffers
+(`arrays.py`); offsets and timestamps are written by the walk itself; topic and partition are the same for all
+rows of a task, made once, sliced.
 """
 
 from __future__ import annotations
@@ -15,24 +15,17 @@ import pyarrow
 
 from protocol.record_kernels import FAULTS, LOCATED_ROWS, OK
 from spark_connector import kernels
+from spark_connector.arrays import (
+    ARROW_TYPES,
+    binary_column,
+    fixed_column,
+    headers_column,
+    repeated_text,
+)
 from spark_connector.kernels import Bytes, Ints, Longs
 from spark_connector.offsets import TopicPartition
-from spark_connector.options import COLUMN_TYPES
 from spark_connector.shape import Shape
 from spark_connector.unpacking import CorruptBatch
-
-HEADER_TYPE = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
-ARROW_TYPES: dict[str, pyarrow.DataType] = {
-    "key": pyarrow.binary(),
-    "value": pyarrow.binary(),
-    "topic": pyarrow.string(),
-    "partition": pyarrow.int32(),
-    "offset": pyarrow.int64(),
-    "timestamp": pyarrow.timestamp("us", tz="UTC"),
-    "timestampType": pyarrow.int32(),
-    "headers": pyarrow.list_(HEADER_TYPE),
-}
-assert ARROW_TYPES.keys() == COLUMN_TYPES.keys()
 
 # What one record batch may hold at most; a single record is taken whatever its size. Arrow's offsets within a
 # column have 32 bits, and a worker's memory must not depend on how large the batches of a topic are.
@@ -113,10 +106,10 @@ class ColumnBuilder:
             "value": lambda: binary_column(data, rows, kernels.VALUE_FIELDS, self._type_of("value")),
             "topic": lambda: self._constant("topic", count),
             "partition": lambda: self._constant("partition", count),
-            "offset": lambda: _fixed("offset", located.offsets),
-            "timestamp": lambda: _fixed("timestamp", located.timestamps),
-            "timestampType": lambda: _fixed("timestampType", located.timestamp_types),
-            "headers": lambda: _headers(data, rows),
+            "offset": lambda: fixed_column("offset", located.offsets),
+            "timestamp": lambda: fixed_column("timestamp", located.timestamps),
+            "timestampType": lambda: fixed_column("timestampType", located.timestamp_types),
+            "headers": lambda: headers_column(data, rows),
         }
         columns = [made[name] if name in made else makers[name]() for name in self.schema.names]
         return pyarrow.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -127,71 +120,8 @@ class ColumnBuilder:
         if made is None or len(made) < count:
             topic, partition = self.topic_partition
             if name == "topic":
-                made = _repeated_text(topic, count)
+                made = repeated_text(topic, count)
             else:
-                made = _fixed(name, numpy.full(count, partition, numpy.int32))
+                made = fixed_column(name, numpy.full(count, partition, numpy.int32))
             self._constants[name] = made
         return made[:count]
-
-
-def _repeated_text(text: str, count: int) -> pyarrow.Array:
-    """As `pyarrow.repeat`, which would make every worker import pandas to look at the value."""
-    encoded = text.encode()
-    ends = numpy.arange(count + 1, dtype=numpy.int32) * numpy.int32(len(encoded))
-    buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(encoded * count)]
-    return pyarrow.Array.from_buffers(pyarrow.string(), count, buffers)
-
-
-def _fixed(name: str, numbers: Longs | Ints) -> pyarrow.Array:
-    return pyarrow.Array.from_buffers(ARROW_TYPES[name], len(numbers), [None, pyarrow.py_buffer(numbers)])
-
-
-def _bits(count: int) -> Bytes:
-    return numpy.zeros((count + 7) // 8, numpy.uint8)
-
-
-def _buffer_or_none(bits: Bytes) -> pyarrow.Buffer | None:
-    return pyarrow.py_buffer(bits) if bits.size else None
-
-
-def binary_column(data: Bytes, rows: Longs, fields: tuple[int, int], kind: pyarrow.DataType) -> pyarrow.Array:
-    """Keys or values as they are; text is not looked at, as Spark does not when it casts binary to string."""
-    position_field, size_field = fields
-    size, nulls = kernels.measure_column(rows, size_field)
-    output = numpy.empty(size, numpy.uint8)
-    ends = numpy.empty(len(rows) + 1, numpy.int32)
-    validity = _bits(len(rows) if nulls else 0)
-    if not kernels.copy_column(data, rows, position_field, size_field, ends, validity, output):
-        raise AssertionError("a located record lies outside of its bytes")
-    buffers = [_buffer_or_none(validity), pyarrow.py_buffer(ends), pyarrow.py_buffer(output)]
-    return pyarrow.Array.from_buffers(kind, len(rows), buffers, null_count=nulls)
-
-
-def _headers(data: Bytes, rows: Longs) -> pyarrow.Array:
-    count, key_bytes, value_bytes = kernels.measure_headers(data, rows)
-    if count < 0:
-        raise AssertionError("a located record has headers outside of its bytes")
-    list_ends = numpy.empty(len(rows) + 1, numpy.int32)
-    list_validity = _bits(len(rows))
-    key_ends, value_ends = numpy.empty(count + 1, numpy.int32), numpy.empty(count + 1, numpy.int32)
-    keys, values = numpy.empty(key_bytes, numpy.uint8), numpy.empty(value_bytes, numpy.uint8)
-    value_validity = _bits(count)
-    if not kernels.copy_headers(
-        data, rows, list_ends, list_validity, key_ends, keys, value_ends, value_validity, values
-    ):
-        raise AssertionError("a located record has other headers than a moment ago")
-    key_buffers = [None, pyarrow.py_buffer(key_ends), pyarrow.py_buffer(keys)]
-    value_buffers = [
-        pyarrow.py_buffer(value_validity),
-        pyarrow.py_buffer(value_ends),
-        pyarrow.py_buffer(values),
-    ]
-    pairs = pyarrow.StructArray.from_arrays(
-        [
-            pyarrow.Array.from_buffers(pyarrow.string(), count, key_buffers),
-            pyarrow.Array.from_buffers(pyarrow.binary(), count, value_buffers),
-        ],
-        fields=list(HEADER_TYPE),
-    )
-    list_buffers = [pyarrow.py_buffer(list_validity), pyarrow.py_buffer(list_ends)]
-    return pyarrow.Array.from_buffers(ARROW_TYPES["headers"], len(rows), list_buffers, children=[pairs])

@@ -18,6 +18,7 @@ import pyarrow.json
 
 from protocol.record_kernels import LOCATED_ROWS, VALUE_BYTES, VALUE_POSITION
 from spark_connector import kernels
+from spark_connector.arrays import binary_column
 from spark_connector.kernels import Bytes, Longs
 from spark_connector.repair import Repair
 from spark_connector.shape import MALFORMED, SCHEMA_ID, Shape
@@ -205,8 +206,6 @@ def _only_chunk(column: Any) -> pyarrow.Array:
 
 def _column(data: Bytes, places: Longs, kind: pyarrow.DataType) -> pyarrow.Array:
     """The bytes at places (position, size), null for a size below 0."""
-    from spark_connector.columns import binary_column
-
     rows = numpy.zeros((len(places), LOCATED_ROWS), numpy.int64)
     rows[:, VALUE_POSITION], rows[:, VALUE_BYTES] = places[:, 0], places[:, 1]
     return binary_column(data, rows, kernels.VALUE_FIELDS, kind)

@@ -14,7 +14,8 @@ from protocol.compression import Codec
 from protocol.kernel import NOT_KEPT, Kernel
 from protocol.records import as_array, encode_batch
 from spark_connector import kernels
-from spark_connector.columns import ARROW_TYPES, ColumnBuilder
+from spark_connector.arrays import ARROW_TYPES
+from spark_connector.columns import ColumnBuilder
 from spark_connector.encoder import Encoder, split
 from spark_connector.formats import Formats
 from spark_connector.key_set import (

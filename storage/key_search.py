@@ -24,8 +24,8 @@ from storage import statistics
 from storage.batch_table import COMPLETE, POSITION, Bytes, as_chunk, read_table
 from storage.index import BrokenIndex
 from storage.integrity import Damage
-from storage.search import is_aborted
 from storage.sidecar import DamagedStatistics, open_sidecar
+from storage.snapshot import is_aborted
 from storage.statistics_kernels import batches_with_key, holds_key
 from storage.trust import lost
 

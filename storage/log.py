@@ -23,6 +23,7 @@ from storage import layout, recovery, search
 from storage.append import AppendRules, check_from_client, check_trusted, marker_of
 from storage.checkpoint import write_leader_epochs
 from storage.file import Buffer, Disk
+from storage.jobs import Expired, FlushJob, SwapJob
 from storage.key_hashes import LogKeyHashes
 from storage.layout import TopicPartition
 from storage.removal import Removals
@@ -33,17 +34,7 @@ from storage.segment import NO_ROOM_KNOWN, Segment
 from storage.segments import SegmentList, SegmentTuple
 from storage.slice import Slice
 from storage.small_files import NO_ROOM, sync_file
-from storage.types import (
-    NO_DESCRIPTOR,
-    AbortedTransaction,
-    Appended,
-    Expired,
-    FlushJob,
-    LogLimits,
-    Origin,
-    SwapJob,
-    TimestampOffset,
-)
+from storage.types import NO_DESCRIPTOR, AbortedTransaction, Appended, LogLimits, Origin, TimestampOffset
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig

@@ -7,7 +7,6 @@ records of one batch (Kafka's `fetchOffsetByTimestamp`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy
 
@@ -17,9 +16,6 @@ from storage import batch_table
 from storage.segment import Segment
 from storage.segments import SegmentTuple, floor_segment
 from storage.types import AbortedTransaction, TimestampOffset
-
-if TYPE_CHECKING:
-    from storage.log import Log
 
 NEAR_BYTES = 64 * 1024
 """read first behind an index entry: what is looked for is mostly less far away than the next one"""
@@ -52,20 +48,6 @@ def aborted_transactions(segments: SegmentTuple, start: int, upper_offset: int) 
         if is_complete:
             break
     return found
-
-
-def is_aborted(log: Log, segments: SegmentTuple, header: BatchHeader) -> bool:
-    """Whether the transaction of a batch that was found in `segments` was aborted. They are asked as well as
-    the log: retention or a cleaning may have taken them out since, and what they know with them.
-    """
-    start, upper = header.base_offset, header.last_offset + 1
-    aborted = log.aborted_transactions(start, upper)
-    if segments is not log.segments:
-        aborted += aborted_transactions(segments, start, upper)
-    return any(
-        one.producer_id == header.producer_id and one.first_offset <= start <= one.last_offset
-        for one in aborted
-    )
 
 
 def first_at_or_after(

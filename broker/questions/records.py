@@ -22,8 +22,8 @@ from protocol.control import control_type
 from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch, offsets_and_timestamps
 from storage import batch_table, statistics
-from storage.search import is_aborted
 from storage.segments import SegmentTuple, floor_segment
+from storage.snapshot import is_aborted
 from storage.trust import lost
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from broker.questions.records import losses
 from broker.questions.shown import record_row
 from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch
-from storage.search import is_aborted
+from storage.snapshot import is_aborted
 
 if TYPE_CHECKING:
     from storage.log import Log

@@ -18,11 +18,11 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from protocol.messages.groups import FindCoordinatorRequest
+from storage.jobs import Expired, FlushJob
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.opening import open_log
 from storage.segment import Segment
-from storage.types import Expired, FlushJob
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request
 

@@ -13,8 +13,8 @@ import pytest
 
 from broker.partition import Partition
 from protocol.errors import ErrorCode
+from storage.jobs import FlushJob
 from storage.ring import Ring, open_ring
-from storage.types import FlushJob
 from tests.broker.client import Client
 from tests.broker.conftest import World
 

@@ -28,11 +28,11 @@ from protocol.messages.groups import FindCoordinatorRequest, HeartbeatRequest, S
 from protocol.messages.metadata import ApiVersionsRequest
 from protocol.messages.transactions import InitProducerIdRequest
 from storage.deleted import DeletedDirectories
+from storage.jobs import Expired
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
 from storage.retention import MOST_AT_ONCE
-from storage.types import Expired
 from tests.broker.client import passes_in, until
 from tests.broker.conftest import World, fetch_request
 

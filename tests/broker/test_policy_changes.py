@@ -24,9 +24,9 @@ import pytest
 from broker import background
 from cleaner.states import Phase
 from protocol.messages.offsets import DeleteRecordsRequest
+from storage.jobs import Expired
 from storage.layout import TopicPartition
 from storage.log import Log
-from storage.types import Expired
 from tests.broker.client import until
 from tests.broker.conftest import World
 

@@ -25,9 +25,9 @@ from protocol.messages.fetch import FetchResponse
 from protocol.messages.group_offsets import OffsetFetchRequest
 from protocol.messages.groups import FindCoordinatorRequest
 from storage.file import Buffer, Disk
+from storage.jobs import FlushJob
 from storage.layout import TopicPartition
 from storage.log import Log
-from storage.types import FlushJob
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request
 from tests.broker.test_failures_apart import ONE, commit, fail_to_open, log_of

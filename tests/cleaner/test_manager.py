@@ -20,9 +20,9 @@ from cleaner.quarantine import FIRST_RETRY_MS, FULL_DISK_RETRY_MS, LONGEST_RETRY
 from cleaner.reading import CorruptSegment
 from cleaner.states import IDLE, IllegalMove, Phase
 from storage import statistics
+from storage.jobs import Expired
 from storage.layout import TopicPartition
 from storage.retention import MOST_AT_ONCE
-from storage.types import Expired
 from tests.cleaner.house import House
 from tests.storage.builders import HOUR_MS
 from tests.waiting import wait_for

@@ -15,7 +15,7 @@ from protocol.batch import is_intact
 from protocol.compression import Codec
 from protocol.control import Marker, encode_marker
 from protocol.records import Record, decode_batch, encode_batch
-from storage.types import LogSnapshot
+from storage.snapshot import LogSnapshot
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import HOUR_MS, NOW_MS, World
 

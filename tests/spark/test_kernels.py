@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from protocol.compression import Codec
 from protocol.records import Record, as_array, decode_all, encode_batch
 from spark_connector import columns, kernels, warm_up
-from spark_connector.columns import ARROW_TYPES, ColumnBuilder
+from spark_connector.arrays import ARROW_TYPES
+from spark_connector.columns import ColumnBuilder
 from spark_connector.offsets import TopicPartition
 from spark_connector.shape import Shape
 from spark_connector.unpacking import CorruptBatch
