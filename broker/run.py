@@ -124,9 +124,10 @@ def _say(line: str) -> None:
 
 def _ready_line(broker: Broker, seconds: float) -> str:
     places = ", ".join(address_text(listener.host, listener.port) for listener in broker.listeners)
-    topics = sum(not topic.is_internal for topic in broker.topics.all())
+    topics = [topic for topic in broker.topics.all() if not topic.is_internal]
+    partitions = sum(topic.partition_count for topic in topics)
     http = f"HTTP on port {broker.http.port}" if broker.http.port >= 0 else "no HTTP"
     return (
         f"kompakt is ready: Kafka on {places}, {http}, "
-        f"{topics} topics, {len(broker.partitions)} partitions, started in {seconds:.2f} s"
+        f"{len(topics)} topics, {partitions} partitions, started in {seconds:.2f} s"
     )

@@ -37,7 +37,14 @@ def _about(answer: dict[str, Any]) -> list[str]:
     cluster = f"node {answer['node_id']} of cluster {answer['cluster_id']}"
     counted = [
         f"{cell(answer[name])} {name.replace('_', ' ')}"
-        for name in ("topics", "partitions", "groups", "transactional_ids", "connections")
+        for name in (
+            "topics",
+            "partitions",
+            "internal_partitions",
+            "groups",
+            "transactional_ids",
+            "connections",
+        )
     ]
     return [
         f"kompakt {answer['version']}, {cluster}, up for {since}",

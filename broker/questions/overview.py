@@ -39,7 +39,8 @@ OFFLINE = "offline"
 
 def broker_head(broker: Broker) -> dict[str, Any]:
     """On the event loop."""
-    topics = broker.topics.all()
+    topics = [topic for topic in broker.topics.all() if not topic.is_internal]
+    partitions = sum(topic.partition_count for topic in topics)
     return {
         "version": installed_version(),
         "cluster_id": broker.cluster_id,
@@ -54,8 +55,9 @@ def broker_head(broker: Broker) -> dict[str, Any]:
             }
             for listener in broker.listeners
         ],
-        "topics": sum(not topic.is_internal for topic in topics),
-        "partitions": len(broker.partitions),
+        "topics": len(topics),
+        "partitions": partitions,
+        "internal_partitions": len(broker.partitions) - partitions,
         "groups": len(broker.groups.groups),
         "transactional_ids": len(broker.transactions.states),
         "connections": broker.metrics_state.connections_open,

@@ -296,7 +296,8 @@ def test_the_ready_line_says_an_address_as_clients_take_it(tmp_path: Path) -> No
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.match(
-            r"kompakt is ready: Kafka on \[::1\]:(\d+), 127\.0\.0\.1:\d+, no HTTP, 0 topics, ", line
+            r"kompakt is ready: Kafka on \[::1\]:(\d+), 127\.0\.0\.1:\d+, no HTTP, 0 topics, 0 partitions, ",
+            line,
         )
         assert found is not None, line
         taken = start(
