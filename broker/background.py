@@ -176,9 +176,9 @@ class Background:
 
     async def flush_by_time(self) -> None:
         """flush.ms, for topics that do not flush every message."""
-        now_ms = self._broker.clock.now_ms()
+        passed_ms = self._broker.clock.passed_ms()
         for partition in tuple(self._broker.partitions.values()):
-            partition.flush_when_older(now_ms)
+            partition.flush_when_older(passed_ms)
 
     async def roll_idle(self) -> None:
         """segment.idle.ms: close segments that nobody writes to any more (W12)."""
@@ -196,7 +196,7 @@ class Background:
                 partition.flush()
 
     async def look_at_growth(self) -> None:
-        self.growth.look(tuple(self._broker.partitions.values()), self._broker.clock.now_ms())
+        self.growth.look(tuple(self._broker.partitions.values()), self._broker.clock.passed_ms())
 
     async def expire_offsets(self) -> None:
         for _ in self._broker.groups.expire_offsets(self._broker.clock.now_ms()):

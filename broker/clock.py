@@ -66,30 +66,35 @@ class ManualTimer:
 
 
 class ManualClock(Clock):
-    """A clock that only `advance` moves. Owned by: event loop."""
+    """A clock that only `advance` moves, and `set_by` sets. Owned by: event loop."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
-        self._now_ms = start_ms
+        self._passed_ms = start_ms
+        self._set_by_ms = 0
         self._order = itertools.count()
         self._timers: list[tuple[float, int, ManualTimer]] = []
 
     def now_ms(self) -> int:
-        return self._now_ms
+        return self._passed_ms + self._set_by_ms
 
     def passed_ms(self) -> int:
-        return self._now_ms
+        return self._passed_ms
+
+    def set_by(self, ms: int) -> None:
+        """Somebody sets the wall clock forward, or back: no time passes."""
+        self._set_by_ms += ms
 
     def call_later(self, delay_ms: float, callback: Callable[..., None], *arguments: Any) -> Timer:
         timer = ManualTimer(callback, arguments)
-        heapq.heappush(self._timers, (self._now_ms + max(0.0, delay_ms), next(self._order), timer))
+        heapq.heappush(self._timers, (self._passed_ms + max(0.0, delay_ms), next(self._order), timer))
         return timer
 
     def advance(self, ms: int) -> None:
         """Move the time forward and run every timer that falls due on the way, each at its own time."""
-        target = self._now_ms + ms
+        target = self._passed_ms + ms
         while self._timers and self._timers[0][0] <= target:
             due, _, timer = heapq.heappop(self._timers)
-            self._now_ms = max(self._now_ms, int(due))
+            self._passed_ms = max(self._passed_ms, int(due))
             if not timer.is_cancelled:
                 timer.callback(*timer.arguments)
-        self._now_ms = target
+        self._passed_ms = target

@@ -44,13 +44,12 @@ class Growth:
         self._looked_ms = 0
 
     def look(self, partitions: Iterable[Partition], now_ms: int) -> None:
-        """What was written since the last look; logs that are new, or were offline, count from now on."""
-        passed_ms = now_ms - self._looked_ms if self._began_ms is not None else 0
-        if passed_ms < 0:  # the clock was set back
-            self._began_ms = None
+        """What was written since the last look, by a clock that nobody sets; logs that are new, or were
+        offline, count from now on.
+        """
         if self._began_ms is None:
-            self._seen.clear()
-            self._began_ms, passed_ms = now_ms, 0
+            self._began_ms = self._looked_ms = now_ms
+        passed_ms = now_ms - self._looked_ms
         self._looked_ms = now_ms
         weight = exp(-passed_ms / MEMORY_MS)
         seen: dict[TopicPartition, Seen] = {}

@@ -44,6 +44,8 @@ class IdleSegments:
             self._seen[log.topic_partition] = seen
         elif seen.log_end_offset != log.log_end_offset:
             seen.log_end_offset, seen.since_ms = log.log_end_offset, now_ms
+        elif seen.since_ms > now_ms:  # the clock was set back
+            seen.since_ms = now_ms
         return now_ms >= seen.since_ms + idle_ms and log.segments[-1].size_bytes > 0
 
     def forget_others(self, served: set[TopicPartition]) -> None:

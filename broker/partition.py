@@ -251,15 +251,15 @@ class Partition:
         if self._current is None and log.must_flush and log.log_end_offset > log.high_watermark:
             self.flush()
 
-    def flush_when_older(self, now_ms: int) -> None:
+    def flush_when_older(self, passed_ms: int) -> None:
         """flush.ms of a topic that does not flush every message: flush when the oldest unflushed append is
-        that old.
+        that old, by a clock that nobody sets.
         """
         log = self.log
         if log.log_end_offset <= log.recovery_point or log.offline_reason is not None:
             self._dirty_since_ms = NOT_DIRTY
         elif self._dirty_since_ms == NOT_DIRTY:
-            self._dirty_since_ms = now_ms
-        elif now_ms - self._dirty_since_ms >= log.config.flush_ms and self._current is None:
+            self._dirty_since_ms = passed_ms
+        elif passed_ms - self._dirty_since_ms >= log.config.flush_ms and self._current is None:
             self._dirty_since_ms = NOT_DIRTY
             self.flush()

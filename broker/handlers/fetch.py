@@ -58,7 +58,7 @@ def fetch(
     broker: Broker, context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Later | Awaitable[FetchResponse]:
     try:
-        fetched = broker.fetch_sessions.open(request, context.api_version, broker.clock.now_ms())
+        fetched = broker.fetch_sessions.open(request, context.api_version, broker.clock.passed_ms())
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     return Fetch(broker, context, request, fetched).start()

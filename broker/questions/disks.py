@@ -51,7 +51,7 @@ def _row(
     row |= {"total_bytes": usage.total, "free_bytes": usage.free}
     growing = list(growing_logs(broker, logs, stats))
     if growing:
-        observed_ms = broker.background.growth.observed_ms(broker.clock.now_ms())
+        observed_ms = broker.background.growth.observed_ms(broker.clock.passed_ms())
         row["forecast"] = forecast(usage.free, growing, observed_ms)
     return row
 

@@ -94,6 +94,18 @@ async def test_w12_whoever_writes_keeps_the_segment_open(world: World) -> None:
     assert len(log_of(world).segments) == 1
 
 
+async def test_w12_a_clock_that_is_set_back_makes_nobody_wait_longer(world: World) -> None:
+    world.topic(segment_idle_ms=str(HOUR_MS))
+    client = await world.connect()
+    await world.produce(client, world.batch((b"a", b"1")))
+    await world.broker.background.roll_idle()
+    world.clock.set_by(-1000 * HOUR_MS)
+    await world.broker.background.roll_idle()
+    world.clock.advance(HOUR_MS)
+    await world.broker.background.roll_idle()
+    assert len(log_of(world).segments) == 2
+
+
 async def test_w12_an_empty_segment_is_never_closed(world: World) -> None:
     world.topic(segment_idle_ms="0")
     client = await world.connect()

@@ -200,7 +200,7 @@ async def test_a_cleaning_does_not_hide_what_was_written(asker: Asker) -> None:
     assert rate == pytest.approx(2 * written / 60)
 
 
-async def test_a_new_log_and_a_clock_that_is_set_back(asker: Asker) -> None:
+async def test_what_a_log_held_when_it_came_counts_for_nothing(asker: Asker) -> None:
     world = asker.world
     world.topic("t")
     growth = Growth()
@@ -208,13 +208,25 @@ async def test_a_new_log_and_a_clock_that_is_set_back(asker: Asker) -> None:
     await write(world, 10)
     growth.look([], 1_060_000)
     growth.look(world.broker.partitions.values(), 1_120_000)
-    assert growth.bytes_per_second(log_of(world)) is None, "what it held when it came counts for nothing"
-    await write(world, 10)
-    growth.look(world.broker.partitions.values(), 900_000)
     assert growth.bytes_per_second(log_of(world)) is None
-    assert growth.observed_ms(900_000) == 0
-    growth.look(world.broker.partitions.values(), 960_000)
-    assert growth.bytes_per_second(log_of(world)) == 0
+    assert growth.observed_ms(1_120_000) == 120_000
+
+
+@pytest.mark.parametrize("set_by_ms", [-DAY_MS, 10_000 * DAY_MS])
+async def test_a_clock_that_is_set_makes_no_log_grow(asker: Asker, set_by_ms: int) -> None:
+    world = asker.world
+    world.topic("t")
+    growth = world.broker.background.growth
+    await look(world)
+    await write(world, 10)
+    await look(world)
+    rate = growth.bytes_per_second(log_of(world))
+    assert rate
+    world.clock.set_by(set_by_ms)
+    await write(world, 10)
+    await look(world)
+    assert growth.bytes_per_second(log_of(world)) == pytest.approx(rate, rel=0.1)
+    assert growth.observed_ms(world.clock.passed_ms()) == 2 * LOOK_MS
 
 
 # What is asked
