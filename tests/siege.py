@@ -26,6 +26,7 @@ MIB = 1 << 20
 FETCH_VERSION = 12
 PRODUCE_VERSION = 9
 TOPICS_VERSION = 4
+STOPPING = " INFO broker.run: stopping"
 SEVERE = (" WARNING ", " ERROR ", " CRITICAL ")
 NEIGHBOUR, PLAIN, COMPACTED = "neighbour", "plain", "compacted"
 SLACK_BYTES = 64 * MIB
@@ -166,13 +167,21 @@ class Siege:
 
     # the end
 
-    def end(self) -> None:
+    def end(self, *, is_free_to_speak: bool = False) -> None:
         """Every record of the neighbours is there, as it was; the process stops cleanly; the files are in
         order.
+
+        Where it `is_free_to_speak`, only what it says of the stop must be nothing: while a fetch of somebody
+        waits, no more is read from him, so that what he sent behind it, and that he has gone, is told of up
+        to minutes later.
         """
         if self.numbers:
             assert asyncio.run(self._all_numbers()) == self.numbers
         status = self.process.stop()
+        if is_free_to_speak:
+            before, stopping, _ = self.process.log().rpartition(STOPPING)
+            assert stopping
+            self._explained.update(line for line in before.splitlines() if " WARNING " in line)
         self.assert_nothing_else_was_said()
         assert status == 0
         assert verify_data_directory(self.process.data) == []
