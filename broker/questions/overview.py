@@ -39,8 +39,8 @@ OFFLINE = "offline"
 
 def broker_head(broker: Broker) -> dict[str, Any]:
     """On the event loop."""
-    topics = [topic for topic in broker.topics.all() if not topic.is_internal]
-    partitions = sum(topic.partition_count for topic in topics)
+    every = broker.topics.all()
+    topics = [topic for topic in every if not topic.is_internal]
     return {
         "version": installed_version(),
         "cluster_id": broker.cluster_id,
@@ -56,8 +56,8 @@ def broker_head(broker: Broker) -> dict[str, Any]:
             for listener in broker.listeners
         ],
         "topics": len(topics),
-        "partitions": partitions,
-        "internal_partitions": len(broker.partitions) - partitions,
+        "partitions": sum(topic.partition_count for topic in topics),
+        "internal_partitions": sum(topic.partition_count for topic in every if topic.is_internal),
         "groups": len(broker.groups.groups),
         "transactional_ids": len(broker.transactions.states),
         "connections": broker.metrics_state.connections_open,
