@@ -406,7 +406,7 @@ async def test_who_is_held_back_and_which_quota_holds(page: Page, broker: Broker
         await asyncio.to_thread(post, broker, "quotas/set", {"entity": entity, "values": values})
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": greedy})
     for _ in range(500):
-        producer.produce("payments", bytes(1000))
+        producer.produce("bursts", bytes(1000))
     assert await asyncio.to_thread(producer.flush, 60) == 0
     shown = r"greedy\u{202e}their order\u{202c}"
     await page.sees(f"client-id '{shown}'", "the default user-principal, the default client-id", "99.5 %")
