@@ -84,11 +84,11 @@ class FetchSession:
 
     __slots__ = ("epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, uses_topic_ids: bool, passed_ms: int) -> None:
         self.id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = INITIAL_EPOCH + 1
-        self.last_used_ms = now_ms
+        self.last_used_ms = passed_ms
         self.partitions: OrderedDict[PartitionKey, FetchedPartition] = OrderedDict()
 
     def apply(self, topics: Iterable[tuple[str | UUID, Any]], forgotten: Iterable[PartitionKey]) -> None:
@@ -163,7 +163,7 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
+    def open(self, request: FetchRequest, version: int, passed_ms: int) -> FetchContext:
         """The context of `request`; KafkaError when its session or epoch is not what the client believes."""
         uses_topic_ids = version >= 13
         session_id = request.session_id
@@ -172,7 +172,7 @@ class FetchSessions:
                 self.drop(session_id)
             partitions, session = _asked(request, uses_topic_ids), None
             if request.session_epoch == INITIAL_EPOCH and version >= 7 and partitions:
-                session = self._make(partitions, uses_topic_ids, now_ms)
+                session = self._make(partitions, uses_topic_ids, passed_ms)
             return FetchContext(partitions, session, False)
         session = self._sessions.get(session_id)
         if session is None:
@@ -181,17 +181,17 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.last_used_ms = now_ms
+        session.last_used_ms = passed_ms
         self._sessions.move_to_end(session_id)
         if request.topics or request.forgotten_topics_data:
-            self._change(session, request, now_ms)
+            self._change(session, request, passed_ms)
         if not session.partitions:
             self.drop(session_id)  # what is asked for is answered without one, as in Kafka
             return FetchContext(_asked(request, uses_topic_ids), None, False)
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         return FetchContext(list(session.partitions.values()), session, True)
 
-    def _change(self, session: FetchSession, request: FetchRequest, now_ms: int) -> None:
+    def _change(self, session: FetchSession, request: FetchRequest, passed_ms: int) -> None:
         """Apply an increment; KafkaError, and the session is gone, when it has become too large."""
         before = len(session.partitions)
         session.apply(
@@ -204,7 +204,7 @@ class FetchSessions:
         )
         after = len(session.partitions)
         self.partition_count += after - before
-        if after > before and (after > self._max_partitions_each or not self._make_room(0, 0, now_ms)):
+        if after > before and (after > self._max_partitions_each or not self._make_room(0, 0, passed_ms)):
             self.drop(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
@@ -214,29 +214,29 @@ class FetchSessions:
         if session is not None:
             self.partition_count -= len(session.partitions)
 
-    def _make_room(self, sessions: int, partitions: int, now_ms: int) -> bool:
+    def _make_room(self, sessions: int, partitions: int, passed_ms: int) -> bool:
         """Whether so many more fit now, those gone that nobody has used for long."""
         while (
             len(self._sessions) + sessions > self._max_sessions
             or self.partition_count + partitions > self._max_partitions
         ):
             eldest = next(iter(self._sessions.values()), None)
-            if eldest is None or now_ms - eldest.last_used_ms <= EVICTION_MS:
+            if eldest is None or passed_ms - eldest.last_used_ms <= EVICTION_MS:
                 return False
             self.drop(eldest.id)
             self._counters.fetch_sessions_evicted += 1
         return True
 
     def _make(
-        self, partitions: list[FetchedPartition], uses_topic_ids: bool, now_ms: int
+        self, partitions: list[FetchedPartition], uses_topic_ids: bool, passed_ms: int
     ) -> FetchSession | None:
         """A new session, or None when the cache is full of sessions that are in use."""
-        if not self._make_room(1, len(partitions), now_ms):
+        if not self._make_room(1, len(partitions), passed_ms):
             return None
         session_id = random.randint(1, 2**31 - 1)
         while session_id in self._sessions:
             session_id = random.randint(1, 2**31 - 1)
-        session = FetchSession(session_id, uses_topic_ids, now_ms)
+        session = FetchSession(session_id, uses_topic_ids, passed_ms)
         for partition in partitions:
             session.partitions[partition.topic, partition.partition] = partition
         self._sessions[session_id] = session

@@ -43,15 +43,15 @@ class Growth:
         self._began_ms: int | None = None
         self._looked_ms = 0
 
-    def look(self, partitions: Iterable[Partition], now_ms: int) -> None:
+    def look(self, partitions: Iterable[Partition], passed_ms: int) -> None:
         """What was written since the last look, by a clock that nobody sets; logs that are new, or were
         offline, count from now on.
         """
         if self._began_ms is None:
-            self._began_ms = self._looked_ms = now_ms
-        passed_ms = now_ms - self._looked_ms
-        self._looked_ms = now_ms
-        weight = exp(-passed_ms / MEMORY_MS)
+            self._began_ms = self._looked_ms = passed_ms
+        since_ms = passed_ms - self._looked_ms
+        self._looked_ms = passed_ms
+        weight = exp(-since_ms / MEMORY_MS)
         seen: dict[TopicPartition, Seen] = {}
         for partition in partitions:
             log = partition.log
@@ -60,8 +60,8 @@ class Growth:
             before = self._seen.get(log.topic_partition)
             if before is None or before.log is not log:
                 before = Seen(log, log.log_end_offset, 0.0)
-            elif passed_ms:
-                _add(before, passed_ms, weight)
+            elif since_ms:
+                _add(before, since_ms, weight)
             seen[log.topic_partition] = before
         self._seen = seen
 
@@ -72,9 +72,9 @@ class Growth:
             return None
         return seen.bytes_written * SECOND_MS / seen.elapsed_ms
 
-    def observed_ms(self, now_ms: int) -> int:
+    def observed_ms(self, passed_ms: int) -> int:
         """For how long there has been an observation."""
-        return 0 if self._began_ms is None else max(0, now_ms - self._began_ms)
+        return 0 if self._began_ms is None else max(0, passed_ms - self._began_ms)
 
 
 def _add(seen: Seen, passed_ms: int, weight: float) -> None:

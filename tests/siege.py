@@ -167,21 +167,25 @@ class Siege:
 
     # the end
 
-    def end(self, *, is_free_to_speak: bool = False) -> None:
+    def end(self, *, may_warn_until_stop: bool = False) -> None:
         """Every record of the neighbours is there, as it was; the process stops cleanly; the files are in
         order.
 
-        Where it `is_free_to_speak`, only what it says of the stop must be nothing: while a fetch of somebody
-        waits, no more is read from him, so that what he sent behind it, and that he has gone, is told of up
-        to minutes later.
+        Where it `may_warn_until_stop`, attackers that have hung up may be told of still: while a fetch of
+        somebody waits, no more is read from him, so that what he sent behind it, and that he has gone, is
+        known up to minutes later. Never a neighbour, nor an error, nor anything behind the stop.
         """
         if self.numbers:
             assert asyncio.run(self._all_numbers()) == self.numbers
         status = self.process.stop()
-        if is_free_to_speak:
+        if may_warn_until_stop:
             before, stopping, _ = self.process.log().rpartition(STOPPING)
             assert stopping
-            self._explained.update(line for line in before.splitlines() if " WARNING " in line)
+            self._explained.update(
+                line
+                for line in before.splitlines()
+                if " WARNING " in line and f"(client {NEIGHBOUR})" not in line
+            )
         self.assert_nothing_else_was_said()
         assert status == 0
         assert verify_data_directory(self.process.data) == []

@@ -176,6 +176,7 @@ async def test_a_full_cache_makes_no_more_sessions_until_the_eldest_is_idle(
         assert told(await session.fetch(("t", 0, 0))) == [("t", 0, 0)]
     assert [session.id > 0 for session in sessions[:3]] == [True, True, False]
     world.clock.advance(120_001)
+    world.clock.set_by(-3_600_000)  # no matter: nobody has used it for as long
     await sessions[0].fetch()
     await sessions[3].fetch(("t", 0, 0))
     assert sessions[3].id > 0

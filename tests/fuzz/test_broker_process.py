@@ -189,7 +189,7 @@ def run(directory: Path, seed: int, visits: int) -> None:
         assert "Traceback" not in log, (seed, log[log.index("Traceback") - 500 :][:5000])
         assert " ERROR " not in log, seed
         assert answers > visits * ATTACKERS / 10, "most requests must get through, or little is shown"
-        siege.end(is_free_to_speak=True)
+        siege.end(may_warn_until_stop=True)
     finally:
         siege.process.close()
 
