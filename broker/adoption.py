@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid4
 
 from broker.quorum_log import KafkasTopic, read_topics
@@ -27,7 +27,6 @@ from storage.small_files import sync_file
 
 if TYPE_CHECKING:
     from broker.topic import Topic
-    from broker.topics import TopicRegistry
     from storage.log import Log
 
 
@@ -35,6 +34,18 @@ logger = logging.getLogger(__name__)
 
 KAFKAS_OWN = frozenset((CLUSTER_METADATA_TOPIC, METADATA_TOPIC))
 """directories of these names are no topic to adopt"""
+
+
+class KnownTopics(Protocol):
+    """The registry, as far as adoption looks at it."""
+
+    found: dict[str, KafkasTopic]
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such a topic, or one is on its way out."""
+
+    def by_id(self, topic_id: UUID) -> Topic | None:
+        """The topic of an id."""
 
 
 def topics_of_kafka(directories: Sequence[Path], is_known: Callable[[str], bool]) -> dict[str, KafkasTopic]:
@@ -76,7 +87,7 @@ def _taken(name: str, settings: dict[str, str]) -> dict[str, str]:
 
 
 def why_not_adopted(
-    topics: TopicRegistry, most_partitions: int, topic_partition: TopicPartition, directory: Path
+    topics: KnownTopics, most_partitions: int, topic_partition: TopicPartition, directory: Path
 ) -> str | None:
     """Why a directory is no partition, for all its name; None when it is one. OSError."""
     if topics.knows(topic_partition.topic):
@@ -100,7 +111,7 @@ def why_not_adopted(
     return None
 
 
-def topics_found(topics: TopicRegistry, logs: Iterable[TopicPartition]) -> dict[str, int]:
+def topics_found(topics: KnownTopics, logs: Iterable[TopicPartition]) -> dict[str, int]:
     """Those that nobody knows, by name, and how many partitions each has by its directories."""
     counts: dict[str, int] = {}
     for name, index in logs:
@@ -109,7 +120,7 @@ def topics_found(topics: TopicRegistry, logs: Iterable[TopicPartition]) -> dict[
     return counts
 
 
-def id_for(topics: TopicRegistry, logs: Sequence[Log]) -> UUID:
+def id_for(topics: KnownTopics, logs: Sequence[Log]) -> UUID:
     """The id of a topic that is found as these. Where another one has it, of which nobody knows either, one
     of the two is a copy of the other under another name: it gets an id of its own, or clients that ask by id
     would be given the records of whichever was adopted last.

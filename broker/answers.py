@@ -23,7 +23,7 @@ from storage.region import Region
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.server import Limits
+    from broker.door import Limits
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 
 from broker import reopening
 from broker.growth import LOOK_MS as GROWTH_LOOK_MS
-from broker.growth import Growth
-from broker.idle_segments import IdleSegments
 from broker.questions import keeping
 from broker.vanished import LOOK_MS as VANISHED_CHECK_MS
 from broker.vanished import Vanished
@@ -51,8 +49,6 @@ class Background:
         self._tasks: list[asyncio.Task[None]] = []
         self._jobs: list[Callable[[], Awaitable[None]]] = []
         self._removal_turns_to_skip = 0
-        self.idle_segments = IdleSegments()
-        self.growth = Growth()
 
     def start(self) -> None:
         config = self._broker.config
@@ -183,9 +179,9 @@ class Background:
     async def roll_idle(self) -> None:
         """segment.idle.ms: close segments that nobody writes to any more (W12)."""
         now_ms = self._broker.clock.now_ms()
-        self.idle_segments.forget_others(set(self._broker.partitions))
+        self._broker.idle_segments.forget_others(set(self._broker.partitions))
         for partition in tuple(self._broker.partitions.values()):
-            if not self.idle_segments.look(partition, now_ms):
+            if not self._broker.idle_segments.look(partition, now_ms):
                 continue
             try:
                 partition.log.roll(now_ms)
@@ -196,7 +192,7 @@ class Background:
                 partition.flush()
 
     async def look_at_growth(self) -> None:
-        self.growth.look(tuple(self._broker.partitions.values()), self._broker.clock.passed_ms())
+        self._broker.growth.look(tuple(self._broker.partitions.values()), self._broker.clock.passed_ms())
 
     async def expire_offsets(self) -> None:
         for _ in self._broker.groups.expire_offsets(self._broker.clock.now_ms()):

@@ -12,16 +12,17 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from broker.metadata_log import append_state
-from broker.topics import METADATA_PARTITION
+from broker.metadata_log import MetadataLog, State
+from broker.node import Node
+from broker.topics import TopicRegistry
+from cleaner.pool import CleanerPool
 from config.definition import ConfigError
 from config.dynamic import with_what_is_understood
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from config.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -33,51 +34,56 @@ EVERY_BROKER = ""
 class BrokerSettings:
     """Owned by: event loop; `load` may run on any thread before the broker listens."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, node: Node, metadata: MetadataLog, topics: TopicRegistry, cleaner_pool: CleanerPool
+    ) -> None:
+        self._node = node
+        self._metadata = metadata
+        self._topics = topics
+        self._cleaner_pool = cleaner_pool
         self._reconfiguring = asyncio.Lock()
         self._unapplied: deque[BrokerConfig] = deque()
         """what the cleaner does not work by yet, oldest first"""
 
-    def load(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
-        """Set the broker's `config` as the metadata log has it; what is no longer understood is left out with
-        a line.
+    def load(self, state: State) -> None:
+        """Set the node's `config` as the metadata log has it; what is no longer understood is left out with a
+        line.
         """
-        broker = self._broker
+        node = self._node
         defaults, own = (
-            state.get((BROKER, name), {}).get("configs", {}) for name in (EVERY_BROKER, str(broker.node_id))
+            state.get((BROKER, name), {}).get("configs", {}) for name in (EVERY_BROKER, str(node.node_id))
         )
-        broker.config, problems = with_what_is_understood(broker.config, defaults, own)
+        node.config, problems = with_what_is_understood(node.config, defaults, own)
         for problem in problems:
             logger.error("a dynamic setting of the broker is left out: %s", problem)
+        if node.config.dynamic or node.config.dynamic_defaults:
+            self._cleaner_pool.reconfigure(node.config)
 
     def set(self, is_default: bool, overrides: Mapping[str, str]) -> None:
         """Replace the broker's dynamic settings, or those for all brokers. Logs follow at once, the cleaner
-        with `cleaner_reconfigured`; durable when `topics.flushed()` returns. KafkaError when they cannot be.
+        with `cleaner_reconfigured`; durable when `metadata.flushed()` returns. KafkaError: they cannot be.
         """
-        broker = self._broker
-        defaults = overrides if is_default else broker.config.dynamic_defaults
-        own = broker.config.dynamic if is_default else overrides
+        node = self._node
+        defaults = overrides if is_default else node.config.dynamic_defaults
+        own = node.config.dynamic if is_default else overrides
         try:
-            changed = broker.config.with_dynamic(defaults, own)
+            changed = node.config.with_dynamic(defaults, own)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
-        name = EVERY_BROKER if is_default else str(broker.node_id)
-        partition = broker.partitions[METADATA_PARTITION]
-        append_state(partition, broker.clock.now_ms(), BROKER, name, {"configs": dict(overrides)})
-        broker.config = changed
+        name = EVERY_BROKER if is_default else str(node.node_id)
+        self._metadata.append(BROKER, name, {"configs": dict(overrides)})
+        node.config = changed
         self._unapplied.append(changed)
-        broker.topics.follow_broker()
+        self._topics.follow_broker()
 
     async def cleaner_reconfigured(self) -> None:
         """Return when the cleaner works by the broker's settings; its threads may have to end first."""
-        await self._broker.topics.to_the_end("new settings of the cleaner", self._reconfigure_cleaner())
+        await self._node.changes.to_the_end("new settings of the cleaner", self._reconfigure_cleaner())
 
     async def _reconfigure_cleaner(self) -> None:
         """One change after the other: each was allowed beside the one before it, of how many threads there
         may be, and all of them together may be more.
         """
-        broker = self._broker
         async with self._reconfiguring:
             while self._unapplied:
-                await broker.run_blocking(broker.cleaner_pool.reconfigure, self._unapplied.popleft())
+                await self._node.run_blocking(self._cleaner_pool.reconfigure, self._unapplied.popleft())

@@ -21,26 +21,26 @@ from broker import foreign
 from broker.answers import Answers
 from broker.api import API_VERSIONS, FETCH, PRODUCE, Api, api_name, apis
 from broker.context import RequestContext
-from broker.failures import encoded, response_to, unsupported_api_versions
+from broker.failures import response_to, unsupported_api_versions
 from broker.handlers.produce import produce_alike
 from broker.large_frames import LARGE_BYTES, LargeFrame
 from broker.moves import HeldUp
 from broker.produce_template import Asked, ProduceTemplate, with_throttle_time
-from broker.quotas.quotas import Usage
 from broker.quotas.throttle import Throttle
+from broker.quotas.usage import Usage
 from broker.receiving import Room, has_hung_up
 from broker.security.principal import ANONYMOUS
 from broker.security.sasl import Refused
 from broker.security.session import Session
 from broker.sending import Parts
-from broker.slot import Slot
+from broker.slot import Slot, encoded
 from protocol.codegen import decode
 from protocol.errors import KafkaError, MalformedFrame
 from protocol.framing import decode_request_header, encode_response
 from protocol.schema import Buffer
 
 if TYPE_CHECKING:
-    from broker.server import Server
+    from broker.door import Door
 
 logger = logging.getLogger(__name__)
 
@@ -57,20 +57,20 @@ class Connection(asyncio.BufferedProtocol):
     """Owned by: event loop."""
 
     __slots__ = (
-        "_answers", "_api", "_broker", "_busy_poll", "_counters", "_departure", "_has_ended", "_head",
-        "_is_reading", "_is_turn_due", "_large", "_limits", "_room", "_server", "_throttle", "activity",
+        "_answers", "_api", "_broker", "_busy_poll", "_counters", "_departure", "_door", "_has_ended",
+        "_head", "_is_reading", "_is_turn_due", "_large", "_limits", "_room", "_throttle", "activity",
         "client_host", "client_id", "peer", "principal", "session", "template", "transport",
     )  # fmt: skip
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._broker = server.broker
-        self.session = server.new_session(self)
-        self._limits = server.limits if self.session is None else server.limits_of_strangers
-        self._counters = server.broker.metrics_state
-        self._busy_poll = server.broker.busy_poll
-        self._departure = server.broker.departure
-        self._room = server.receive_room
+    def __init__(self, door: Door[Connection]) -> None:
+        self._door = door
+        self._broker = door.broker
+        self.session = door.new_session(self)
+        self._limits = door.limits if self.session is None else door.limits_of_strangers
+        self._counters = door.broker.metrics_state
+        self._busy_poll = door.broker.busy_poll
+        self._departure = door.broker.departure
+        self._room = door.receive_room
         self._head = b""
         self._large: LargeFrame | None = None
         self._is_reading = True
@@ -79,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._throttle: Throttle | None = None
         self._api: Api | None = None
         self.template = ProduceTemplate()
-        self.activity = server.sweep
+        self.activity = door.sweep
         self.client_id: str | None = None
         self.client_host = ""
         self.peer = ""
@@ -94,8 +94,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = f"{name[0]}:{name[1]}"
         self._answers = Answers(self.transport, self.peer, self._broker, self._read_on)
         self.transport.set_write_buffer_limits(high=self._limits.unread_bytes)
-        wait_ms = self._server.wait_ms(self.client_host)
-        if not self._server.admit(self):
+        wait_ms = self._door.wait_ms(self.client_host)
+        if not self._door.admit(self):
             self.close()
         elif wait_ms:  # to be closed at once would have it back at once
             self._throttle_for(wait_ms)
@@ -104,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
     def believe(self, principal: str) -> None:
         """The client has said who it is: it may ask everything."""
         self.principal = principal
-        self._limits = self._server.limits
+        self._limits = self._door.limits
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._answers.is_over:
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
             self._throttle.end()
         self._answers.drop()
         self._broker.share_sessions.on_disconnect(self)
-        self._server.forget(self)
+        self._door.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._room.view[len(self._head) :] if self._large is None else self._large.room()
@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
                 if not least <= size <= allowed:
                     reason = f"a frame of {size} bytes; {least} to {allowed} are allowed"
                     return self.refuse(reason + foreign.hint(size))
-            if (answers.slots or answers.sender.is_busy or self._server.is_draining) and self._is_full():
+            if (answers.slots or answers.sender.is_busy or self._door.is_draining) and self._is_full():
                 break
             frame_end = position + 4 + size
             if frame_end > end:
@@ -222,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
     def _is_full(self) -> bool:
         """Whether no further request is taken for now."""
         is_short = self._large is not None and self._large.is_waiting  # of memory
-        return is_short or self._answers.is_full(self._limits) or self._server.is_draining
+        return is_short or self._answers.is_full(self._limits) or self._door.is_draining
 
     def _pause(self) -> None:
         """Read no more: a request waits. Until one does, reading goes on: to stop it is two system calls."""
@@ -285,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
     # requests
 
     def _request(self, room: Room, start: int, end: int) -> None:
-        self.activity = self._server.sweep
+        self.activity = self._door.sweep
         started, size = perf_counter_ns(), end - start
         template, broker = self.template, self._broker
         if (session := self.session) is not None and not session.is_open(broker.clock.now_ms()):
@@ -362,9 +362,9 @@ class Connection(asyncio.BufferedProtocol):
     def _context(
         self, key: int, version: int, correlation_id: int, size: int, started: int
     ) -> RequestContext:
-        is_counted = self._broker.quotas.is_active and self._limits is self._server.limits
+        is_counted = self._broker.quotas.is_active and self._limits is self._door.limits
         return RequestContext(
-            key, version, correlation_id, self.client_id, self._server.listener, self.client_host, self,
+            key, version, correlation_id, self.client_id, self._door.listener, self.client_host, self,
             self.principal, Usage(size, started) if is_counted else None,
         )  # fmt: skip
 
@@ -429,8 +429,8 @@ class Connection(asyncio.BufferedProtocol):
         answers.fill(slot, parts)
         if not self._is_reading:
             self._read_on()
-            if self._server.is_draining and not answers.slots:
-                self._server.drained()
+            if self._door.is_draining and not answers.slots:
+                self._door.drained()
 
     # the end
 
@@ -450,7 +450,7 @@ class Connection(asyncio.BufferedProtocol):
     def end(self, reason: str) -> None:
         """Close the connection, with one log line, when what came before the request at hand is answered."""
         self._log_end(reason)
-        if not self._answers.slots or self._limits is self._server.limits_of_strangers:
+        if not self._answers.slots or self._limits is self._door.limits_of_strangers:
             return self.close()
         self._has_ended = True
         return self._pause()
@@ -460,14 +460,14 @@ class Connection(asyncio.BufferedProtocol):
         however busily single bytes arrive; nor is an answer being made.
         """
         if self._answers.sender.has_moved():
-            self.activity = self._server.sweep
+            self.activity = self._door.sweep
         return self.activity < sweep and not self.has_answers_to_come
 
     def is_left_alone(self) -> bool:
         """Whether the client hung up while no more is read from it, and nothing was taken up for a sweep: its
         end would be seen only when the fetch is over that may wait for weeks.
         """
-        is_idle = not self._is_reading and self.activity < self._server.sweep - 1
+        is_idle = not self._is_reading and self.activity < self._door.sweep - 1
         return is_idle and has_hung_up(self.transport)
 
     def expire(self) -> None:

@@ -6,15 +6,15 @@ Mirrors Kafka's `RequestContext`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.security.principal import ANONYMOUS
 from config.listeners import PLAINTEXT
 from config.security import ListenerSecurity
 
 if TYPE_CHECKING:
-    from broker.connection import Connection
-    from broker.quotas.quotas import Usage
+    from broker.quotas.usage import Usage
+    from broker.security.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,16 @@ class Listener:
     security: ListenerSecurity = field(default_factory=lambda: ListenerSecurity(PLAINTEXT))
 
 
+class Client(Protocol):
+    """The connection over which a request came, as far as handlers know it."""
+
+    peer: str
+    session: Session | None
+
+    def end(self, reason: str) -> None:
+        """Hang up, behind the answers that are due."""
+
+
 @dataclass(slots=True)
 class RequestContext:
     """One request's circumstances. Owned by: event loop."""
@@ -39,7 +49,7 @@ class RequestContext:
     client_id: str | None
     listener: Listener
     client_host: str
-    connection: Connection | None = None
+    connection: Client | None = None
     principal: str = ANONYMOUS
     usage: Usage | None = None
     """what it takes, where there are quotas"""

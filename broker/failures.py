@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from broker.api import Api, apis
 from broker.context import RequestContext
-from broker.sending import Parts
 from protocol.errors import ErrorCode, KafkaError
-from protocol.framing import encode_response
 from protocol.messages.metadata import ApiVersionsResponse
 from protocol.schema import NO_VERSIONS, Field, schema_of
-
-if TYPE_CHECKING:
-    from broker.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -45,19 +40,6 @@ def response_to(error: BaseException, api: Api, context: RequestContext, request
         exc_info=error,
     )  # fmt: skip
     return failure_response(api, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
-
-
-def encoded(connection: Connection, api: Api, context: RequestContext, request: Any, response: Any) -> Parts:
-    """The parts of `response`, which may be encoded already; of one that says so when it cannot be."""
-    if response.__class__ is bytes:
-        return [response]
-    try:
-        return encode_response(response, context.api_version, context.correlation_id)
-    except Exception as error:
-        response = connection.failed(api, context, request, error)
-        if response is None:
-            return []
-        return encode_response(response, context.api_version, context.correlation_id)
 
 
 def failure_response(api: Api, request: Any, code: ErrorCode, message: str) -> Any:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from broker.metadata_log import append_state
-from broker.topics import METADATA_PARTITION
+from broker.metadata_log import MetadataLog, State
+from broker.node import Node
 from config.definition import ConfigError, parse
 from config.group import GroupConfig, group_rows
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from config.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -28,14 +27,15 @@ GROUP = "group"
 class GroupSettings:
     """Owned by: event loop; `restore` comes before the broker listens."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, metadata: MetadataLog) -> None:
+        self._node = node
+        self._metadata = metadata
         self.overrides: dict[str, Mapping[str, str]] = {}
         """by group id, of those that set something"""
         self._resolved: dict[str | None, tuple[BrokerConfig, Mapping[str, str] | None, GroupConfig]] = {}
         """by group id, of those; None: of all others"""
 
-    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+    def restore(self, state: State) -> None:
         """As `__kompakt_metadata` has them; what is no longer understood is left out with a line."""
         for (kind, name), value in state.items():
             if kind == GROUP:
@@ -45,7 +45,7 @@ class GroupSettings:
 
     def of(self, group_id: str) -> GroupConfig:
         """The values that hold for a group. Every request asks, some of them twice."""
-        config, overrides = self._broker.config, self.overrides.get(group_id)
+        config, overrides = self._node.config, self.overrides.get(group_id)
         key = None if overrides is None else group_id
         known = self._resolved.get(key)
         if known is None or known[0] is not config or known[1] is not overrides:
@@ -53,10 +53,8 @@ class GroupSettings:
         return known[2]
 
     def set(self, group_id: str, overrides: Mapping[str, str]) -> None:
-        """Replace what a group sets; durable when `topics.flushed()` returns. KafkaError: it cannot be."""
-        broker = self._broker
-        value = {"configs": dict(overrides)} if overrides else None
-        append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), GROUP, group_id, value)
+        """Replace what a group sets; durable when `metadata.flushed()` returns. KafkaError: it cannot be."""
+        self._metadata.append(GROUP, group_id, {"configs": dict(overrides)} if overrides else None)
         if overrides:
             self.overrides[group_id] = dict(overrides)
         else:

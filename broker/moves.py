@@ -16,7 +16,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.node import Node
 from broker.topic import METADATA_TOPIC
+from cleaner.manager import CleanerManager
 from cleaner.throttle import Throttle
 from protocol.errors import ErrorCode, KafkaError
 from storage import layout
@@ -24,7 +26,6 @@ from storage.log_copy import Extents, LogCopy
 from storage.moving import LogMover
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from broker.partition import Partition
     from storage.data_directory import DataDirectory
     from storage.layout import TopicPartition
@@ -79,16 +80,17 @@ class Move:
 class Moves:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, cleaner: CleanerManager) -> None:
+        self._node = node
+        self._cleaner = cleaner
         self._moves: dict[TopicPartition, Move] = {}
         self.ending: dict[TopicPartition, asyncio.Future[None]] = {}
         """what takes no records for a moment, and the end of it"""
         self._coming_bytes: Counter[DataDirectory] = Counter()
         """what there was, when they were asked for, of those that are on their way into each"""
         self._turn = asyncio.Lock()
-        self._mover = LogMover(broker.logs)
-        self._throttle = Throttle(broker.config.replica_alter_log_dirs_io_max_bytes_per_second)
+        self._mover = LogMover(node.logs)
+        self._throttle = Throttle(node.config.replica_alter_log_dirs_io_max_bytes_per_second)
         self._is_stopping = False
 
     def all(self) -> tuple[Move, ...]:
@@ -128,9 +130,9 @@ class Moves:
             if known.directory is directory:
                 return
             await self.give_up(topic_partition)
-        partition = self._broker.partitions.get(topic_partition)
+        partition = self._node.partitions.get(topic_partition)
         if partition is None:
-            self._broker.logs.wish(topic_partition, directory)
+            self._node.logs.wish(topic_partition, directory)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"it is made in {path} when it comes")
         log = partition.log
         if log.offline_reason is not None:
@@ -148,10 +150,10 @@ class Moves:
         await asyncio.sleep(0)  # of thousands, each its turn
 
     def _directory(self, path: str) -> DataDirectory:
-        for directory in self._broker.logs.directories:
+        for directory in self._node.logs.directories:
             if str(directory.path.absolute()) == path:
                 return directory
-        there = ", ".join(str(directory.path.absolute()) for directory in self._broker.logs.directories)
+        there = ", ".join(str(directory.path.absolute()) for directory in self._node.logs.directories)
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is none of log.dirs: {there}")
 
     def _check_room(self, log: Log, directory: DataDirectory) -> None:
@@ -165,9 +167,9 @@ class Moves:
 
     def resume(self) -> None:
         """At a start: those that the last stop interrupted begin again."""
-        for directory in self._broker.logs.directories:
+        for directory in self._node.logs.directories:
             for topic_partition, path in directory.futures():
-                partition = self._broker.partitions.get(topic_partition)
+                partition = self._node.partitions.get(topic_partition)
                 if (
                     partition is None
                     or topic_partition in self._moves
@@ -206,7 +208,7 @@ class Moves:
 
     async def _run(self, move: Move) -> None:
         key, path = move.topic_partition, move.directory.path
-        began_ms = self._broker.clock.now_ms()
+        began_ms = self._node.clock.now_ms()
         try:
             async with self._turn:
                 move.is_at_work = True
@@ -219,10 +221,10 @@ class Moves:
             is_our_bug = not isinstance(error, OSError | KafkaError)
             shown = error if is_our_bug else None
             logger.error("%s does not move to %s: %s", key, path, error, exc_info=shown)
-            self._broker.metrics_state.internal_errors += is_our_bug
+            self._node.metrics_state.internal_errors += is_our_bug
             await self._discard(move)
         else:
-            logger.info("%s has moved to %s in %d ms", key, path, self._broker.clock.now_ms() - began_ms)
+            logger.info("%s has moved to %s in %d ms", key, path, self._node.clock.now_ms() - began_ms)
         finally:
             self._remove(move)
 
@@ -232,7 +234,7 @@ class Moves:
 
     async def _discard(self, move: Move) -> None:
         try:
-            await self._broker.run_blocking(self._mover.discard, move.path)
+            await self._node.run_blocking(self._mover.discard, move.path)
         except OSError as error:
             logger.warning("%s cannot be removed: %s", move.path, error)
 
@@ -241,19 +243,19 @@ class Moves:
             raise GivenUp
 
     async def _move(self, move: Move) -> None:
-        broker, key = self._broker, move.topic_partition
+        node, cleaner, key = self._node, self._cleaner, move.topic_partition
         self._check(move)
-        partition = broker.partitions.get(key)
+        partition = node.partitions.get(key)
         if partition is None or partition.log.directory.parent == move.directory.path:
             raise GivenUp
-        await broker.run_blocking(broker.cleaner.abort_and_pause, key)
+        await node.run_blocking(cleaner.abort_and_pause, key)
         try:
-            copy = move.copy = await broker.run_blocking(self._mover.begin, partition.log, move.path)
+            copy = move.copy = await node.run_blocking(self._mover.begin, partition.log, move.path)
             await self._copy(move, partition, copy)
             await self._exchange(move, partition, copy)
         finally:
-            if broker.cleaner.state_of(key).pauses:  # else the partition was deleted, and that with it
-                broker.cleaner.resume(key)
+            if cleaner.state_of(key).pauses:  # else the partition was deleted, and that with it
+                cleaner.resume(key)
 
     async def _copy(self, move: Move, partition: Partition, copy: LogCopy) -> None:
         """Until little is left."""
@@ -261,7 +263,7 @@ class Moves:
 
         def look_up() -> None:
             self._check(move)
-            rate = self._broker.config.replica_alter_log_dirs_io_max_bytes_per_second
+            rate = self._node.config.replica_alter_log_dirs_io_max_bytes_per_second
             if rate != self._throttle.bytes_per_second:
                 self._throttle.set_rate(rate)
 
@@ -272,7 +274,7 @@ class Moves:
         while True:
             extents = Extents.of(log)
             try:
-                await self._broker.run_blocking(copy.catch_up, extents, took)
+                await self._node.run_blocking(copy.catch_up, extents, took)
             except FileNotFoundError:
                 if log.segments[0].base_offset == extents.segments[0].base_offset:
                     raise
@@ -285,14 +287,14 @@ class Moves:
 
     def _check_served(self, partition: Partition) -> None:
         """A log that was opened anew after a failure may have lost what the copy has."""
-        if self._broker.partitions.get(partition.topic_partition) is not partition:
+        if self._node.partitions.get(partition.topic_partition) is not partition:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log was opened anew: move it once more")
         if partition.log.offline_reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, partition.log.offline_reason)
 
     async def _exchange(self, move: Move, partition: Partition, copy: LogCopy) -> None:
         """The copy, made whole, takes the place of the log."""
-        broker, old, key = self._broker, partition.log, move.topic_partition
+        node, old, key = self._node, partition.log, move.topic_partition
         over = self.ending[key] = asyncio.get_running_loop().create_future()
         old.hold()
         try:
@@ -305,20 +307,20 @@ class Moves:
             over.set_result(None)
         source = old.directory.parent
         try:
-            await broker.run_blocking(broker.cleaner.checkpoints.move, source, log.directory.parent, key)
-            broker.logs.take_away(old)
-            await broker.run_blocking(self._mover.end, old, log)
+            await node.run_blocking(self._cleaner.checkpoints.move, source, log.directory.parent, key)
+            node.logs.take_away(old)
+            await node.run_blocking(self._mover.end, old, log)
         except OSError as error:
             logger.warning("what %s has left in %s is removed by the next start: %s", key, source, error)
 
     async def _finish(self, partition: Partition, copy: LogCopy) -> Log:
         """While the log is held: the one that is served in its place."""
-        broker, old, key = self._broker, partition.log, partition.topic_partition
+        node, old, key = self._node, partition.log, partition.topic_partition
         await partition.all_flushed()
         self._check_served(partition)
-        log = await broker.run_blocking(self._mover.finish, old, copy)
+        log = await node.run_blocking(self._mover.finish, old, copy)
         log.update_config(old.config)
-        if broker.partitions.get(key) is partition:  # else the topic was deleted, and this log goes with it
-            broker.forget(key)
-            broker.serve(log)
+        if node.partitions.get(key) is partition:  # else the topic was deleted, and this log goes with it
+            node.forget(key)
+            node.serve(log)
         return log

@@ -8,43 +8,35 @@ is skipped then. Mirrors Kafka's `ProducerIdManager` and its `ProducerIdsRecord`
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
 
-from broker.topics import METADATA_PARTITION
-from protocol.records import encode_batch
-from storage.types import Origin
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
+from broker.metadata_log import MetadataLog, State
 
 BLOCK = 1000
 AWAY = 1 << 40
 """so far from the ids of an Apache Kafka that it gives none of ours when it goes on with its directory"""
 PRODUCER_IDS = "producer-ids"
-KEY = json.dumps({"type": PRODUCER_IDS}).encode()
 
 
 class ProducerIds:
     """Owned by: event loop; `restore`, `keep_away` and `skip` come before the first id is given."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, metadata: MetadataLog) -> None:
+        self._metadata = metadata
         self._next = 0
         self._end = 0
         self._used: set[int] = set()
         self._allocating = asyncio.Lock()
 
-    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Go on behind the last block that was ever begun, as `__kompakt_metadata` has it."""
         begun = state.get((PRODUCER_IDS, ""))
         self._next = self._end = 0 if begun is None else begun["next_producer_id"]
 
     def keep_away(self, next_producer_id: int) -> None:
         """Give none that an Apache Kafka has given, nor one that it may give when it goes on, where it was to
-        give this one next: what it knows of them is its quorum log. Durable when `topics.flushed()` returns;
-        KafkaError when it cannot be.
+        give this one next: what it knows of them is its quorum log. Durable when `metadata.flushed()`
+        returns; KafkaError when it cannot be.
         """
         begin = next_producer_id + AWAY
         if begin > self._end:
@@ -75,16 +67,10 @@ class ProducerIds:
 
     async def _allocate(self) -> None:
         end = self._end + BLOCK
-        flushed = self._write(end)
-        if flushed is not None:
-            await flushed
+        self._write(end)
+        await self._metadata.flushed()
         self._next, self._end = max(self._next, self._end), end
 
-    def _write(self, end: int) -> asyncio.Future[None] | None:
-        """That those below `end` are given, or will be; the future of its flush. KafkaError."""
-        now_ms, partition = self._broker.clock.now_ms(), self._broker.partitions[METADATA_PARTITION]
-        batch = encode_batch(
-            [(now_ms, KEY, json.dumps({"next_producer_id": end}).encode(), [])], now_ms=now_ms
-        )
-        appended = partition.append(batch, now_ms, Origin.COORDINATOR)
-        return partition.when_flushed(appended.last_offset + 1)
+    def _write(self, end: int) -> None:
+        """That those below `end` are given, or will be. KafkaError."""
+        self._metadata.append(PRODUCER_IDS, "", {"next_producer_id": end})

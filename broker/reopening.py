@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker.metadata_log import METADATA_PARTITION
+from broker.node import Node
 from broker.tasks import ended
-from broker.topics import METADATA_PARTITION
+from cleaner.manager import CleanerManager
 from cleaner.states import Phase
 from protocol.errors import KafkaError
+from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from broker.partition import Partition
-    from storage.layout import TopicPartition
     from storage.log import Log
 
 logger = logging.getLogger(__name__)
+
+Remember = Callable[[TopicPartition], Awaitable[None]]
 
 LOOK_MS = 1_000
 FIRST_PAUSE_MS = 5_000
@@ -47,17 +51,20 @@ class Failure:
 class Reopening:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, cleaner: CleanerManager, remember: Sequence[Remember]) -> None:
+        """`remember`: who reads a log again that is back, in this order."""
+        self._node = node
+        self._cleaner = cleaner
+        self._remember = remember
         self._failures: dict[TopicPartition, Failure] = {}
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """One look at every partition: note what has failed, open what is due."""
-        now_ms = self._broker.clock.now_ms()
-        for deleted in self._failures.keys() - self._broker.partitions.keys():
+        now_ms = self._node.clock.now_ms()
+        for deleted in self._failures.keys() - self._node.partitions.keys():
             del self._failures[deleted]
-        for partition in tuple(self._broker.partitions.values()):
+        for partition in tuple(self._node.partitions.values()):
             if self._is_due(partition, now_ms):
                 try:
                     await self.reopen(partition)
@@ -85,7 +92,7 @@ class Reopening:
         known = self._failures.get(partition.topic_partition)
         count = known.count + 1 if known else 1
         pause_ms = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS << min(count - 1, 16))
-        retry_ms = self._broker.clock.now_ms() + pause_ms
+        retry_ms = self._node.clock.now_ms() + pause_ms
         self._failures[partition.topic_partition] = Failure(partition.log, count, retry_ms)
         logger.warning("%s is opened anew in %d s", partition.topic_partition, pause_ms // 1000)
 
@@ -103,7 +110,7 @@ class Reopening:
             raise NotNow("the topics themselves come back with a restart only")
         if topic_partition in self._running:
             raise NotNow("it is being opened")
-        if partition.is_flushing or self._broker.cleaner.state_of(topic_partition).phase is not Phase.IDLE:
+        if partition.is_flushing or self._cleaner.state_of(topic_partition).phase is not Phase.IDLE:
             raise NotNow("what was begun before it failed is still going on")
         task = asyncio.get_running_loop().create_task(self._reopen(partition), name=f"open {topic_partition}")
         self._running[topic_partition] = task
@@ -115,20 +122,19 @@ class Reopening:
             raise
 
     async def _reopen(self, partition: Partition) -> None:
-        broker, topic_partition, old = self._broker, partition.topic_partition, partition.log
+        node, topic_partition, old = self._node, partition.topic_partition, partition.log
         old.abandon()
-        log = await broker.run_blocking(broker.logs.reopen, old)
-        if broker.partitions.get(topic_partition) is not partition:  # deleted meanwhile
+        log = await node.run_blocking(node.logs.reopen, old)
+        if node.partitions.get(topic_partition) is not partition:  # deleted meanwhile
             log.abandon()
             return
         log.update_config(old.config)
-        broker.logs.take(log)
-        broker.forget(topic_partition)
-        broker.serve(log)
+        node.logs.take(log)
+        node.forget(topic_partition)
+        node.serve(log)
         logger.warning("%s is back: it ends at %d", topic_partition, log.log_end_offset)
-        await broker.transactions.load_again(topic_partition)
-        await broker.shares.load_again(topic_partition)
-        await broker.groups.load_again(topic_partition)
+        for load_again in self._remember:
+            await load_again(topic_partition)
 
     async def settled(self, topic_partition: TopicPartition) -> None:
         """Return when the log is not being opened: its files may be taken away then."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import uvloop
 
-from broker.broker import Broker
+from broker.broker_server import BrokerServer
 from broker.io_threads import NO_MORE_THREADS
 from broker.memory import MIB, fitted, memory_limit_bytes
 from broker.output import give_up_output
@@ -57,7 +57,7 @@ def _allow_all_files() -> None:
 async def _serve(config: BrokerConfig, started: float) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-    broker: Broker | None = None
+    broker: BrokerServer | None = None
 
     def stop() -> None:
         stopping.set()
@@ -74,7 +74,7 @@ async def _serve(config: BrokerConfig, started: float) -> int:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` wants it
         loop.add_signal_handler(signal.SIGHUP, stop)  # a terminal that closes may send several
     try:
-        broker = Broker(config)
+        broker = BrokerServer(config)
         broker.cleaner_pool.hold()
         await broker.start()
         _say(_ready_line(broker, time.monotonic() - started))
@@ -122,7 +122,7 @@ def _say(line: str) -> None:
         give_up_output()
 
 
-def _ready_line(broker: Broker, seconds: float) -> str:
+def _ready_line(broker: BrokerServer, seconds: float) -> str:
     places = ", ".join(address_text(listener.host, listener.port) for listener in broker.listeners)
     topics = [topic for topic in broker.topics.all() if not topic.is_internal]
     partitions = sum(topic.partition_count for topic in topics)

@@ -6,18 +6,15 @@ Mirrors Kafka's `SocketServer` and `ConnectionQuotas`.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
-import resource
-import socket
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.connection import Connection
 from broker.context import Listener
+from broker.door import Limits
+from broker.listening import bind, listen
 from broker.quotas.gate import Gate
 from broker.receiving import RECEIVE_BYTES, Room
 from broker.security.listener_tokens import ListenerTokens
@@ -26,129 +23,19 @@ from broker.security.session import Session
 from broker.security.tls import RENEWAL_MS, Tls
 from broker.security.tls_transport import SEALED_BYTES, TlsTransport
 from broker.security.users import plain_users
-from config.definition import INT_MAX, ConfigError
+from config.definition import ConfigError
 from config.listeners import address_text
 from config.security import OAUTHBEARER
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from config.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1024
-BIND_ATTEMPTS = 20  # to find a port that is free in all addresses of a host
 SWEEPS_PER_IDLE_LIMIT = 10
 UNLIMITED_SWEEP_MS = 60_000  # for those that hung up, where nobody is idle too long
 DRAIN_MS = 5_000
 CLOSE_MS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one listener and one connection may take."""
-
-    frame_bytes: int
-    frame_bytes_without_records: int
-    elements: int
-    in_flight_requests: int
-    queued_bytes: int
-    unread_bytes: int
-    fetch_bytes: int
-    connections: int
-    connections_per_host: int
-    idle_ms: int
-
-    @classmethod
-    def of(cls, config: BrokerConfig) -> Limits:
-        return cls(
-            frame_bytes=config.socket_request_max_bytes,
-            frame_bytes_without_records=min(
-                config.max_request_bytes_without_records, config.socket_request_max_bytes
-            ),
-            elements=config.max_request_elements,
-            in_flight_requests=config.connection_max_in_flight_requests,
-            queued_bytes=config.connection_max_queued_bytes,
-            unread_bytes=config.connection_max_unread_bytes,
-            fetch_bytes=config.fetch_max_bytes,
-            connections=min(config.max_connections, _affordable_connections()),
-            connections_per_host=config.max_connections_per_ip,
-            idle_ms=config.connections_max_idle_ms,
-        )
-
-
-def _affordable_connections() -> int:
-    """A quarter of the files that the process may open: half are for segments (`storage/file.py`), the rest
-    for everything else.
-    """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return INT_MAX if soft == resource.RLIM_INFINITY else soft // 4
-
-
-class ListenError(Exception):
-    """An address cannot be listened on."""
-
-    def __init__(self, address: str, error: OSError) -> None:
-        is_of_system = error.errno is not None and error.errno > 0
-        reason = os.strerror(error.errno) if is_of_system and error.errno else error.strerror
-        super().__init__(f"cannot listen on {address}: {reason}")
-
-
-async def bind(
-    protocol: Callable[[], asyncio.BaseProtocol], address: str, host: str, port: int
-) -> asyncio.Server:
-    """A server that has its address and does not listen yet; nobody else can have it.
-
-    Raises ListenError, which says `address`, if it cannot be had.
-    """
-    loop = asyncio.get_running_loop()
-    chosen = port
-    for _ in range(BIND_ATTEMPTS):
-        try:
-            server = await loop.create_server(
-                protocol, host or None, chosen, backlog=BACKLOG, start_serving=False
-            )
-        except OSError as error:
-            if chosen == port:
-                raise ListenError(address, error) from error
-            chosen = port  # free for one family only: another one
-            continue
-        ports = {bound.getsockname()[1] for bound in server.sockets}
-        if len(ports) == 1:
-            _share_address(server, False)
-            return server
-        # IPv4 and IPv6 were each given a port of their own: clients are told only one.
-        server.close()
-        await server.wait_closed()
-        chosen = ports.pop()
-    raise ListenError(address, OSError(-1, "no port was free in all of its addresses; name one"))
-
-
-async def listen(server: asyncio.Server, address: str) -> None:
-    """Let what `bind` made take connections. Raises ListenError."""
-    _share_address(server, True)  # connections inherit it, and would else keep the next start from its port
-    try:
-        await server.start_serving()
-    except OSError as error:
-        raise ListenError(address, error) from error
-    if not all(map(_is_listening, server.sockets)):
-        raise ListenError(address, OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)))
-
-
-def _share_address(server: asyncio.Server, is_shared: bool) -> None:
-    """Of sockets that do not listen Linux lets any number have one address, if all say SO_REUSEADDR."""
-    for bound in server.sockets:
-        with socket.socket(fileno=os.dup(bound.fileno())) as same:
-            same.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, is_shared)
-
-
-def _is_listening(bound: socket.socket) -> bool:
-    """uvloop raises nothing when a socket cannot listen, and closes it."""
-    try:
-        with socket.socket(fileno=os.dup(bound.fileno())) as same:
-            return bool(same.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-    except OSError:
-        return False
 
 
 class Server:
@@ -175,7 +62,7 @@ class Server:
         self._all_drained = asyncio.Event()
         self._all_closed = asyncio.Event()
         self._tls: Tls | None = None
-        self.gate = Gate(broker, listener.name, self._room_to_wait, self._new_connection)
+        self.gate = Gate(broker, broker.quotas, listener.name, self._room_to_wait, self._new_connection)
         self._sealed = memoryview(bytearray(SEALED_BYTES if listener.security.uses_tls else 0))
         security = listener.security
         try:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from broker.api import Answer, Api, Later
 from broker.context import RequestContext
-from broker.quotas.quotas import Timed
+from broker.quotas.usage import Timed
 from broker.sending import Parts
+from protocol.framing import encode_response
 
-if TYPE_CHECKING:
-    from broker.connection import Connection
+
+class Answering(Protocol):
+    """The connection, as its slots know it."""
+
+    def complete(self, slot: Slot, response: Any) -> None:
+        """The answer of a slot is there, or it has none."""
+
+    def failed(self, api: Api, context: RequestContext, request: Any, error: BaseException) -> Any:
+        """The response for a request whose handler raised; None when there can be none."""
+
+    def settle(self, context: RequestContext, answer: Any) -> Any:
+        """The answer, counted for the client's quotas."""
 
 
 class Slot:
@@ -33,7 +44,7 @@ class Slot:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Answering,
         api: Api,
         context: RequestContext,
         request: Any,
@@ -109,3 +120,16 @@ class Slot:
             later.drop()
         if self.task is not None:
             self.task.cancel()
+
+
+def encoded(connection: Answering, api: Api, context: RequestContext, request: Any, response: Any) -> Parts:
+    """The parts of `response`, which may be encoded already; of one that says so when it cannot be."""
+    if response.__class__ is bytes:
+        return [response]
+    try:
+        return encode_response(response, context.api_version, context.correlation_id)
+    except Exception as error:
+        response = connection.failed(api, context, request, error)
+        if response is None:
+            return []
+        return encode_response(response, context.api_version, context.correlation_id)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from broker.node import Node
+from broker.topics import TopicRegistry
 from protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import encode_batch
@@ -23,7 +25,6 @@ from storage.layout import TopicPartition
 from storage.types import Origin
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from storage.log import Log
 
 T = TypeVar("T")
@@ -81,7 +82,8 @@ class StateTopic(Generic[T]):
 
     def __init__(
         self,
-        broker: Broker,
+        node: Node,
+        topics: TopicRegistry,
         name: str,
         new_partition_count: int,
         segment_bytes: int,
@@ -89,7 +91,8 @@ class StateTopic(Generic[T]):
         overrides: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name = name
-        self._broker = broker
+        self._node = node
+        self._topics = topics
         self._new_partition_count = new_partition_count
         self._overrides: Mapping[str, str] = {
             "cleanup.policy": "compact",
@@ -108,11 +111,11 @@ class StateTopic(Generic[T]):
 
     @property
     def exists(self) -> bool:
-        return self._broker.topics.get(self.name) is not None
+        return self._topics.get(self.name) is not None
 
     @property
     def partition_count(self) -> int:
-        topic = self._broker.topics.get(self.name)
+        topic = self._topics.get(self.name)
         return topic.partition_count if topic else self._new_partition_count
 
     def place_of(self, state_id: str) -> TopicPartition:
@@ -151,11 +154,11 @@ class StateTopic(Generic[T]):
 
     async def _make(self) -> None:
         """Unless that has just failed: clients ask again and again, and show nobody why."""
-        clock = self._broker.clock
+        clock = self._node.clock
         if 0 < self._may_be_made_ms - clock.now_ms() <= PAUSE_MS:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name} could not be made")
         try:
-            await self._broker.topics.create_durably(self.name, self._new_partition_count, self._overrides)
+            await self._topics.create_durably(self.name, self._new_partition_count, self._overrides)
         except KafkaError as error:
             if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._may_be_made_ms = clock.now_ms() + PAUSE_MS
@@ -168,10 +171,10 @@ class StateTopic(Generic[T]):
         """Append to the id's partition, as a part of the producer's transaction if one is given. Raises when
         nothing was appended.
         """
-        partition = self._broker.partitions.get(self.place_of(state_id))
+        partition = self._node.partitions.get(self.place_of(state_id))
         if partition is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name} does not exist yet")
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._node.clock.now_ms()
         producer_id, epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         batch = encode_batch(
             [(now_ms, key, value, ()) for key, value in records],
@@ -225,14 +228,14 @@ class StateTopic(Generic[T]):
             self._loading.discard(index)
 
     async def _load_one(self, index: int, apply: Callable[[T], None]) -> None:
-        partition = self._broker.partitions.get(TopicPartition(self.name, index))
+        partition = self._node.partitions.get(TopicPartition(self.name, index))
         if partition is None:
             return
         log = partition.log
         if log.offline_reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.offline_reason)
         if log.log_end_offset > log.log_start_offset:
-            apply(await self._broker.run_blocking(self._read, log))
+            apply(await self._node.run_blocking(self._read, log))
 
 
 def when_durable(written: Written, done: Done) -> None:

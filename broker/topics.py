@@ -1,14 +1,10 @@
-"""The topics, their ids and settings: records of one compacted log.
-
-`__kompakt_metadata` has one partition; its records are JSON, the key says what the value is about:
+"""The topics, their ids and settings, which are records of `__kompakt_metadata`:
 
     {"name": "a", "type": "topic"}  {"configs": {"cleanup.policy": "compact"}, "id": "0f…", "partitions": 3}
 
 A null value removes the topic. A topic on its way out bears `"deleting": true` until its directories are
-renamed, so that a crash in between neither brings it back nor leaves half of it. Keys of other types belong
-to other rooms (`broker_settings.py`, `producer_ids.py`, `questions/history.py`,
-`security/users.py`, `security/authorizer.py`). Mirrors Kafka's
-`ReplicationControlManager`, `ConfigurationControlManager` and `TopicsImage`.
+renamed, so that a crash in between neither brings it back nor leaves half of it (`topic_deletions.py`).
+Mirrors Kafka's `ReplicationControlManager`, `ConfigurationControlManager` and `TopicsImage`.
 """
 
 from __future__ import annotations
@@ -17,19 +13,18 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from broker.adoption import id_for, topics_found, topics_of_kafka, with_partitions_found
-from broker.metadata_log import MetadataError, append_state, read_state
+from broker.metadata_log import METADATA_PARTITION, MetadataLog, State
+from broker.node import Node
 from broker.policy_lint import warn
-from broker.tasks import ended
 from broker.topic import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
-    METADATA_OVERRIDES,
     METADATA_TOPIC,
     Topic,
     adopted_overrides,
@@ -37,16 +32,14 @@ from broker.topic import (
 from config.definition import ConfigError
 from config.topic import TopicConfig, collision_form, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
-from storage.layout import TopicPartition, partition_directory_name
+from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from broker.quorum_log import KafkasTopic
     from storage.log import Log
 
 logger = logging.getLogger(__name__)
 
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 TOPIC = "topic"
 GROWTH_LIMIT_SECONDS = 25.0
 """a change to a topic waits for so long until it has its partitions: clients wait 30 s for an answer"""
@@ -55,13 +48,13 @@ GROWTH_LIMIT_SECONDS = 25.0
 class TopicRegistry:
     """Owned by: event loop; `load`, `config_of` and `id_of` may run on any thread before the broker listens.
 
-    Start: `load()` reads the log (blocking), the broker's dynamic settings first; then the logs are opened
-    (`config_of` says how); then `reconcile()` serves them all, makes what is missing, ends what was being
-    deleted.
+    Start: `load(state)`, behind the broker's dynamic settings; then the logs are opened (`config_of` says
+    how); then `reconcile()` serves them all, makes what is missing, ends what was being deleted.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, metadata: MetadataLog) -> None:
+        self._node = node
+        self._metadata = metadata
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._forms: dict[str, str] = {}
@@ -71,7 +64,6 @@ class TopicRegistry:
         """topics whose partitions are being made, by name: the end of it"""
         self.found: dict[str, KafkasTopic] = {}
         """what a Kafka knew of topics that are to be adopted, by name"""
-        self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self.version = 0
         """another one whenever a topic came, went, or got more partitions"""
@@ -106,30 +98,9 @@ class TopicRegistry:
 
     # Start
 
-    def load(self) -> None:
-        """Blocking: open or make `__kompakt_metadata` and read it."""
-        broker = self._broker
-        config = TopicConfig.resolve(METADATA_OVERRIDES, broker.config, is_internal=True)
-        served = any(METADATA_PARTITION in directory.recovery_points for directory in broker.logs.directories)
-        broker.logs.expect([METADATA_PARTITION])
-        own = partition_directory_name(METADATA_PARTITION)
-        is_new = not any((directory.path / own).is_dir() for directory in broker.logs.directories)
-        try:
-            log = broker.logs.open_log(METADATA_PARTITION, config, cuts_at_damage=True)
-            state = read_state(log)
-        except (KafkaError, LookupError, TypeError, ValueError) as error:
-            place = next(at for directory in broker.logs.directories if (at := directory.path / own).is_dir())
-            raise MetadataError(
-                f"{place} is damaged ({error}). Put a good copy of it there, or move it away: topics are "
-                "then found by their directories, with settings that delete nothing"
-            ) from error
-        broker.settings.load(state)
-        broker.quotas.restore(state)
-        for room in (broker.cleanings, broker.producer_ids, broker.users, broker.group_settings):
-            room.restore(state)
-        if broker.authorizer is not None:
-            broker.authorizer.restore(state)
-        self._put(Topic(METADATA_TOPIC, log.topic_id, 1, METADATA_OVERRIDES, config, is_internal=True))
+    def load(self, state: State) -> None:
+        """Take in what `__kompakt_metadata` says of topics."""
+        self._put(self._metadata.topic)
         for (kind, name), value in state.items():
             if kind != TOPIC:
                 continue
@@ -155,16 +126,17 @@ class TopicRegistry:
                     name in INTERNAL_TOPICS,
                 )
             )
-        if not served or not (is_new or self._deleting or len(self._topics) > 1):
+        metadata = self._metadata
+        if not metadata.was_served or not (metadata.is_new or self._deleting or len(self._topics) > 1):
             # Else what was set here, and may be lost, is newer than what Kafka knew.
-            self.found = topics_of_kafka([one.path for one in broker.logs.directories], self.knows)
+            self.found = topics_of_kafka([one.path for one in self._node.logs.directories], self.knows)
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""
 
         def resolved(values: Mapping[str, str]) -> TopicConfig:
             is_internal = name in INTERNAL_TOPICS
-            return TopicConfig.resolve(values, self._broker.config, is_internal=is_internal, is_stored=True)
+            return TopicConfig.resolve(values, self._node.config, is_internal=is_internal, is_stored=True)
 
         try:
             return resolved(overrides)
@@ -179,28 +151,15 @@ class TopicRegistry:
                     good[key] = text
             return resolved(good)
 
-    def reconcile(self) -> None:
-        """Serve every log; make the partitions that miss one, adopt logs nobody knows, end deletions."""
-        logs = self._broker.logs
+    def reconcile(self) -> list[tuple[str, int]]:
+        """Serve every log; make the partitions that miss one, adopt logs nobody knows, end deletions: the
+        names of those topics, and how many partitions they had.
+        """
+        logs = self._node.logs
         logs.expect(one for topic in self.all() for one in topic.partitions())
         logs.admit_new_directories()
-        self._broker.serve(logs.logs[METADATA_PARTITION])
-        if self._broker.config.dynamic or self._broker.config.dynamic_defaults:
-            self._broker.cleaner_pool.reconfigure(self._broker.config)
-        for name, partition_count in tuple(self._deleting.items()):
-            try:
-                for index in range(partition_count):
-                    if TopicPartition(name, index) in logs.logs:
-                        logs.delete(TopicPartition(name, index))
-            except OSError as error:
-                logger.error("%s is not wholly deleted, the next start ends it: %s", name, error)
-                continue
-            del self._deleting[name]
-            try:
-                self._broker.cleanings.forget(name, partition_count)
-                self._append(TOPIC, name, None)
-            except KafkaError as error:  # a full disk: the next start does it
-                logger.warning("the deletion of %s is not written down: %s", name, error.message)
+        self._node.serve(logs.logs[METADATA_PARTITION])
+        deleted = self._end_deletions()
         self._adopt(logs.logs)
         for topic in self.all():
             for topic_partition in topic.partitions():
@@ -213,7 +172,26 @@ class TopicRegistry:
                         logger.error(words, topic_partition, ended)
                     else:
                         logger.warning("%s had no directory; it starts empty", topic_partition)
-                self._broker.serve(log)
+                self._node.serve(log)
+        return deleted
+
+    def _end_deletions(self) -> list[tuple[str, int]]:
+        deleted, logs = [], self._node.logs
+        for name, partition_count in tuple(self._deleting.items()):
+            try:
+                for index in range(partition_count):
+                    if TopicPartition(name, index) in logs.logs:
+                        logs.delete(TopicPartition(name, index))
+            except OSError as error:
+                logger.error("%s is not wholly deleted, the next start ends it: %s", name, error)
+                continue
+            deleted.append((name, partition_count))
+            del self._deleting[name]
+            try:
+                self._append(name, None)
+            except KafkaError as error:  # a full disk: the next start does it
+                logger.warning("the deletion of %s is not written down: %s", name, error.message)
+        return deleted
 
     def _adopt(self, logs: Mapping[TopicPartition, Log]) -> None:
         """Directories of a Kafka data directory become topics. By settings that nobody gave them nothing is
@@ -232,7 +210,7 @@ class TopicRegistry:
             config, is_internal = self._resolve(name, overrides), name in INTERNAL_TOPICS
             self._store(Topic(name, topic_id, partition_count, overrides, config, is_internal))
         for topic in self.all():
-            grown = with_partitions_found(topic, logs, self._broker.config.max_partitions_per_topic)
+            grown = with_partitions_found(topic, logs, self._node.config.max_partitions_per_topic)
             if grown is not topic:
                 self._store(grown)
 
@@ -260,9 +238,9 @@ class TopicRegistry:
             )
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str] | None = None) -> Topic:
-        """Make a topic of few partitions at once; it is durable when `flushed()` returns."""
+        """Make a topic of few partitions at once; it is durable when `metadata.flushed()` returns."""
         topic = self._new(name, partitions, overrides or {})
-        self._append(TOPIC, name, topic.stored())
+        self._append(name, topic.stored())
         made: list[TopicPartition] = []
         try:
             for topic_partition in topic.partitions():
@@ -278,7 +256,7 @@ class TopicRegistry:
         """Make a topic of any size, others being served meanwhile; it is there when this returns."""
         topic = self._new(name, partitions, overrides)
         self._growing[name] = asyncio.get_running_loop().create_future()
-        await self.to_the_end(f"create {name}", self._grow(topic, None))
+        await self._node.changes.to_the_end(f"create {name}", self._grow(topic, None))
         return topic
 
     async def add_partitions(self, name: str, partition_count: int) -> Topic:
@@ -286,15 +264,16 @@ class TopicRegistry:
         topic = self._existing(name)
         grown = replace(topic, partition_count=partition_count)
         self._growing[name] = asyncio.get_running_loop().create_future()
-        await self.to_the_end(f"grow {name}", self._grow(grown, topic))
+        await self._node.changes.to_the_end(f"grow {name}", self._grow(grown, topic))
         return grown
 
     async def _grow(self, topic: Topic, before: Topic | None) -> None:
         """Make the partitions that `topic` has more than `before`, or none of them."""
         made: list[TopicPartition] = []
         try:
-            self._append(TOPIC, topic.name, topic.stored())
-            await self.flushed()  # a power cut shall leave no directories of which nobody knows the settings
+            self._append(topic.name, topic.stored())
+            # A power cut shall leave no directories of which nobody knows the settings.
+            await self._metadata.flushed()
             for topic_partition in topic.partitions():
                 if self._is_stopping:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")
@@ -323,27 +302,11 @@ class TopicRegistry:
                 while (growing := self._growing.get(name)) is not None:
                     await asyncio.wait({growing})
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Who asked for it may be gone; then nobody else looks at how it ended."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) and not isinstance(error, KafkaError):
-            logger.error("%s failed", task.get_name(), exc_info=error)
-
-    async def to_the_end(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Await `work`, which goes on even if the client that asked for it goes away."""
-        await ended(self._begin(name, work))
-
-    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> Topic:
         """Replace a topic's own settings; its logs follow at once."""
         topic = self._existing(name)
         try:
-            config = TopicConfig.resolve(overrides, self._broker.config, is_internal=topic.is_internal)
+            config = TopicConfig.resolve(overrides, self._node.config, is_internal=topic.is_internal)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
         changed = replace(topic, overrides=dict(overrides), config=config)
@@ -351,70 +314,22 @@ class TopicRegistry:
         self._configure_logs(changed)
         return changed
 
-    async def delete(self, name: str) -> None:
-        """Remove a topic: it is gone for clients at once, and for good when this returns. KafkaError when the
-        next start has to end it.
-        """
+    def begin_deletion(self, name: str) -> Topic:
+        """The topic is gone for clients, and there can be none of its name until `end_deletion`."""
         topic = self._existing(name)
-        self._append(TOPIC, name, {**topic.stored(), "deleting": True})
+        self._append(name, {**topic.stored(), "deleting": True})
         self._deleting[name] = topic.partition_count
         self._remove(topic)
-        self._broker.metrics_state.topics.pop(name, None)
-        for topic_partition in topic.partitions():
-            self._broker.forget(topic_partition)
-        await self.to_the_end(f"delete {name}", self._finish_deletion(topic))
+        return topic
 
-    async def _finish_deletion(self, topic: Topic) -> None:
-        broker = self._broker
-        await self.flushed()
-        for _ in broker.groups.on_topics_deleted([topic.name]):
-            await asyncio.sleep(0)
-        try:
-            await self._delete_logs(topic)
-        except OSError as error:
-            logger.error("%s is not wholly deleted, the next start ends it: %s", topic.name, error)
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"the next start ends the deletion of {topic.name}: {error}"
-            ) from error
-        await self._or_later("checkpoints", topic.name, broker.logs.checkpoint)
+    def end_deletion(self, topic: Topic) -> None:
+        """Nothing of it is left."""
         del self._deleting[topic.name]  # a new topic's record may as well take the place of this one's end
-        broker.cleanings.forget(topic.name, topic.partition_count)
-        self._append(TOPIC, topic.name, None)
-        await self.flushed()
-        # A large topic takes its time to give its room back, and nobody has to wait for that.
-        self._begin(f"files of {topic.name}", self._or_later("files", topic.name, broker.logs.deleted.remove))
-
-    async def _delete_logs(self, topic: Topic) -> None:
-        broker, directories = self._broker, set()
-        for topic_partition in topic.partitions():
-            await broker.moves.give_up(topic_partition)
-            await broker.run_blocking(broker.cleaner.abort_and_pause, topic_partition)
-            await broker.reopening.settled(topic_partition)
-            if topic_partition in broker.logs.logs:
-                directories.add(broker.logs.delete(topic_partition))
-        await broker.run_blocking(broker.logs.deleted.sync, directories)
-
-    async def _or_later(self, what: str, name: str, job: Callable[[], object]) -> None:
-        """What the next turn, or the next topic of this name, does as well: the topic is gone without it."""
-        try:
-            await self._broker.run_blocking(job)
-        except OSError as error:
-            logger.warning("%s of %s stay for now: %s", what, name, error)
-
-    async def flushed(self) -> None:
-        """Return when every change so far is on disk; KafkaError when it cannot be."""
-        partition = self._broker.partitions[METADATA_PARTITION]
-        waited = partition.when_flushed(partition.log.log_end_offset)
-        if waited is not None:
-            await waited
+        self._append(topic.name, None)
 
     def begin_stop(self) -> None:
         """Give up what is only half made: nobody was told of it yet."""
         self._is_stopping = True
-
-    async def stop(self) -> None:
-        """Return when nothing is being made or deleted."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def follow_broker(self) -> None:
         """The broker's settings have changed, which are the defaults of topics: their logs follow at once."""
@@ -439,15 +354,15 @@ class TopicRegistry:
         self.check_new_name(name)
         try:
             is_internal = name in INTERNAL_TOPICS
-            config = TopicConfig.resolve(overrides, self._broker.config, is_internal=is_internal)
+            config = TopicConfig.resolve(overrides, self._node.config, is_internal=is_internal)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from error
         return Topic(name, uuid.uuid4(), partitions, dict(overrides), config, is_internal)
 
     def _make_log(self, topic: Topic, topic_partition: TopicPartition) -> None:
-        broker = self._broker
+        node = self._node
         try:
-            broker.serve(broker.logs.create(topic_partition, topic.topic_id, topic.config))
+            node.serve(node.logs.create(topic_partition, topic.topic_id, topic.config))
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"cannot make {topic_partition}: {error}"
@@ -459,24 +374,24 @@ class TopicRegistry:
         """
         stored = None if before is None else before.stored()
         for topic_partition in made:
-            self._broker.forget(topic_partition)
+            self._node.forget(topic_partition)
             try:
-                self._broker.logs.delete(topic_partition)
+                self._node.logs.delete(topic_partition)
             except OSError as error:
                 logger.error("%s was made for nothing, and stays for now: %s", topic_partition, error)
                 if before is None:
                     stored = {**topic.stored(), "deleting": True}
                     self._deleting[topic.name] = topic.partition_count
-        self._append(TOPIC, topic.name, stored)
+        self._append(topic.name, stored)
 
     def _configure_logs(self, topic: Topic) -> None:
         for topic_partition in topic.partitions():
-            partition = self._broker.partitions.get(topic_partition)
+            partition = self._node.partitions.get(topic_partition)
             if partition is not None and partition.log.config != topic.config:
                 partition.update_config(topic.config)
 
     def _store(self, topic: Topic) -> None:
-        self._append(TOPIC, topic.name, topic.stored())
+        self._append(topic.name, topic.stored())
         self._put(topic)
 
     def _put(self, topic: Topic) -> None:
@@ -495,6 +410,5 @@ class TopicRegistry:
             del self._by_id[topic.topic_id]
         self._forms.pop(collision_form(topic.name), None)  # of two that were adopted either may be there
 
-    def _append(self, kind: str, name: str, value: Mapping[str, Any] | None) -> None:
-        broker = self._broker
-        append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), kind, name, value)
+    def _append(self, name: str, value: Mapping[str, Any] | None) -> None:
+        self._metadata.append(TOPIC, name, value)

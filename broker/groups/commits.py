@@ -19,13 +19,14 @@ from broker.groups.offsets import Commit
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import COMMIT_ANSWERS, GroupState
 from broker.groups.streams.group import StreamsGroup
+from broker.node import Node
 from broker.state_topic import KeyValue, Producer, StateTopic, fits, when_durable
+from broker.topics import TopicRegistry
 from config.definition import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from broker.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -94,8 +95,11 @@ class Outcome:
 class Commits:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker, store: StateTopic[Contents], rebalancer: Rebalancer) -> None:
-        self._broker = broker
+    def __init__(
+        self, node: Node, topics: TopicRegistry, store: StateTopic[Contents], rebalancer: Rebalancer
+    ) -> None:
+        self._node = node
+        self._topics = topics
         self._store = store
         self._rebalancer = rebalancer
         self._undecided: dict[int, set[AnyGroup]] = {}
@@ -141,7 +145,7 @@ class Commits:
             return
         for position in request.positions:
             topic_partition = position.topic_partition
-            topic = self._broker.topics.get(topic_partition.topic)
+            topic = self._topics.get(topic_partition.topic)
             if topic is None or not self._exists(topic_partition):
                 continue
             since = group.held_since(member.member_id, topic, topic_partition.partition)
@@ -152,8 +156,8 @@ class Commits:
 
     def commit(self, group: AnyGroup, request: CommitRequest) -> Outcome:
         """Append one record a partition, all in one batch."""
-        now_ms = self._broker.clock.now_ms()
-        limit = self._broker.config.offset_metadata_max_bytes
+        now_ms = self._node.clock.now_ms()
+        limit = self._node.config.offset_metadata_max_bytes
         errors: dict[TopicPartition, ErrorCode] = {}
         commits: dict[TopicPartition, Commit] = {}
         for position in request.positions:
@@ -238,7 +242,7 @@ class Commits:
             self._undecided[producer_id] = elsewhere
 
     def _exists(self, topic_partition: TopicPartition) -> bool:
-        topic = self._broker.topics.get(topic_partition.topic)
+        topic = self._topics.get(topic_partition.topic)
         return topic is not None and 0 <= topic_partition.partition < topic.partition_count
 
     # delete and expire
@@ -297,7 +301,7 @@ class Commits:
 
     @property
     def _retention_ms(self) -> int:
-        return self._broker.config.offsets_retention_minutes * 60_000
+        return self._node.config.offsets_retention_minutes * 60_000
 
 
 def _aging(group: AnyGroup) -> tuple[Callable[[Commit], int], Callable[[str], bool]] | None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING
 
+from broker.group_settings import GroupSettings
 from broker.groups import records
 from broker.groups.commits import AnyGroup, CommitRequest, Commits, Committed, Outcome
 from broker.groups.consumer import changes
@@ -32,13 +32,15 @@ from broker.groups.state import HEARTBEAT_ANSWERS, SYNC_ANSWERS, GroupEvent, Gro
 from broker.groups.streams import changes as streams_changes
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.heartbeats import StreamsBeat, StreamsGroups, StreamsHeartbeat
+from broker.groups.topics import GroupTopics
+from broker.node import Node
+from broker.security.authorizer import Authorizer
+from broker.share.coordinator import ShareCoordinator
 from broker.state_topic import StateTopic
 from broker.topic import OFFSETS_TOPIC
+from broker.topics import TopicRegistry
 from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -49,26 +51,35 @@ COMMITS_A_STEP = 2000
 class GroupCoordinator:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        node: Node,
+        registry: TopicRegistry,
+        settings: GroupSettings,
+        authorizer: Authorizer | None,
+        shares: ShareCoordinator,
+    ) -> None:
         self.groups: dict[str, AnyGroup] = {}
-        self._broker = broker
-        config = broker.config
+        self._clock = node.clock
+        self._registry = registry
         self._store = StateTopic(
-            broker,
+            node,
+            registry,
             OFFSETS_TOPIC,
-            config.offsets_topic_num_partitions,
-            config.offsets_topic_segment_bytes,
+            node.config.offsets_topic_num_partitions,
+            node.config.offsets_topic_segment_bytes,
             read_contents,
         )
-        self._rebalancer = Rebalancer(broker, self._store)
-        self._joining = Joining(self._rebalancer, self._store)
-        self._commits = Commits(broker, self._store, self._rebalancer)
-        self._heartbeats = Heartbeats(broker, self._store, self.groups, self._rebalancer)
+        store, topics = self._store, GroupTopics(registry, authorizer)
+        self._rebalancer = Rebalancer(node, store)
+        self._joining = Joining(self._rebalancer, store)
+        self._commits = Commits(node, registry, store, self._rebalancer)
+        self._heartbeats = Heartbeats(node, topics, settings, store, self.groups, self._rebalancer)
         self._classic_members = ClassicMembers(self._heartbeats)
-        self.shared = ShareGroups(broker, self._store, self.groups.__contains__)
-        self._streams = StreamsGroups(broker, self._store, self.groups)
+        self.shared = ShareGroups(node, topics, settings, shares, store, self.groups.__contains__)
+        self._streams = StreamsGroups(node, topics, settings, store, self.groups)
         self._restoring = Restoring(
-            broker,
+            node,
             self.groups,
             self._rebalancer,
             self._commits,
@@ -118,7 +129,7 @@ class GroupCoordinator:
         the same name would be read from the old one's positions.
         """
         topics = {place.topic for group in self.groups.values() for place in group.offsets.known()}
-        lost = [topic for topic in topics if self._broker.topics.get(topic) is None]
+        lost = [topic for topic in topics if self._registry.get(topic) is None]
         if lost:
             logger.warning("offsets of topics that do not exist are removed: %s", ", ".join(sorted(lost)))
             for _ in self.on_topics_deleted(lost):
@@ -142,7 +153,7 @@ class GroupCoordinator:
         if group is None:
             if request.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no group {request.group_id}")
-            group = Group(request.group_id, self._broker.clock.now_ms())
+            group = Group(request.group_id, self._clock.now_ms())
         answer = self._joining.join(group, request)
         self.groups[request.group_id] = group
         return answer
@@ -256,7 +267,7 @@ class GroupCoordinator:
 
     def _emptied(self, group: ConsumerGroup | StreamsGroup) -> Group:
         """A classic group with the offsets of a group that has no members, which is forgotten."""
-        made = Group(group.group_id, self._broker.clock.now_ms())
+        made = Group(group.group_id, self._clock.now_ms())
         made.offsets = group.offsets
         self._commits.forget(group, [], _record_keys(group))
         group.stop_timers()
@@ -298,7 +309,7 @@ class GroupCoordinator:
         flushed = self._commits.forget(group, list(group.offsets.known()), _record_keys(group))
         group.stop_timers()
         if isinstance(group, Group):
-            group.move(GroupEvent.REMOVED, self._broker.clock.now_ms())
+            group.move(GroupEvent.REMOVED, self._clock.now_ms())
         del self.groups[group.group_id]
         return flushed
 
@@ -313,7 +324,7 @@ class GroupCoordinator:
             if request.generation >= 0:
                 code = ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
                 raise KafkaError(code, f"no group {request.group_id}")
-            group = Group(request.group_id, self._broker.clock.now_ms())
+            group = Group(request.group_id, self._clock.now_ms())
         self._commits.check_commit(group, request, api_version)
         outcome = self._commits.commit(group, request)
         if not group.offsets.is_empty:

@@ -22,11 +22,11 @@ from broker.groups.contents import Contents
 from broker.groups.membership import Group, JoinResult, Member, SyncResult
 from broker.groups.state import GroupEvent, GroupState, can
 from broker.groups.storing import STORE_ERRORS
+from broker.node import Node
 from broker.state_topic import StateTopic, when_durable
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from config.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -38,15 +38,15 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 class Rebalancer:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker, store: StateTopic[Contents]) -> None:
-        self._broker = broker
-        self._clock = broker.clock
+    def __init__(self, node: Node, store: StateTopic[Contents]) -> None:
+        self._node = node
+        self._clock = node.clock
         self._store = store
 
     @property
     def config(self) -> BrokerConfig:
         """The broker's settings as they are now: some change while it runs."""
-        return self._broker.config
+        return self._node.config
 
     # sessions
 

@@ -6,7 +6,6 @@ import logging
 import struct
 from collections import defaultdict
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING
 
 from broker.groups import kinds, records
 from broker.groups.commits import AnyGroup, Commits
@@ -22,10 +21,8 @@ from broker.groups.share.heartbeats import ShareGroups
 from broker.groups.streams import changes as streams_changes
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.heartbeats import StreamsGroups
+from broker.node import Node
 from protocol.errors import MalformedFrame
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +36,7 @@ class Restoring:
 
     def __init__(
         self,
-        broker: Broker,
+        node: Node,
         groups: MutableMapping[str, AnyGroup],
         rebalancer: Rebalancer,
         commits: Commits,
@@ -47,7 +44,7 @@ class Restoring:
         shared: ShareGroups,
         streams: StreamsGroups,
     ) -> None:
-        self._broker = broker
+        self._node = node
         self._groups = groups
         self._rebalancer = rebalancer
         self._commits = commits
@@ -57,7 +54,7 @@ class Restoring:
 
     def apply(self, contents: Contents) -> None:
         """Take in all that a partition says of its groups; their members have their whole time again."""
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._node.clock.now_ms()
         made: _Made = {protocol: defaultdict(list) for protocol in Protocol}
         for key, (log_offset, value) in contents.latest.items():
             try:
@@ -74,7 +71,7 @@ class Restoring:
         self._put_modern_groups(made)
         self._apply_undecided(contents, now_ms)
         for group in self._groups.values():
-            if isinstance(group, Group) and len(group.members) > self._broker.config.group_max_size:
+            if isinstance(group, Group) and len(group.members) > self._node.config.group_max_size:
                 self._rebalancer.start_if_possible(group, "more members than group.max.size")
 
     def _put_modern_groups(self, made: _Made) -> None:

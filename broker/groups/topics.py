@@ -12,7 +12,8 @@ from broker.topic import METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from broker.security.authorizer import Authorizer
+    from broker.topics import TopicRegistry
 
 Partitions = Mapping[UUID, frozenset[int]]
 """partitions by topic id, no topic without any"""
@@ -28,33 +29,37 @@ def everything(name: str) -> bool:
 class GroupTopics:
     """The registry as groups see it. Owned by: event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._registry = broker.topics
+    def __init__(self, registry: TopicRegistry, authorizer: Authorizer | None) -> None:
+        self.registry = registry
+        self._authorizer = authorizer
 
     @property
     def version(self) -> int:
         """Another one whenever a topic came, went, or got more partitions, or rules changed."""
-        authorizer = self._broker.authorizer
-        return self._registry.version + (0 if authorizer is None else authorizer.version)
+        return self.registry.version + (0 if self._authorizer is None else self._authorizer.version)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether there may be topics that a client may not know."""
+        return self._authorizer is not None
 
     def sizes(self, names: Iterable[str]) -> dict[UUID, int]:
         """Number of partitions by topic id, of those of `names` that exist."""
-        topics = (self._registry.get(name) for name in names)
+        topics = (self.registry.get(name) for name in names)
         return {topic.topic_id: topic.partition_count for topic in topics if topic is not None}
 
     def size_of(self, name: str) -> int | None:
         """Number of partitions of a topic; None where there is none of this name."""
-        topic = self._registry.get(name)
+        topic = self.registry.get(name)
         return None if topic is None else topic.partition_count
 
     def names(self, partitions: Mapping[UUID, Iterable[int]]) -> dict[UUID, str]:
         """The names of topics that still exist."""
-        topics = (self._registry.by_id(topic_id) for topic_id in partitions)
+        topics = (self.registry.by_id(topic_id) for topic_id in partitions)
         return {topic.topic_id: topic.name for topic in topics if topic is not None}
 
     def id_of(self, name: str) -> UUID | None:
-        topic = self._registry.get(name)
+        topic = self.registry.get(name)
         return None if topic is None else topic.topic_id
 
     def matching(self, regex: str, may_know: MayKnow) -> frozenset[str]:
@@ -64,7 +69,7 @@ class GroupTopics:
         INVALID_REGULAR_EXPRESSION where it is none.
         """
         pattern = compiled(regex)
-        names = (topic.name for topic in self._registry.all() if topic.name != METADATA_TOPIC)
+        names = (topic.name for topic in self.registry.all() if topic.name != METADATA_TOPIC)
         return frozenset(name for name in names if pattern.fullmatch(name) and may_know(name))
 
 

@@ -96,7 +96,7 @@ async def create_acls(
             results.append(Created(error_code=error.code, error_message=error.message))
         else:
             results.append(Created())
-    await broker.topics.flushed()
+    await broker.metadata.flushed()
     return CreateAclsResponse(results=results)
 
 
@@ -118,7 +118,7 @@ async def delete_acls(
         found |= dict.fromkeys(acls)
         results.append(Deleted(error_message=None, matching_acls=[_matching(acl) for acl in acls]))
     broker.authorizer.remove(found)
-    await broker.topics.flushed()
+    await broker.metadata.flushed()
     return DeleteAclsResponse(filter_results=results)
 
 

@@ -255,7 +255,7 @@ async def _change_many(
             if number % CHANGED_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    await broker.topics.to_the_end("a request about settings", work())
+    await broker.changes.to_the_end("a request about settings", work())
     return response if request.validate_only else await _when_durable(broker, response, response.responses)
 
 
@@ -290,13 +290,13 @@ async def _when_durable(
     done = [answer for answer in responses if not answer.error_code]
 
     async def work() -> None:
-        await broker.topics.flushed()
+        await broker.metadata.flushed()
         if any(answer.resource_type == Resource.BROKER for answer in done):
             await broker.settings.cleaner_reconfigured()
 
     try:
         if done:
-            await broker.topics.to_the_end("new settings", work())
+            await broker.changes.to_the_end("new settings", work())
     except KafkaError as error:
         for answer in done:
             answer.error_code, answer.error_message = error.code, error.message or None

@@ -90,7 +90,7 @@ def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) 
 
 async def _when_flushed(broker: Broker, response: MetadataResponse) -> MetadataResponse:
     """A topic that was made is told when it is durable."""
-    await broker.topics.flushed()
+    await broker.metadata.flushed()
     return response
 
 

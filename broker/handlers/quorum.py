@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from broker.api import handles
 from broker.context import RequestContext
+from broker.metadata_log import METADATA_PARTITION
 from broker.topic import CLUSTER_METADATA_TOPIC
-from broker.topics import METADATA_PARTITION
 from protocol.errors import ErrorCode
 from protocol.messages.admin import DescribeQuorumRequest, DescribeQuorumResponse
 

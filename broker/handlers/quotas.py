@@ -117,7 +117,7 @@ async def alter_client_quotas(
         entity_of((part.entity_type, part.entity_name) for part in entry.entity) for entry in request.entries
     ]
     hosts = {name for entity in entities for kind, name in entity if kind == IP and name}
-    addresses = await broker.quotas.resolve(broker, hosts)
+    addresses = await broker.quotas.resolve(hosts)
     wanted: dict[Entity, dict[str, float]] = {}
     told: dict[Entity, KafkaError | None] = {}
     for entity, entry in zip(entities, request.entries, strict=True):
@@ -134,7 +134,7 @@ async def alter_client_quotas(
         for entity, values in wanted.items():
             if values != known.get(entity, {}):
                 broker.quotas.settings.set(entity, values)
-        await broker.topics.flushed()
+        await broker.metadata.flushed()
     return AlterClientQuotasResponse(entries=[_altered(entity, error) for entity, error in told.items()])
 
 

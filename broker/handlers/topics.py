@@ -92,7 +92,7 @@ async def _a_few_at_once(broker: Broker, works: Iterable[Awaitable[T]]) -> list[
         while some := list(islice(left, AT_ONCE)):
             done.extend(await asyncio.gather(*some))
 
-    await broker.topics.to_the_end("a request about topics", work())
+    await broker.changes.to_the_end("a request about topics", work())
     return done
 
 
@@ -243,7 +243,7 @@ async def delete_one(
         topic = _deletable(broker, api_version, name, topic_id, times)
         name, topic_id = topic.name, topic.topic_id
         quota.take(topic.partition_count)
-        await broker.topics.delete(topic.name)
+        await broker.deletions.delete(topic.name)
     except KafkaError as error:
         return Deleted(
             name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None

@@ -80,7 +80,7 @@ async def alter_user_scram_credentials(
     try:
         for name, (mechanism, found) in wanted.items():
             broker.users.set(mechanism, name, found)
-        await broker.topics.flushed()
+        await broker.metadata.flushed()
     except KafkaError as error:  # clients look for each user in the answer
         refused |= dict.fromkeys(wanted, error)
     return AlterUserScramCredentialsResponse(

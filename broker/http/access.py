@@ -141,10 +141,9 @@ class Access:
 
     async def _bearer(self, text: str) -> str:
         """Whose token it is, as a client of one of the listeners that take tokens would be known."""
-        for server in self._broker.servers:
-            if server.tokens is not None:
-                with contextlib.suppress(InvalidToken):
-                    return f"{USER}{server.tokens.validate(text).user}"
+        for tokens in self._broker.tokens:
+            with contextlib.suppress(InvalidToken):
+                return f"{USER}{tokens.validate(text).user}"
         return await self._refuse("no listener takes this token")
 
     def _known(self, user: str) -> _Known:

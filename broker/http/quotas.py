@@ -126,7 +126,7 @@ class Quotas:
         # One that has quotas stays what it is, even where its name has no address any more.
         has_quotas = bool(self._known(entity))
         unknown = {host} if host and not has_quotas else set()
-        addresses = await self._broker.quotas.resolve(self._broker, unknown)
+        addresses = await self._broker.quotas.resolve(unknown)
         try:
             check_entity(entity, lambda one: has_quotas or one in addresses)
         except KafkaError as error:
@@ -136,7 +136,7 @@ class Quotas:
     async def _change(self, entity: Entity, values: Mapping[str, float]) -> web.StreamResponse:
         if values != self._known(entity):
             self._broker.quotas.settings.set(entity, values)
-        await self._broker.topics.flushed()
+        await self._broker.metadata.flushed()
         return await self._asking.respond(quota_row(entity, values))
 
 

@@ -24,8 +24,8 @@ from broker.http.overview import Overview
 from broker.http.questions import Questions
 from broker.http.quotas import Quotas
 from broker.http.topics import Topics
+from broker.listening import listen
 from broker.metrics import CONTENT_TYPE, Metrics
-from broker.server import listen
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from broker.questions.history import run_of
+from broker.cleaning_history import run_of
 from cleaner.cleaner import CleaningAborted
 from cleaner.manager import CleaningRefused
 from config.topic import TopicConfig

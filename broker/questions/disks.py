@@ -51,7 +51,7 @@ def _row(
     row |= {"total_bytes": usage.total, "free_bytes": usage.free}
     growing = list(growing_logs(broker, logs, stats))
     if growing:
-        observed_ms = broker.background.growth.observed_ms(broker.clock.passed_ms())
+        observed_ms = broker.growth.observed_ms(broker.clock.passed_ms())
         row["forecast"] = forecast(usage.free, growing, observed_ms)
     return row
 
@@ -60,7 +60,7 @@ def growing_logs(
     broker: Broker, logs: Sequence[Log], stats: Mapping[TopicPartition, PartitionCleanStats]
 ) -> Iterator[Growing]:
     """Those logs that have been watched for long enough."""
-    growth = broker.background.growth
+    growth = broker.growth
     is_cleaned = broker.cleaner_pool.is_running and broker.cleaner.problem is None
     for log in logs:
         rate = growth.bytes_per_second(log)

@@ -83,7 +83,7 @@ def _behind(log: Log, offset: int) -> int:
 
 def group_head(broker: Broker, group: AnyGroup) -> tuple[dict[str, Any], list[Place]]:
     """On the event loop: what a group is, its members, and where it stands."""
-    topics = GroupTopics(broker)
+    topics = GroupTopics(broker.topics, broker.authorizer)
     members, holders = [], dict[TopicPartition, str]()
     for member in group.members.values():
         row, partitions = _member_row(group, member, topics)

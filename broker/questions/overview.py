@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.build import installed_version
+from broker.cleaning_history import Run
 from broker.groups.commits import Committed
 from broker.handlers.config_entries import Source, topic_entries
 from broker.policy_lint import policy_warning
 from broker.questions.disks import directory_rows
-from broker.questions.history import Run
 from config.listeners import address_text
 from config.topic import TopicConfig
 from storage.layout import TopicPartition

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from broker.cleaning_history import is_done
 from broker.policy_lint import policy_warning
 from broker.questions.explain import Facts, OpenTransaction, Settings, Waiting, numbers
-from broker.questions.history import is_done
 from broker.questions.words import LAST_MS
 from cleaner.selection import Reason
 from protocol.errors import KafkaError
@@ -47,7 +47,7 @@ def moment_of(broker: Broker, topic_partition: TopicPartition) -> Moment | None:
         transactions,
         {one: broker.transactions.due_ms(topic_partition, one) for one in transactions},
         sum(runs[-1]["removed"].values()) if runs else None,
-        broker.background.idle_segments.due_ms(partition.log),
+        broker.idle_segments.due_ms(partition.log),
         policy_warning(topic_partition.topic, partition.log.config),
     )
 

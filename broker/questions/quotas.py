@@ -62,20 +62,14 @@ def creation_rows(broker: Broker) -> list[dict[str, Any]]:
     """How fast connections are taken (`max.connection.creation.rate`): by all listeners together, whose row
     has no name, and by each.
     """
-    now_ms, servers = broker.clock.passed_ms(), broker.servers
-    waiting = sum(server.gate.waiting for server in servers)
-    taken = broker.quotas.created.per_second(now_ms)
+    waiting = sum(gate.waiting for gate in broker.gates)
+    taken = broker.quotas.created.per_second(broker.clock.passed_ms())
     rows: list[tuple[str | None, int, float, int]] = [
         (None, broker.config.max_connection_creation_rate, taken, waiting)
     ]
     rows += [
-        (
-            one.listener.name,
-            broker.config.creation_rate_of(one.listener.name),
-            one.gate.rate,
-            one.gate.waiting,
-        )
-        for one in servers
+        (gate.listener, broker.config.creation_rate_of(gate.listener), gate.rate, gate.waiting)
+        for gate in broker.gates
     ]
     return [
         {"listener": name, "limit": limit if limit < INT_MAX else None, "rate": rate, "waiting": count}

@@ -19,8 +19,9 @@ from broker.receiving import has_hung_up
 from config.listeners import CREATION_RATE
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from broker.clock import Timer
+    from broker.node import Node
+    from broker.quotas.quotas import Quotas
 
 logger = logging.getLogger(__name__)
 
@@ -95,19 +96,21 @@ class Gate:
 
     def __init__(
         self,
-        broker: Broker,
+        node: Node,
+        quotas: Quotas,
         listener: str,
         most: Callable[[], int],
         make: Callable[[], asyncio.BufferedProtocol],
     ) -> None:
         """`make()`: what a client talks to when it is let in. `most()`: so many may wait at the moment."""
-        config = broker.config
-        self._broker = broker
-        self._listener = listener
+        config = node.config
+        self._node = node
+        self._quotas = quotas
+        self.listener = listener
         self._most = most
         self.make = make
         self._longest_ms = 1000 * config.quota_window_size_seconds
-        self._created = Rate(config.quota_window_num, self._longest_ms, broker.clock.passed_ms())
+        self._created = Rate(config.quota_window_num, self._longest_ms, node.clock.passed_ms())
         self._waiting: deque[Waiting] = deque()
         self._timer: Timer | None = None  # there is one as long as anybody waits
 
@@ -119,7 +122,7 @@ class Gate:
     @property
     def rate(self) -> float:
         """How many connections a second were taken lately."""
-        return self._created.per_second(self._broker.clock.passed_ms())
+        return self._created.per_second(self._node.clock.passed_ms())
 
     def next_protocol(self) -> asyncio.BaseProtocol:
         """What a connection that was just made talks to first."""
@@ -129,50 +132,50 @@ class Gate:
         waiting = Waiting(self)
         if len(self._waiting) >= self._most():
             waiting.is_gone = True
-            self._broker.metrics_state.connections_refused += 1
-            logger.warning("refused a connection to %s: too many wait for their turn", self._listener)
+            self._node.metrics_state.connections_refused += 1
+            logger.warning("refused a connection to %s: too many wait for their turn", self.listener)
             return waiting
         self._waiting.append(waiting)
-        self._broker.metrics_state.connections_throttled += 1
+        self._node.metrics_state.connections_throttled += 1
         if self._timer is None:
             self._wait(wait_ms)
         return waiting
 
     def _count(self) -> int:
         """A connection has its turn; for how long it has to wait, ms."""
-        broker = self._broker
+        config = self._node.config
         return min(
             self._longest_ms,
             max(
-                self._counted(broker.quotas.created, broker.config.max_connection_creation_rate),
-                self._counted(self._created, broker.config.creation_rate_of(self._listener)),
+                self._counted(self._quotas.created, config.max_connection_creation_rate),
+                self._counted(self._created, config.creation_rate_of(self.listener)),
             ),
         )
 
     def _counted(self, rate: Rate, limit: int) -> int:
-        now_ms = self._broker.clock.passed_ms()
+        now_ms = self._node.clock.passed_ms()
         rate.add(1, now_ms)
         return rate.wait_ms(limit, now_ms) if limit else self._longest_ms
 
     def take_back(self) -> None:
         """The last one was not taken: there were too many of its address."""
-        now_ms = self._broker.clock.passed_ms()
-        self._broker.quotas.created.add(-1, now_ms)
+        now_ms = self._node.clock.passed_ms()
+        self._quotas.created.add(-1, now_ms)
         self._created.add(-1, now_ms)
 
     def _wait(self, wait_ms: int) -> None:
         """The first one has to wait for so long from now on."""
-        counters = self._broker.metrics_state
+        counters = self._node.metrics_state
         counters.throttled[CREATION_RATE] += 1
         counters.throttled_ms[CREATION_RATE] += wait_ms
-        self._timer = self._broker.clock.call_later(wait_ms, self._end_turn)
+        self._timer = self._node.clock.call_later(wait_ms, self._end_turn)
 
     def _end_turn(self) -> None:
         self._let_in()
         self._go_on()
 
     def _let_in(self) -> None:
-        self._broker.metrics_state.connections_throttled -= 1
+        self._node.metrics_state.connections_throttled -= 1
         self._waiting.popleft().let_in()
 
     def _go_on(self) -> None:
@@ -187,11 +190,11 @@ class Gate:
                 self._wait(wait_ms)
                 return
             self._let_in()
-        self._timer = self._broker.clock.call_later(0, self._go_on)
+        self._timer = self._node.clock.call_later(0, self._go_on)
 
     def _forget(self) -> None:
         """Who did not stay has taken nobody's turn."""
-        self._broker.metrics_state.connections_throttled -= 1
+        self._node.metrics_state.connections_throttled -= 1
         self._waiting.popleft().leave()
 
     def close(self) -> None:

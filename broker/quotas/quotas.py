@@ -15,11 +15,11 @@ import contextlib
 import ipaddress
 import logging
 import socket
-from collections.abc import Awaitable, Generator, Mapping
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from broker.api import FETCH, PRODUCE
+from broker.metadata_log import MetadataLog, State
+from broker.node import Node
 from broker.quotas.held import Held, HeldRates
 from broker.quotas.limits import NOT_SAID
 from broker.quotas.mutations import Mutations, Unbounded
@@ -42,7 +42,6 @@ from config.definition import INT_MAX
 from config.listeners import CREATION_RATE
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from broker.context import RequestContext
 
 logger = logging.getLogger(__name__)
@@ -52,57 +51,6 @@ NANOSECONDS_OF_A_PERCENT = 10_000_000
 UNBOUNDED = Unbounded()
 SHARE_FETCH = 78
 KINDS_OF_ANSWERS = {PRODUCE: PRODUCED, SHARE_FETCH: FETCHED}
-
-
-class Timed:
-    """An answer that is waited for, whose work is counted: that of its own task, not that of others which it
-    begins. Owned by: event loop.
-    """
-
-    def __init__(self, answer: Awaitable[Any], usage: Usage) -> None:
-        self._answer = answer
-        self._usage = usage
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        steps = self._answer.__await__()
-        thrown: BaseException | None = None
-        while True:
-            self._usage.go_on()
-            try:
-                waits_for = steps.send(None) if thrown is None else steps.throw(thrown)
-            except StopIteration as over:
-                return over.value
-            finally:
-                self._usage.pause()
-            thrown = None
-            try:
-                yield waits_for
-            except BaseException as error:
-                thrown = error
-
-
-class Usage:
-    """What a request takes: the bytes it has, and how long the event loop was at work for it so far. Owned
-    by: event loop.
-    """
-
-    __slots__ = ("_since_ns", "_worked_ns", "size_bytes")
-
-    def __init__(self, size_bytes: int, since_ns: int) -> None:
-        self.size_bytes = size_bytes
-        self._since_ns = since_ns
-        self._worked_ns = 0
-
-    def pause(self) -> None:
-        """It waits for something."""
-        self._worked_ns = self.worked_ns()
-        self._since_ns = 0
-
-    def go_on(self) -> None:
-        self._since_ns = perf_counter_ns()
-
-    def worked_ns(self) -> int:
-        return self._worked_ns + (perf_counter_ns() - self._since_ns if self._since_ns else 0)
 
 
 def resolved(host: str) -> str | None:
@@ -130,10 +78,10 @@ def address_of(text: str) -> str:
 class Quotas:
     """Owned by: event loop; `restore` comes before the broker listens."""
 
-    def __init__(self, broker: Broker) -> None:
-        config = broker.config
-        self._passed_ms, self._now_ms = broker.clock.passed_ms, broker.clock.now_ms
-        self._counters = broker.metrics_state
+    def __init__(self, node: Node, metadata: MetadataLog) -> None:
+        config, self._run_blocking = node.config, node.run_blocking
+        self._passed_ms, self._now_ms = node.clock.passed_ms, node.clock.now_ms
+        self._counters = node.metrics_state
         self._counters.throttled = dict.fromkeys((*KEYS, CREATION_RATE), 0)
         self._counters.throttled_ms = dict.fromkeys((*KEYS, CREATION_RATE), 0)
         window_ms = 1000 * config.quota_window_size_seconds
@@ -155,9 +103,9 @@ class Quotas:
         self.waits = Waits()
         self.is_active = False
         """whether any user or client id has a quota: only then requests are looked at"""
-        self.settings = QuotaSettings(broker, self._set)
+        self.settings = QuotaSettings(metadata, self._set)
 
-    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+    def restore(self, state: State) -> None:
         """As `__kompakt_metadata` has them. Blocking, where a quota is for a host that has only a name."""
         self.settings.restore(state)
 
@@ -191,12 +139,12 @@ class Quotas:
             self._addresses[host] = address
         self.connected.set((address, NOT_SAID), value)
 
-    async def resolve(self, broker: Broker, hosts: set[str]) -> set[str]:
+    async def resolve(self, hosts: set[str]) -> set[str]:
         """Those of the hosts that have an address, which is remembered for when they get a quota."""
         quotas = self.settings.values
         self._addresses = {host: one for host, one in self._addresses.items() if ((IP, host),) in quotas}
         for host in hosts - set(self._addresses):
-            address = await broker.run_blocking(resolved, host)
+            address = await self._run_blocking(resolved, host)
             if address is not None:
                 self._addresses[host] = address
         return hosts & set(self._addresses)

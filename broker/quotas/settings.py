@@ -12,15 +12,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
 
-from broker.metadata_log import append_state
-from broker.topics import METADATA_PARTITION
+from broker.metadata_log import MetadataLog, State
 from config.definition import INT_MAX, LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 QUOTA = "quota"
 CLIENT_ID, USER, IP = "client-id", "user", "ip"
@@ -104,13 +99,13 @@ def invalid(words: str) -> KafkaError:
 class QuotaSettings:
     """Owned by: event loop; `restore` comes before the broker listens."""
 
-    def __init__(self, broker: Broker, changed: Callable[[Entity, str, float | None], None]) -> None:
+    def __init__(self, metadata: MetadataLog, changed: Callable[[Entity, str, float | None], None]) -> None:
         """`changed(entity, key, value)`: there is another quota, or none any more."""
-        self._broker = broker
+        self._metadata = metadata
         self._changed = changed
         self.values: dict[Entity, Mapping[str, float]] = {}
 
-    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+    def restore(self, state: State) -> None:
         """As `__kompakt_metadata` has them."""
         for (kind, name), value in state.items():
             if kind == QUOTA:
@@ -118,13 +113,11 @@ class QuotaSettings:
                 self._keep(entity, value["values"])
 
     def set(self, entity: Entity, values: Mapping[str, float]) -> None:
-        """All quotas of an entity, in place of what it had; durable when `topics.flushed()` returns.
+        """All quotas of an entity, in place of what it had; durable when `metadata.flushed()` returns.
         KafkaError: they cannot be written.
         """
-        broker = self._broker
         name = json.dumps(entity, separators=(",", ":"))
-        value = {"values": dict(values)} if values else None
-        append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), QUOTA, name, value)
+        self._metadata.append(QUOTA, name, {"values": dict(values)} if values else None)
         self._keep(entity, values)
 
     def _keep(self, entity: Entity, values: Mapping[str, float]) -> None:

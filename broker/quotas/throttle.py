@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from broker.clock import Timer
+    from broker.node import Node
 
 
 class Throttle:
@@ -15,10 +15,10 @@ class Throttle:
 
     __slots__ = ("_clock", "_counters", "_ends_ms", "_over", "_timer")
 
-    def __init__(self, broker: Broker, over: Callable[[], None]) -> None:
+    def __init__(self, node: Node, over: Callable[[], None]) -> None:
         """`over()` is called when it ends by itself."""
-        self._clock = broker.clock
-        self._counters = broker.metrics_state
+        self._clock = node.clock
+        self._counters = node.metrics_state
         self._counters.connections_throttled += 1
         self._over = over
         self._ends_ms = 0

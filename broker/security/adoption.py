@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.metadata_log import append_state
 from broker.quorum_log import KafkasSecurity, read_security
 from broker.quotas.settings import entity_of
 from broker.security.acls import Acl, Operation, Pattern, Permission, Resource
 from broker.security.authorizer import write_rule
 from broker.security.users import ADOPTED
-from broker.topics import METADATA_PARTITION
 from protocol.errors import KafkaError
 from protocol.messages.quorum import AccessControlEntryRecord
 from protocol.scram import NUMBERS, Credential
@@ -41,8 +39,8 @@ async def adopt_security(broker: Broker) -> None:
         if found is None:
             return
         _store(broker, found)
-        append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), ADOPTED, "", {})
-        await broker.topics.flushed()
+        broker.metadata.append(ADOPTED, "", {})
+        await broker.metadata.flushed()
     except (OSError, LookupError, ValueError, KafkaError) as error:
         logger.error("the users, rules and quotas of Apache Kafka are not taken over: %s", error)
         return
@@ -75,7 +73,7 @@ def _store(broker: Broker, found: KafkasSecurity) -> None:
         broker.authorizer.add(rules)
         return
     for rule in rules:  # for when there is one
-        write_rule(broker, rule, {})
+        write_rule(broker.metadata, rule, {})
 
 
 def _rule(record: AccessControlEntryRecord) -> Acl:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from broker.metadata_log import append_state
+from broker.metadata_log import MetadataLog, State
 from broker.security.acls import (
     OPERATIONS,
     Acl,
@@ -27,11 +27,10 @@ from broker.security.acls import (
     may_somewhere,
     verdict,
 )
-from broker.topics import METADATA_PARTITION
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from broker.context import RequestContext
+    from config.broker import BrokerConfig
     from protocol.messages.produce import ProduceRequest
 
 logger = logging.getLogger(__name__)
@@ -51,16 +50,17 @@ def parse_super_users(text: str) -> frozenset[str]:
 class Authorizer:
     """Owned by: event loop; `restore` comes before the broker listens."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._super_users = parse_super_users(broker.config.super_users)
-        self._default = broker.config.allow_everyone_if_no_acl_found
+    def __init__(self, config: BrokerConfig, metadata: MetadataLog) -> None:
+        self._metadata = metadata
+        self.on_changed: Callable[[], None] = lambda: None
+        self._super_users = parse_super_users(config.super_users)
+        self._default = config.allow_everyone_if_no_acl_found
         self._acls: defaultdict[Resource, dict[Acl, None]] = defaultdict(dict)
         self.version = 0
         """another one whenever rules change"""
         self._remembered: dict[tuple[Asker, Operation, Resource, str], bool] = {}
 
-    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+    def restore(self, state: State) -> None:
         """As `__kompakt_metadata` has them."""
         for kind, name in state:
             if kind == ACL:
@@ -123,10 +123,10 @@ class Authorizer:
         return sorted(acl for acls in self._acls.values() for acl in acls if wanted.takes(acl))
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Durable when `topics.flushed()` returns; they hold at once. KafkaError: one cannot be written."""
+        """Durable when `metadata.flushed()` returns; they hold at once. KafkaError: one cannot be written."""
         for acl in acls:
             if acl not in self._acls[acl.resource]:
-                write_rule(self._broker, acl, {})
+                write_rule(self._metadata, acl, {})
                 self._acls[acl.resource][acl] = None
                 self._forget_answers()
 
@@ -134,22 +134,20 @@ class Authorizer:
         """As `add`."""
         for acl in acls:
             if acl in self._acls[acl.resource]:
-                write_rule(self._broker, acl, None)
+                write_rule(self._metadata, acl, None)
                 del self._acls[acl.resource][acl]
                 self._forget_answers()
 
     def _forget_answers(self) -> None:
         self.version += 1
         self._remembered.clear()
-        for server in self._broker.servers:
-            for connection in server.connections:
-                connection.template.forget()
+        self.on_changed()
 
 
-def write_rule(broker: Broker, acl: Acl, value: Mapping[str, Any] | None) -> None:
+def write_rule(metadata: MetadataLog, acl: Acl, value: Mapping[str, Any] | None) -> None:
     """That there is a rule, or with None that there is not. KafkaError."""
     name = json.dumps(acl, separators=(",", ":"), ensure_ascii=False)
-    append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), ACL, name, value)
+    metadata.append(ACL, name, value)
 
 
 def _read(name: str) -> Acl:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from broker.node import Node
     from config.security import SecurityConfig
 
 logger = logging.getLogger(__name__)
@@ -70,9 +70,9 @@ def read_keys(text: bytes) -> list[SigningKey]:
 class KeySet:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker, settings: SecurityConfig, authorities: str | None) -> None:
+    def __init__(self, node: Node, settings: SecurityConfig, authorities: str | None) -> None:
         """`authorities`: a PEM file of who signs the URL's certificate; None: of whom the system knows."""
-        self._broker = broker
+        self._node = node
         self._settings = settings
         self._authorities = authorities
         self._url = settings.sasl_oauthbearer_jwks_endpoint_url or ""
@@ -87,7 +87,7 @@ class KeySet:
     def of(self, key_id: str | None) -> Sequence[SigningKey]:
         """See `KeysOf`; where there is none with the name, they are asked for anew."""
         found = [one for one in self._keys if key_id in (None, one.key_id)]
-        now_ms = self._broker.clock.passed_ms()
+        now_ms = self._node.clock.passed_ms()
         if not found and (self._wanted_ms is None or now_ms - self._wanted_ms >= UNKNOWN_PAUSE_MS):
             self._wanted_ms = now_ms
             self._is_wanted.set()
@@ -96,7 +96,7 @@ class KeySet:
     async def load(self) -> None:
         """Ask for the keys once. OSError, ValueError: they cannot be had; the message says why."""
         text = await (self._read_file() if self.is_file else self._fetch())
-        self._keys = await self._broker.run_blocking(read_keys, text)
+        self._keys = await self._node.run_blocking(read_keys, text)
         logger.info("%d keys that sign tokens, of %s", len(self._keys), self._url)
 
     async def keep_fresh(self) -> None:
@@ -109,11 +109,11 @@ class KeySet:
                 await self.load()
             except (OSError, ValueError) as problem:
                 logger.warning("keys that sign tokens could not be had of %s: %s", self._url, problem)
-                await self._broker.clock.sleep(retry_ms)
+                await self._node.clock.sleep(retry_ms)
                 retry_ms = min(2 * retry_ms, settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms)
                 continue
             retry_ms = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms
-            timer = self._broker.clock.call_later(
+            timer = self._node.clock.call_later(
                 settings.sasl_oauthbearer_jwks_endpoint_refresh_ms, self._is_wanted.set
             )
             await self._is_wanted.wait()
@@ -121,7 +121,7 @@ class KeySet:
 
     async def _read_file(self) -> bytes:
         path = urllib.request.url2pathname(urllib.parse.urlsplit(self._url).path)
-        return await self._broker.run_blocking(Path(path).read_bytes)
+        return await self._node.run_blocking(Path(path).read_bytes)
 
     async def _fetch(self) -> bytes:
         import aiohttp

@@ -14,8 +14,8 @@ from config.security import JAAS, JWKS, LISTENER_PREFIX, OAUTHBEARER
 from protocol.jaas import OAUTH_MODULE, parse_jaas
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from broker.context import Listener
+    from broker.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +26,10 @@ AUTHORITIES = "ssl.truststore.location"
 class ListenerTokens:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker, listener: Listener) -> None:
+    def __init__(self, node: Node, listener: Listener) -> None:
         """ConfigError."""
         security = listener.security
-        self._broker = broker
+        self._clock = node.clock
         self._rules = Rules.of(security.keys)
         self._unsecured: UnsecuredRules | None = None
         self.keys: KeySet | None = None
@@ -44,7 +44,7 @@ class ListenerTokens:
                 f"Listener {listener.name}: {OAUTHBEARER} needs PyJWT: pip install 'kompakt[oauth]'",
                 "listeners",
             )
-        self.keys = KeySet(broker, security.keys, options.get(AUTHORITIES))
+        self.keys = KeySet(node, security.keys, options.get(AUTHORITIES))
 
     async def load(self) -> None:
         """Read a file of keys; those of a URL come when the listener is there. ConfigError."""
@@ -56,7 +56,7 @@ class ListenerTokens:
 
     def validate(self, text: str) -> Token:
         """What a client's token says. InvalidToken."""
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._clock.now_ms()
         if self._unsecured is not None:
             return validate_unsecured(text, self._unsecured, now_ms)
         assert self.keys is not None

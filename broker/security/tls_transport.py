@@ -20,7 +20,7 @@ from broker.security.principal import USER, name_of, subject_of
 from protocol.schema import Buffer
 
 if TYPE_CHECKING:
-    from broker.server import Server
+    from broker.door import Door
 
 logger = logging.getLogger(__name__)
 
@@ -32,15 +32,15 @@ SEALED_BYTES = 64 * 1024
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     """Owned by: event loop."""
 
-    def __init__(self, server: Server, context: ssl.SSLContext, sealed: memoryview) -> None:
+    def __init__(self, door: Door[Connection], context: ssl.SSLContext, sealed: memoryview) -> None:
         """`sealed`: the buffer of all connections for what comes in."""
         super().__init__()
-        self._server = server
+        self._door = door
         self._context = context
         self._sealed = sealed
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._connection = Connection(server)
+        self._connection = Connection(door)
         self._is_open = False  # hands were shaken
         self._is_reading = True
         self._timer: asyncio.TimerHandle | None = None
@@ -99,9 +99,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         """The client is who its certificate says, unless it has to say so itself (SASL)."""
         certificate = self._tls.getpeercert()
         if certificate and self._connection.session is None:
-            name = name_of(subject_of(certificate), self._server.principal_rules)
+            name = name_of(subject_of(certificate), self._door.principal_rules)
             self._connection.believe(f"{USER}{name}")
-            self._server.broker.metrics_state.authentications += 1
+            self._door.broker.metrics_state.authentications += 1
 
     def _is_late(self) -> None:
         self._refuse(f"no handshake in {HANDSHAKE_SECONDS:g} s")
@@ -109,7 +109,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _refuse(self, reason: str) -> None:
         """End it, with an alert if there is one to send."""
         if not self._is_open:
-            self._server.broker.metrics_state.failed_authentications += 1
+            self._door.broker.metrics_state.failed_authentications += 1
         logger.warning("closed the connection of %s: TLS: %s", self._connection.peer, reason)
         self._flush()
         self._connection.close()

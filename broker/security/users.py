@@ -11,18 +11,15 @@ Kafka's `ScramControlManager`.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from broker.metadata_log import append_state
-from broker.topics import METADATA_PARTITION
+from broker.metadata_log import MetadataLog, State
 from config.definition import ConfigError
 from config.security import JAAS, LISTENER_PREFIX, PLAIN_USERS
 from protocol.jaas import PLAIN_MODULE, parse_jaas
 from protocol.scram import Credential
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from config.security import ListenerSecurity
 
 SCRAM = "scram"
@@ -55,13 +52,13 @@ def plain_users(listener: str, security: ListenerSecurity) -> dict[str, str]:
 class Users:
     """Owned by: event loop; `restore` comes before the broker listens."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, metadata: MetadataLog) -> None:
+        self._metadata = metadata
         self._credentials: dict[tuple[str, str], Credential] = {}
         self.has_adopted = False
         """whether those of an Apache Kafka were looked for (`adoption.py`)"""
 
-    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+    def restore(self, state: State) -> None:
         """As `__kompakt_metadata` has them."""
         self.has_adopted = (ADOPTED, "") in state
         for (kind, name), value in state.items():
@@ -86,8 +83,7 @@ class Users:
         return {mechanism: one for (mechanism, name), one in self._credentials.items() if name == user}
 
     def set(self, mechanism: str, user: str, credential: Credential | None) -> None:
-        """Another credential, or none; durable when `topics.flushed()` returns. KafkaError: it is not."""
-        broker = self._broker
+        """Another credential, or none; durable when `metadata.flushed()` returns. KafkaError: it is not."""
         value = None
         if credential is not None:
             value = {
@@ -96,8 +92,7 @@ class Users:
                 "server_key": base64.b64encode(credential.server_key).decode(),
                 "stored_key": base64.b64encode(credential.stored_key).decode(),
             }
-        partition = broker.partitions[METADATA_PARTITION]
-        append_state(partition, broker.clock.now_ms(), SCRAM, f"{mechanism} {user}", value)
+        self._metadata.append(SCRAM, f"{mechanism} {user}", value)
         if credential is None:
             self._credentials.pop((mechanism, user), None)
         else:

@@ -14,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from broker.group_settings import GroupSettings
+from broker.node import Node
 from broker.share.delivery import Acknowledgement, InFlight, Transition
 from broker.share.partition import NO_COUNT, NO_OFFSET, ShareKey, SharePartition, Stored
 from broker.share.records import (
@@ -28,12 +30,12 @@ from broker.share.records import (
 from broker.share.state_batches import StateBatch
 from broker.state_topic import KeyValue, StateTopic
 from broker.topic import KEEP_EVERYTHING, SHARE_STATE_TOPIC
+from broker.topics import TopicRegistry
 from config.group import EARLIEST, GroupConfig, reset_age_ms
 from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from broker.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -52,12 +54,15 @@ _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 class ShareCoordinator:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        config = broker.config
+    def __init__(self, node: Node, topics: TopicRegistry, group_settings: GroupSettings) -> None:
+        self._node = node
+        self._topics = topics
+        self._group_settings = group_settings
+        config = node.config
         self.partitions: dict[ShareKey, SharePartition] = {}
         self._topic: StateTopic[Contents] = StateTopic(
-            broker,
+            node,
+            topics,
             SHARE_STATE_TOPIC,
             config.share_coordinator_state_topic_num_partitions,
             config.share_coordinator_state_topic_segment_bytes,
@@ -97,7 +102,7 @@ class ShareCoordinator:
 
     def _apply(self, contents: Contents) -> None:
         for key, stored in contents.items():
-            if self._broker.topics.by_id(key.topic_id) is not None:
+            if self._topics.by_id(key.topic_id) is not None:
                 self.partitions[key] = SharePartition(key, stored)
 
     # beginning and forgetting
@@ -108,7 +113,7 @@ class ShareCoordinator:
         """Let a group begin in partitions, by share.auto.offset.reset where no start offset is given. The
         futures of what makes it durable; KafkaError: not all of it could be written.
         """
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._node.clock.now_ms()
         begun: dict[ShareKey, Stored] = {}
         for key in keys:
             known = self.partitions.get(key)
@@ -189,21 +194,21 @@ class ShareCoordinator:
             return log.log_start_offset
         age_ms = reset_age_ms(reset)
         if age_ms is not None:
-            since_ms = self._broker.clock.now_ms() - age_ms
-            found = await self._broker.run_blocking(log.offset_for_timestamp, since_ms)
+            since_ms = self._node.clock.now_ms() - age_ms
+            found = await self._node.run_blocking(log.offset_for_timestamp, since_ms)
             if found is not None:
                 return found.offset
         return log.high_watermark
 
     def note_acquired(self, share: SharePartition, lock_duration_ms: int) -> None:
         """A member has something now: in time it is given to others."""
-        due_ms = self._broker.clock.passed_ms() + lock_duration_ms
+        due_ms = self._node.clock.passed_ms() + lock_duration_ms
         if share.expiry is None or due_ms < share.expires_ms:  # the group may have got a shorter one
             self._expect_expiry(share, due_ms)
 
     def _expect_expiry(self, share: SharePartition, due_ms: int) -> None:
         share.close()
-        clock = self._broker.clock
+        clock = self._node.clock
         share.expires_ms = due_ms
         share.expiry = clock.call_later(max(1, due_ms - clock.passed_ms()), self._expire, share)
 
@@ -212,7 +217,7 @@ class ShareCoordinator:
         in_flight = share.in_flight
         if in_flight is None:
             return
-        now_ms = self._broker.clock.passed_ms()
+        now_ms = self._node.clock.passed_ms()
         transition = in_flight.expire(now_ms, self._config_of(share.key.group_id).share_delivery_count_limit)
         try:
             self._write_transition(share, transition, may_undo=False)
@@ -234,7 +239,7 @@ class ShareCoordinator:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
             )
         config = self._config_of(key.group_id)
-        renewed_until_ms = self._broker.clock.passed_ms() + config.share_record_lock_duration_ms
+        renewed_until_ms = self._node.clock.passed_ms() + config.share_record_lock_duration_ms
         transition = share.in_flight.acknowledge(
             member_id,
             told,
@@ -282,12 +287,12 @@ class ShareCoordinator:
         by_place: dict[TopicPartition, list[SharePartition]] = defaultdict(list)
         for key, share in self.partitions.items():
             by_place[self._topic.place_of(key.state_id)].append(share)
-        topic = self._broker.topics.get(SHARE_STATE_TOPIC)
+        topic = self._topics.get(SHARE_STATE_TOPIC)
         # Where not all is read yet all may be needed, and so may be what is written from here on.
         known = [
             (partition, partition.log.log_end_offset)
             for place in (topic.partitions() if topic is not None else ())
-            if (partition := self._broker.partitions.get(place)) is not None
+            if (partition := self._node.partitions.get(place)) is not None
             and self._topic.is_known(place.partition)
         ]
         for partition, end_offset in known:
@@ -311,14 +316,14 @@ class ShareCoordinator:
     # records
 
     def _config_of(self, group_id: str) -> GroupConfig:
-        return self._broker.group_settings.of(group_id)
+        return self._group_settings.of(group_id)
 
     def _write(self, share: SharePartition, batches: Sequence[StateBatch]) -> list[Flushed]:
         """What has changed, or all of it when that is due."""
         stored = share.stored
         before = stored.start_offset, stored.complete_count
         try:
-            if stored.updates >= self._broker.config.share_coordinator_snapshot_update_records_per_snapshot:
+            if stored.updates >= self._node.config.share_coordinator_snapshot_update_records_per_snapshot:
                 return self._snapshot(share)
             share.follow()
             _, waits = self._append(
@@ -333,7 +338,7 @@ class ShareCoordinator:
     def _snapshot(self, share: SharePartition) -> list[Flushed]:
         share.follow()  # its batches go from where the group stands now, not from where it stood last
         share.stored.snapshot_epoch += 1
-        value = snapshot_value(share.stored, share.batches(), self._broker.clock.now_ms())
+        value = snapshot_value(share.stored, share.batches(), self._node.clock.now_ms())
         return self._append_all({share.key: value}, {share.key: share.stored})
 
     def _append_all(
@@ -365,7 +370,7 @@ class ShareCoordinator:
 
     def _wake(self, key: ShareKey) -> None:
         """Members may wait for what is available now."""
-        topic = self._broker.topics.by_id(key.topic_id)
-        partition = self._broker.partition(topic.name, key.partition) if topic is not None else None
+        topic = self._topics.by_id(key.topic_id)
+        partition = self._node.partition(topic.name, key.partition) if topic is not None else None
         if partition is not None:
             partition.wake()

@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from broker.node import Node
+from broker.share.coordinator import ShareCoordinator
 from broker.share.partition import ShareKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.share_fetch import ShareFetchResponse
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
-    from broker.connection import Connection
+    from broker.context import Client
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -40,7 +41,7 @@ class ShareSession:
 
     __slots__ = ("_is_due", "connection", "epoch", "places")
 
-    def __init__(self, places: Iterable[Place], connection: Connection | None) -> None:
+    def __init__(self, places: Iterable[Place], connection: Client | None) -> None:
         self.epoch = INITIAL_EPOCH + 1
         self.places: dict[Place, None] = dict.fromkeys(places)
         self.connection = connection
@@ -71,18 +72,19 @@ class ShareSession:
 class ShareSessions:
     """All of them. Owned by: event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, shares: ShareCoordinator) -> None:
+        self._node = node
+        self._shares = shares
         self.sessions: dict[Member, ShareSession] = {}
-        self._members: dict[Connection, set[Member]] = {}
+        self._members: dict[Client, set[Member]] = {}
         """who began a session over which connection"""
 
-    def begin(self, member: Member, places: Iterable[Place], connection: Connection | None) -> ShareSession:
+    def begin(self, member: Member, places: Iterable[Place], connection: Client | None) -> ShareSession:
         """A session in place of what the member had. SHARE_SESSION_LIMIT_REACHED: there are too many."""
         before = self.sessions.pop(member, None)
         if before is not None:
             self._leave(member, before)
-        if len(self.sessions) >= self._broker.config.group_share_max_share_sessions:
+        if len(self.sessions) >= self._node.config.group_share_max_share_sessions:
             raise KafkaError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED, "The limit of share sessions has been reached."
             )
@@ -108,7 +110,7 @@ class ShareSessions:
         if session is not None:
             self._leave(member, session)
             for topic_id, index in session.places:
-                self._broker.shares.release(ShareKey(member.group_id, topic_id, index), member.member_id)
+                self._shares.release(ShareKey(member.group_id, topic_id, index), member.member_id)
 
     def _leave(self, member: Member, session: ShareSession) -> None:
         """The session is its connection's no more: a connection may outlive any number of them."""
@@ -119,7 +121,7 @@ class ShareSessions:
                 if not members:
                     del self._members[session.connection]
 
-    def on_disconnect(self, connection: Connection) -> None:
+    def on_disconnect(self, connection: Client) -> None:
         """Sessions go with their connection."""
         for member in self._members.pop(connection, ()):
             session = self.sessions.get(member)

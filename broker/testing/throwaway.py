@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from broker.broker import Broker
+from broker.broker_server import BrokerServer
 from broker.questions.compactions import Compactions, Wish
 from broker.questions.partitions import explained, moment_of
 from broker.testing.moving_clock import MovingClock
@@ -62,7 +62,7 @@ class Kompakt:
         self._loop: asyncio.AbstractEventLoop
         self._stopping: asyncio.Event
         self._compactions: Compactions
-        self.broker: Broker
+        self.broker: BrokerServer
         """for who needs more than is here; only its own thread may touch it (`run`)"""
 
     # Life
@@ -124,9 +124,9 @@ class Kompakt:
 
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        broker: Broker | None = None
+        broker: BrokerServer | None = None
         try:
-            broker = Broker(BrokerConfig.parse(self._settings), self.clock)
+            broker = BrokerServer(BrokerConfig.parse(self._settings), self.clock)
             await broker.start()
         except Exception as error:
             if broker is not None:

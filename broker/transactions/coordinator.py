@@ -16,27 +16,28 @@ import asyncio
 import logging
 import struct
 from collections.abc import Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from broker.groups.coordinator import GroupCoordinator
 from broker.latest_values import LatestValues, read_latest_values
+from broker.moves import Moves
+from broker.node import Node
+from broker.producer_ids import ProducerIds
 from broker.state_topic import Producer, StateTopic, Written, fits
 from broker.tasks import ended
 from broker.topic import TRANSACTIONS_TOPIC
+from broker.topics import TopicRegistry
+from broker.transactions.markers import Markers
 from broker.transactions.records import read_key, read_state, state_key, state_value
 from broker.transactions.state import AT_REST, ENDING, V2, Status, TransactionState
 from protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame, UnsupportedVersion
 from storage.layout import TopicPartition
 
-if TYPE_CHECKING:
-    from broker.broker import Broker
-
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-MARKERS_A_TURN = 200
-"""so many are written in one turn of the loop: a millisecond to two"""
 FORGOTTEN_A_TURN = 500
 
 # What a client is told when a state could not be stored: that it looks for the coordinator, and tries again.
@@ -45,19 +46,28 @@ _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-# A log that knows a later epoch, or a later coordinator, has no transaction of this one any more.
-_MARKER_IS_LATE = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
 class TransactionCoordinator:
     """Owned by: event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        node: Node,
+        topics: TopicRegistry,
+        producer_ids: ProducerIds,
+        moves: Moves,
+        groups: GroupCoordinator,
+    ) -> None:
         self.states: dict[str, TransactionState] = {}
-        self._broker = broker
-        config = broker.config
+        self._node = node
+        self._producer_ids = producer_ids
+        self._moves = moves
+        self._markers = Markers(node, moves, groups)
+        config = node.config
         self._topic: StateTopic[LatestValues] = StateTopic(
-            broker,
+            node,
+            topics,
             TRANSACTIONS_TOPIC,
             config.transaction_state_log_num_partitions,
             config.transaction_state_log_segment_bytes,
@@ -93,7 +103,7 @@ class TransactionCoordinator:
         """
         # Of what is ending the producer may have its next id already.
         ids = {self.states[one].next_producer_id: one for one in self._active} | self._ids
-        for topic_partition, partition in self._broker.partitions.items():
+        for topic_partition, partition in self._node.partitions.items():
             known = partition.log.producers
             for producer_id in known.open_transactions():
                 producer = Producer(producer_id, known.producers[producer_id].epoch)
@@ -173,7 +183,7 @@ class TransactionCoordinator:
         self, transactional_id: str, timeout_ms: int, expected: Producer | None
     ) -> Producer:
         """The identity for a producer; one that had the id is fenced, its transaction aborted."""
-        config = self._broker.config
+        config = self._node.config
         if not 0 < timeout_ms <= config.transaction_max_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{timeout_ms} ms")
         if not fits(transactional_id):
@@ -185,9 +195,7 @@ class TransactionCoordinator:
         async with self._turn(transactional_id):
             state = self.states.get(transactional_id)
             if state is None:
-                state = TransactionState(
-                    await self._broker.producer_ids.next(), NO_PRODUCER_EPOCH, timeout_ms
-                )
+                state = TransactionState(await self._producer_ids.next(), NO_PRODUCER_EPOCH, timeout_ms)
             state.check_expected(expected)  # or a stranger would abort what its producer is doing
             if state.status is Status.ONGOING:
                 state = await self._fence(transactional_id, state)
@@ -197,7 +205,7 @@ class TransactionCoordinator:
                 state = self.states[transactional_id]
             new_producer_id = None
             if state.needs_new_producer_id(expected):
-                new_producer_id = await self._broker.producer_ids.next()
+                new_producer_id = await self._producer_ids.next()
             begun = state.initialized(expected, timeout_ms, self._now_ms(), new_producer_id)
             return (await self._move(transactional_id, begun)).producer
 
@@ -274,7 +282,7 @@ class TransactionCoordinator:
 
     async def _next_producer_id(self, state: TransactionState) -> int:
         """With v2, where an end leaves no epoch of the producer id."""
-        return await self._broker.producer_ids.next() if state.is_exhausted else NO_PRODUCER_ID
+        return await self._producer_ids.next() if state.is_exhausted else NO_PRODUCER_ID
 
     def check_part(self, transactional_id: str, producer: Producer, topic_partition: TopicPartition) -> None:
         """Raise unless the producer's transaction takes part in a partition: records that were written there
@@ -360,7 +368,7 @@ class TransactionCoordinator:
 
     async def expire(self) -> None:
         """Forget ids that nobody used for `transactional.id.expiration.ms`."""
-        oldest_ms = self._now_ms() - self._broker.config.transactional_id_expiration_ms
+        oldest_ms = self._now_ms() - self._node.config.transactional_id_expiration_ms
         for number, (one, state) in enumerate(tuple(self.states.items()), 1):
             if state.updated_ms <= oldest_ms:
                 self._forget(one)
@@ -392,7 +400,7 @@ class TransactionCoordinator:
     # storing
 
     def _now_ms(self) -> int:
-        return self._broker.clock.now_ms()
+        return self._node.clock.now_ms()
 
     def _set(self, transactional_id: str, state: TransactionState) -> None:
         known = self.states.get(transactional_id)
@@ -434,7 +442,7 @@ class TransactionCoordinator:
     def _tell(self, transactional_id: str, error: KafkaError) -> None:
         """Why a state could not be stored: while a move ends nothing is wrong, and once is enough."""
         place = self.place_of(transactional_id)
-        over = self._broker.moves.ending.get(place)
+        over = self._moves.ending.get(place)
         if over is None or error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
             logger.warning("transactional id %r: not stored: %s", transactional_id, error)
         elif over is not self._told_of:
@@ -445,11 +453,11 @@ class TransactionCoordinator:
         """Carry out what is decided; whether nothing is left of it. What is left is tried again."""
         state = self.states[transactional_id]
         unmarked = self._unmarked.setdefault(transactional_id, set(state.partitions))
-        await self._mark(transactional_id, state, unmarked)
+        await self._markers.write(transactional_id, state, unmarked)
         if unmarked:
             return False
         completed = state.completed(self._now_ms())
-        await self._broker.moves.settled(self.place_of(transactional_id))
+        await self._moves.settled(self.place_of(transactional_id))
         try:
             self._append(
                 transactional_id, completed
@@ -460,37 +468,3 @@ class TransactionCoordinator:
         self._set(transactional_id, completed)
         del self._unmarked[transactional_id]
         return True
-
-    async def _mark(
-        self, transactional_id: str, state: TransactionState, unmarked: set[TopicPartition]
-    ) -> None:
-        """A marker into each partition that has none yet, all flushed at once."""
-        is_commit = state.status is Status.PREPARE_COMMIT
-        flushes: list[tuple[TopicPartition, asyncio.Future[None] | None]] = []
-        for number, place in enumerate(sorted(unmarked), 1):
-            await self._broker.moves.settled(place)
-            partition = self._broker.partitions.get(place)
-            if partition is None:  # deleted, and its part of the transaction with it
-                unmarked.discard(place)
-                continue
-            try:
-                flushed = partition.end_transaction_of(*state.producer, self._now_ms(), is_commit=is_commit)
-            except KafkaError as error:
-                level = logging.ERROR
-                if error.code in _MARKER_IS_LATE:  # an administrator has ended it before
-                    unmarked.discard(place)
-                    level = logging.WARNING
-                logger.log(level, "the transaction of %r, in %s: %s", transactional_id, place, error)
-            else:
-                flushes.append((place, flushed))
-            if number % MARKERS_A_TURN == 0:
-                await asyncio.sleep(0)
-        for place, flushed in flushes:
-            try:
-                if flushed is not None:
-                    await flushed
-            except KafkaError as error:
-                logger.error("the transaction of %r, in %s: %s", transactional_id, place, error)
-                continue
-            unmarked.discard(place)
-            self._broker.groups.end_transaction(place, state.producer_id, is_commit=is_commit)

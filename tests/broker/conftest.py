@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
+from broker.broker_server import BrokerServer
 from broker.clock import ManualClock
 from broker.topic import Topic
 from config.broker import BrokerConfig
@@ -48,11 +48,11 @@ class World:
             "offsets.topic.num.partitions": "2",
             **settings,
         }
-        self.broker: Broker
+        self.broker: BrokerServer
         self._clients: list[Client] = []
 
     async def start(self) -> None:
-        self.broker = Broker(BrokerConfig.parse(self.settings), self.clock)
+        self.broker = BrokerServer(BrokerConfig.parse(self.settings), self.clock)
         await self.broker.start()
 
     async def stop(self) -> None:
@@ -173,7 +173,7 @@ async def problem_at_start(directory: Path, **settings: str) -> str:
     """What is said to whoever starts a broker with these settings (_ for .); "" when it starts."""
     texts = {name.replace("_", "."): text for name, text in settings.items()}
     try:
-        broker = Broker(BrokerConfig.parse({"log.dirs": str(directory), "node.id": "1", **texts}))
+        broker = BrokerServer(BrokerConfig.parse({"log.dirs": str(directory), "node.id": "1", **texts}))
     except ConfigError as error:
         return error.message
     try:

@@ -16,10 +16,11 @@ from broker.clock import ManualClock
 from broker.context import Listener
 from broker.counters import Counters
 from broker.departure import Departure
+from broker.door import Limits
 from broker.large_frames import LargeFrames
 from broker.produce_template import ProduceTemplate
 from broker.quotas.rates import Rate
-from broker.server import Limits, Server
+from broker.server import Server
 from config.broker import BrokerConfig
 from protocol.framing import encode_request
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse

@@ -114,7 +114,7 @@ async def test_who_hangs_up_has_changed_the_cleaner(world: World, monkeypatch: p
 
     monkeypatch.setattr(world.broker.cleaner_pool, "reconfigure", reconfigure)
     is_flushed = asyncio.Event()
-    monkeypatch.setattr(world.broker.topics, "flushed", is_flushed.wait)
+    monkeypatch.setattr(world.broker.metadata, "flushed", is_flushed.wait)
     admin = await world.connect()
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     entry = resource.AlterableConfig(name="log.cleaner.backoff.ms", config_operation=SET, value="77")

@@ -410,8 +410,8 @@ async def test_dynamic_settings_that_are_not_understood_do_not_stop_the_start(
         "log.cleaner.min.compaction.lag.ms": "9",  # good only beside the next
         "log.cleaner.max.compaction.lag.ms": "10",
     }
-    world.broker.topics._append("broker", "", {"configs": stored})
-    world.broker.topics._append("broker", "1", {"configs": {"log.retention.ms": "-1"}})
+    world.broker.metadata.append("broker", "", {"configs": stored})
+    world.broker.metadata.append("broker", "1", {"configs": {"log.retention.ms": "-1"}})
     await world.restart()
     config = world.broker.config
     assert config.log_retention_ms == -1

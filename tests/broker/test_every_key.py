@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.busy_poll import BusyPoll
-from broker.server import Limits
+from broker.door import Limits
 from config.broker import BrokerConfig
 from protocol.compression import Codec
 from protocol.errors import ErrorCode

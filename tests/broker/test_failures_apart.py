@@ -234,7 +234,7 @@ async def test_a_deleted_topics_checkpoints_go_before_its_name_is_free(world: Wo
     broker.logs.checkpoint()
     file = broker.logs.directories[0].log_start_checkpoint
     assert file.read() == {TopicPartition("t", 0): 1}
-    await broker.topics.delete("t")
+    await broker.deletions.delete("t")
     assert file.read() == {}
 
 
@@ -243,17 +243,17 @@ async def test_the_name_of_a_deleted_topic_is_free_even_if_its_end_could_not_be_
 ) -> None:
     """A full disk in the middle of a deletion: the name can be used when there is room again."""
     world.topic()
-    registry = world.broker.topics
-    append = registry._append
+    metadata = world.broker.metadata
+    append = metadata.append
 
     def append_or_fail(kind: str, name: str, value: Any) -> None:
         if value is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "No space left on device")
         append(kind, name, value)
 
-    monkeypatch.setattr(registry, "_append", append_or_fail)
+    monkeypatch.setattr(metadata, "append", append_or_fail)
     with pytest.raises(KafkaError):
-        await registry.delete("t")
+        await world.broker.deletions.delete("t")
     monkeypatch.undo()
     world.topic()
     await world.restart()

@@ -392,7 +392,7 @@ async def test_deleting_the_topic_ends_the_long_poll(world: World) -> None:
     client = await world.connect()
     client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000), 12)
     await until(lambda: len(world.broker.purgatory) == 1)
-    await world.broker.topics.delete("t")
+    await world.broker.deletions.delete("t")
     answer = (await client.receive(FetchResponse, 12))[1].responses[0].partitions[0]
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -422,7 +422,7 @@ async def test_a_long_poll_looks_a_partition_up_once_unless_it_went(
             wanted[3] = (ids[1], 0, 1)
             expected, more = [[0, 0, 0], [0, 0, 0]], 0
         else:
-            await world.broker.topics.delete("a")
+            await world.broker.deletions.delete("a")
             expected, more = [[ErrorCode.UNKNOWN_TOPIC_ID] * 3, [0, 0, 0]], 3
         response = (await client.receive(FetchResponse, 13))[1]
         assert [[one.error_code for one in topic.partitions] for topic in response.responses] == expected
@@ -434,7 +434,7 @@ async def test_topic_ids(world: World) -> None:
     old = world.topic()
     client = await world.connect()
     assert (await fetch(client, uuid.uuid4(), version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    await world.broker.topics.delete("t")
+    await world.broker.deletions.delete("t")
     new = world.topic()
     await fill(world, client, 1)
     assert (await fetch(client, old.topic_id, version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID

@@ -84,7 +84,7 @@ async def test_more_than_one_file_goes_by_a_thread(world: World, by_threads: lis
 
 
 async def test_without_a_ring_threads_do_it(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.broker.open_ring", lambda: None)
+    monkeypatch.setattr("broker.node.open_ring", lambda: None)
     world = await make_world()
     world.topic()
     client = await world.connect()

@@ -19,7 +19,7 @@ import pytest
 
 from broker import producer_ids
 from broker.background import MIN_SLEEP_MS, Background
-from broker.broker import Broker
+from broker.broker_server import BrokerServer
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
@@ -98,7 +98,7 @@ async def test_stopping_answers_who_waits(world: World) -> None:
 async def test_a_second_broker_on_the_same_directory_is_refused(world: World) -> None:
     """T181."""
     with pytest.raises(Exception, match="in use by another broker"):
-        Broker(BrokerConfig.parse(world.settings), world.clock)
+        BrokerServer(BrokerConfig.parse(world.settings), world.clock)
     assert (await (await world.connect()).ask(ApiVersionsRequest(), 0)).error_code == 0
 
 
@@ -355,7 +355,7 @@ async def test_a_recovery_can_be_watched(world: World, monkeypatch: pytest.Monke
             assert answer.status == 200
 
 
-def is_answered(broker: Broker) -> bool:
+def is_answered(broker: BrokerServer) -> bool:
     """Whether somebody listens to clients."""
     with socket.socket() as probe:
         ports = [listener.port for listener in broker.listeners]

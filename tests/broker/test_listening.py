@@ -15,8 +15,8 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from broker import server as servers
-from broker.server import ListenError, bind, listen
+from broker import listening
+from broker.listening import ListenError, bind, listen
 
 HOST = "127.0.0.1"
 In = Callable[[Coroutine[Any, Any, None]], None]
@@ -110,10 +110,10 @@ def test_a_port_that_is_free_nowhere_else_is_not_sought_for_ever(monkeypatch: py
     async def closed() -> None:
         pass
 
-    monkeypatch.setattr(servers, "asyncio", SimpleNamespace(get_running_loop=Twice))
+    monkeypatch.setattr(listening, "asyncio", SimpleNamespace(get_running_loop=Twice))
     with pytest.raises(ListenError, match="no port was free in all of its addresses"):
         asyncio.run(bind(Echo, "TEST://here", HOST, 0))
-    assert len(asked) == servers.BIND_ATTEMPTS
+    assert len(asked) == listening.BIND_ATTEMPTS
 
 
 def test_a_port_can_be_had_again_at_once(in_loop: In) -> None:
@@ -136,7 +136,7 @@ def test_listening_in_vain_is_told(in_loop: In, monkeypatch: pytest.MonkeyPatch)
 
     async def work() -> None:
         server, port = await bound()
-        servers._share_address(server, True)
+        listening._share_address(server, True)
         with another(port) as other:
             other.listen()
             with pytest.raises(ListenError, match="cannot listen on TEST://here: Address already in use"):

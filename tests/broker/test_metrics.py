@@ -163,7 +163,7 @@ async def test_a_scrape_looks_at_copies(world: World) -> None:
     await client.ask(commit, 7)
     metrics = Metrics(world.broker)
     moment = metrics.moment()
-    await world.broker.topics.delete("gone")
+    await world.broker.deletions.delete("gone")
     world.topic("new")
     await world.produce(client, world.batch((b"k", b"v")))
     partition.committed_offset = 1
@@ -249,7 +249,7 @@ async def test_a_deleted_topic_is_no_longer_exposed(world: World) -> None:
     world.topic("t")
     client = await world.connect()
     await world.produce(client, world.batch((b"k", b"v")))
-    await world.broker.topics.delete("t")
+    await world.broker.deletions.delete("t")
     samples, _ = await scrape(world)
     assert not [key for key in samples if ("topic", "t") in key[1]]
 

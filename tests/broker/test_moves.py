@@ -242,7 +242,7 @@ async def test_who_hangs_up_while_held_up_is_forgotten(disks: Disks, last_step: 
 async def test_a_topic_that_is_deleted_in_the_last_step_is_gone(disks: Disks, last_step: LastStep) -> None:
     assert await disks.ask_for(disks.other()) is ErrorCode.NONE
     await last_step.has_begun.wait()
-    deleted = asyncio.create_task(disks.broker.topics.delete("t"))
+    deleted = asyncio.create_task(disks.broker.deletions.delete("t"))
     await until(lambda: KEY not in disks.broker.partitions)
     last_step.let_go()
     await deleted
@@ -349,7 +349,7 @@ async def test_a_topic_is_deleted_in_the_middle_of_a_move_and_of_one_that_waits(
     assert await disks.ask_for(disks.other(waiting), waiting) is ErrorCode.NONE
     assert len(disks.broker.moves.all()) == 2
     for name in ("second", "t"):
-        await disks.broker.topics.delete(name)
+        await disks.broker.deletions.delete(name)
     assert disks.broker.moves.all() == ()
     assert disks.futures() == []
     disks.world.topic("t")

@@ -411,7 +411,7 @@ async def test_a_topic_that_is_deleted_and_made_again_is_looked_up_anew(world: W
     client = await world.connect()
     for _ in range(3):
         await world.produce(client, batch(b"v"))
-    await world.broker.topics.delete("t")
+    await world.broker.deletions.delete("t")
     assert (await world.produce(client, batch(b"v"))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     world.topic()
     answer = await world.produce(client, batch(b"v"))

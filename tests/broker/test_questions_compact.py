@@ -465,7 +465,7 @@ async def test_history_is_bounded_and_a_new_topic_has_none(asker: Asker) -> None
     for _ in range(35):
         await asker.compact()
     assert len((await asker.get("t/history"))["partitions"][0]["runs"]) == 32
-    await world.broker.topics.delete("t")
+    await world.broker.deletions.delete("t")
     compacted(world)
     assert (await asker.get("t/history"))["partitions"][0]["runs"] == []
     await world.restart()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
+from broker.broker_server import BrokerServer
 from broker.quorum_log import KafkasTopic, read_topics
 from broker.topic import KEEP_EVERYTHING
 from broker.topics import TopicRegistry
@@ -293,7 +293,7 @@ async def test_where_kompakt_was_before_kafkas_word_is_out_of_date(world: World)
     assert overrides(world) == KEEP_EVERYTHING
 
 
-@pytest.mark.parametrize("method", [(Broker, "_open_logs"), (TopicRegistry, "reconcile")])
+@pytest.mark.parametrize("method", [(BrokerServer, "_open_logs"), (TopicRegistry, "reconcile")])
 async def test_a_first_start_that_fails_leaves_it_to_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch, method: tuple[type, str]
 ) -> None:

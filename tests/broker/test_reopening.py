@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from broker.background import Background
+from broker.metadata_log import METADATA_PARTITION
 from broker.reopening import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, NotNow
-from broker.topics import METADATA_PARTITION
 from cleaner.states import Phase
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
@@ -192,7 +192,7 @@ async def test_what_is_deleted_is_forgotten(world: World, failing: Failing) -> N
     await offline(world, failing)
     await look(world)
     assert world.broker.reopening.retry_ms(T) is not None
-    await world.broker.topics.delete("t")
+    await world.broker.deletions.delete("t")
     await look(world)
     assert world.broker.reopening.retry_ms(T) is None
 
@@ -273,7 +273,7 @@ async def test_a_topic_that_is_deleted_meanwhile_stays_deleted(
     await until(held.began.is_set)
     with pytest.raises(NotNow, match="being opened"):
         await world.broker.reopening.reopen(world.broker.partitions[T])
-    deletion = asyncio.create_task(world.broker.topics.delete("t"))
+    deletion = asyncio.create_task(world.broker.deletions.delete("t"))
     await until(lambda: T not in world.broker.partitions)
     held.may_go_on.set()
     await asyncio.gather(opening, deletion)

@@ -382,9 +382,8 @@ async def test_deletion_may_be_disabled(make_world: MakeWorld) -> None:
 async def test_an_interrupted_deletion_is_finished(world: World) -> None:
     """A crash after the deletion was decided: the next start removes the directories."""
     topic = world.topic("t", 2)
-    registry = world.broker.topics
     value = {"id": str(topic.topic_id), "partitions": 2, "configs": {}, "deleting": True}
-    registry._append(TOPIC, "t", value)
+    world.broker.metadata.append(TOPIC, "t", value)
     await world.restart()
     assert world.broker.topics.get("t") is None
     names = [path.name for path in world.directory.iterdir()]
@@ -398,7 +397,7 @@ async def test_directories_nobody_knows_are_adopted_and_kept(world: World) -> No
     topic = world.topic("kafkas", 2)
     client = await world.connect()
     await world.produce(client, world.batch((b"k", b"v")), topic="kafkas", partition=1)
-    world.broker.topics._append(TOPIC, "kafkas", None)
+    world.broker.metadata.append(TOPIC, "kafkas", None)
     await world.restart()
     adopted = world.broker.topics.get("kafkas")
     assert adopted is not None
@@ -425,10 +424,9 @@ async def test_a_topic_of_that_name_from_before_does_not_stop_the_start(
     world.topic("before", partitions)
     client = await world.connect()
     await world.produce(client, world.batch((b"k", b"v")), topic="before")
-    registry = world.broker.topics
     state = read_state(world.broker.logs.logs[METADATA_PARTITION])[TOPIC, "before"]
-    registry._append(TOPIC, CLUSTER_METADATA_TOPIC, state)
-    registry._append(TOPIC, "before", None)
+    world.broker.metadata.append(TOPIC, CLUSTER_METADATA_TOPIC, state)
+    world.broker.metadata.append(TOPIC, "before", None)
     await world.stop()
 
     def rename(old: str, new: str) -> None:
@@ -533,7 +531,7 @@ async def test_settings_that_are_not_understood_do_not_stop_the_start(world: Wor
         "partitions": 1,
         "configs": {"of.the.future": "1", "retention.ms": "9"},
     }
-    world.broker.topics._append(TOPIC, "t", value)
+    world.broker.metadata.append(TOPIC, "t", value)
     await world.restart()
     again = world.broker.topics.get("t")
     assert again is not None

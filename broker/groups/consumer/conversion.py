@@ -34,11 +34,11 @@ from broker.groups.rebalance import Rebalancer
 from broker.groups.state import GroupState
 from broker.groups.storing import Flushed, append
 from broker.groups.topics import GroupTopics, Partitions, metadata_hash
+from broker.node import Node
 from broker.state_topic import StateTopic
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from config.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -51,13 +51,13 @@ class Conversion:
 
     def __init__(
         self,
-        broker: Broker,
+        node: Node,
         store: StateTopic[Contents],
         groups: Groups,
         rebalancer: Rebalancer,
         topics: GroupTopics,
     ) -> None:
-        self._broker = broker
+        self._node = node
         self._store = store
         self._groups = groups
         self._rebalancer = rebalancer
@@ -65,7 +65,7 @@ class Conversion:
 
     @property
     def config(self) -> BrokerConfig:
-        return self._broker.config
+        return self._node.config
 
     def to_consumer(self, group: Group) -> ConsumerGroup:
         """The group as it is under the consumer protocol, its members in their places. KafkaError where it
@@ -185,7 +185,7 @@ class Conversion:
         return flushed
 
     def _made_classic(self, group: ConsumerGroup, generation: int, leaving: Collection[str]) -> Group:
-        made = Group(group.group_id, self._broker.clock.now_ms(), GroupState.STABLE)
+        made = Group(group.group_id, self._node.clock.now_ms(), GroupState.STABLE)
         made.offsets = group.offsets
         made.generation = generation
         made.protocol_type = CONSUMER_PROTOCOL_TYPE

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from broker.group_settings import GroupSettings
 from broker.groups import kinds, records
 from broker.groups.consumer import changes
 from broker.groups.consumer.assignors import ASSIGNORS
@@ -35,11 +36,11 @@ from broker.groups.membership import Group
 from broker.groups.rebalance import Rebalancer
 from broker.groups.storing import Flushed, append
 from broker.groups.topics import GroupTopics, MayKnow, Partitions, everything
+from broker.node import Node
 from broker.state_topic import KeyValue, StateTopic, fits
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
     from config.broker import BrokerConfig
 
 T = TypeVar("T")
@@ -130,22 +131,29 @@ class Heartbeats:
     """Owned by: event loop."""
 
     def __init__(
-        self, broker: Broker, store: StateTopic[Contents], groups: Groups, rebalancer: Rebalancer
+        self,
+        node: Node,
+        topics: GroupTopics,
+        settings: GroupSettings,
+        store: StateTopic[Contents],
+        groups: Groups,
+        rebalancer: Rebalancer,
     ) -> None:
-        self._broker = broker
-        self._clock = broker.clock
+        self._node = node
+        self._clock = node.clock
+        self._settings = settings
         self._store = store
-        self.topics = GroupTopics(broker)
-        self.conversion = Conversion(broker, store, groups, rebalancer, self.topics)
-        self.fencing = Fencing(broker.clock, self._session_ms, lambda group, one: self.take_out(group, [one]))
+        self.topics = topics
+        self.conversion = Conversion(node, store, groups, rebalancer, topics)
+        self.fencing = Fencing(node.clock, self._session_ms, lambda group, one: self.take_out(group, [one]))
 
     @property
     def config(self) -> BrokerConfig:
         """The broker's settings as they are now."""
-        return self._broker.config
+        return self._node.config
 
     def _session_ms(self, group: ConsumerGroup) -> int:
-        return self._broker.group_settings.of(group.group_id).consumer_session_timeout_ms
+        return self._settings.of(group.group_id).consumer_session_timeout_ms
 
     # a heartbeat
 
@@ -252,13 +260,13 @@ class Heartbeats:
 
     def draft(self, group: ConsumerGroup, may_know: MayKnow | None = None) -> Draft:
         """What is about to be done to a group, by a client that may know certain topics or without one."""
-        if self._broker.authorizer is None:
+        if not self.topics.has_rules:
             may_know = everything
         return Draft(group, self.topics, self.pace(group), may_know)
 
     def pace(self, group: ConsumerGroup) -> Pace:
         """What time it is, and how often the group is divided anew."""
-        settings = self._broker.group_settings.of(group.group_id)
+        settings = self._settings.of(group.group_id)
         return Pace(now_ms=self._clock.now_ms(), interval_ms=settings.consumer_assignment_interval_ms)
 
     def store(self, group: ConsumerGroup, draft: Draft, first: Sequence[KeyValue] = ()) -> Flushed | None:

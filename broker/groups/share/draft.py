@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from broker.groups.epoch_group import Pace
@@ -18,10 +17,8 @@ from broker.groups.share import changes
 from broker.groups.share.assignor import assign
 from broker.groups.share.group import Begun, ShareGroup, ShareMember
 from broker.groups.topics import GroupTopics, metadata_hash
+from broker.share.coordinator import ShareCoordinator
 from broker.share.partition import ShareKey
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -29,18 +26,16 @@ logger = logging.getLogger(__name__)
 class Draft:
     """Mirrors what of Kafka's GroupMetadataManager turns a heartbeat into records. Owned by: event loop."""
 
-    def __init__(self, broker: Broker, topics: GroupTopics, group: ShareGroup) -> None:
+    def __init__(self, group: ShareGroup, topics: GroupTopics, shares: ShareCoordinator, pace: Pace) -> None:
         self.group = group
         self.drafted = group.drafted()
         self.drafted.detach()
         self.changes: list[Change] = []
         self.begins: list[ShareKey] = []
         self.seen_topics = group.seen_topics
-        settings = broker.group_settings.of(group.group_id)
-        self._pace = Pace(now_ms=broker.clock.now_ms(), interval_ms=settings.share_assignment_interval_ms)
-        self._registry = broker.topics
-        self._shares = broker.shares
         self._topics = topics
+        self._shares = shares
+        self._pace = pace
 
     def bring_up_to_date(self, member: ShareMember, told: ShareMember) -> ShareMember:
         """A member says what it is: it has what it shall have then."""
@@ -67,7 +62,7 @@ class Draft:
         names = draft.subscribed_topics()
         begun = dict(draft.begun)
         for name in sorted(names):
-            topic = self._registry.get(name)
+            topic = self._topics.registry.get(name)
             if topic is not None:
                 known = begun.get(topic.topic_id, Begun(name, frozenset()))
                 missing = frozenset(range(topic.partition_count)) - known.partitions

@@ -11,11 +11,12 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from broker.group_settings import GroupSettings
 from broker.groups import kinds, records
 from broker.groups.contents import Contents
+from broker.groups.epoch_group import Pace
 from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH
 from broker.groups.fencing import Fencing
 from broker.groups.kinds import Change
@@ -24,12 +25,11 @@ from broker.groups.share.draft import Draft, share_keys
 from broker.groups.share.group import Begun, ShareGroup, ShareMember
 from broker.groups.storing import Flushed, append
 from broker.groups.topics import GroupTopics, Partitions, metadata_hash
+from broker.node import Node
+from broker.share.coordinator import ShareCoordinator
 from broker.share.partition import ShareKey
 from broker.state_topic import StateTopic, fits
 from protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -78,14 +78,24 @@ def check_heartbeat(beat: ShareHeartbeat) -> None:
 class ShareGroups:
     """All of them. Owned by: event loop."""
 
-    def __init__(self, broker: Broker, store: StateTopic[Contents], is_other: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        topics: GroupTopics,
+        settings: GroupSettings,
+        shares: ShareCoordinator,
+        store: StateTopic[Contents],
+        is_other: Callable[[str], bool],
+    ) -> None:
         self.groups: dict[str, ShareGroup] = {}
-        self._broker = broker
+        self._node = node
+        self._topics = topics
+        self._settings = settings
+        self._shares = shares
         self._store = store
-        self._topics = GroupTopics(broker)
         self._is_other = is_other
         """whether an id is that of a group of another kind"""
-        self._fencing = Fencing(broker.clock, self._session_ms, self._take_out)
+        self._fencing = Fencing(node.clock, self._session_ms, self._take_out)
 
     def restore(self, group_id: str, made: Iterable[Change]) -> None:
         """A group as it was read at start: its members have their whole time again."""
@@ -96,7 +106,7 @@ class ShareGroups:
             self._fencing.expect_beat(group, member_id)
 
     def _session_ms(self, group: ShareGroup) -> int:
-        return self._broker.group_settings.of(group.group_id).share_session_timeout_ms
+        return self._settings.of(group.group_id).share_session_timeout_ms
 
     def stop(self) -> None:
         for group in self.groups.values():
@@ -127,7 +137,7 @@ class ShareGroups:
         """ShareGroupHeartbeat: a group comes into being with who joins."""
         check_heartbeat(request)
         self._store.check_available(request.group_id)
-        if self._broker.shares.is_loading:
+        if self._shares.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "share groups are being loaded")
         if request.epoch == LEAVE_EPOCH:
             group = self.existing(request.group_id)
@@ -137,7 +147,7 @@ class ShareGroups:
             return ShareBeat(request.member_id, LEAVE_EPOCH, None, waits)
         group = self._group_for(request)
         member = self._member_for(group, request)
-        draft = Draft(self._broker, self._topics, group)
+        draft = self._draft(group)
         now = draft.bring_up_to_date(member, _as_told(member, request))
         waits = self._store_changes(draft)
         self.groups[group.group_id] = group
@@ -148,7 +158,7 @@ class ShareGroups:
     def _group_for(self, request: ShareHeartbeat) -> ShareGroup:
         group = self.groups.get(request.group_id)
         if group is not None:
-            group.check_room(self._broker.config.group_share_max_size, request.member_id)
+            group.check_room(self._node.config.group_share_max_size, request.member_id)
             return group
         if request.epoch != JOIN_EPOCH or self._is_other(request.group_id):
             raise self._not_found(request.group_id, "Share group")
@@ -175,13 +185,18 @@ class ShareGroups:
             )
         return member
 
+    def _draft(self, group: ShareGroup) -> Draft:
+        interval_ms = self._settings.of(group.group_id).share_assignment_interval_ms
+        pace = Pace(now_ms=self._node.clock.now_ms(), interval_ms=interval_ms)
+        return Draft(group, self._topics, self._shares, pace)
+
     def _store_changes(self, draft: Draft) -> list[Flushed]:
         """Write down what the draft changed, and do it to the group. KafkaError: it has not changed."""
         group = draft.group
         if not draft.changes:
             group.seen_topics = draft.seen_topics
             return []
-        waits = self._broker.shares.begin(draft.begins, draft.drafted.epoch, {})
+        waits = self._shares.begin(draft.begins, draft.drafted.epoch, {})
         waits += self._append(group, draft.changes)
         group.seen_topics = draft.seen_topics
         return waits
@@ -208,7 +223,7 @@ class ShareGroups:
     def delete(self, group_id: str) -> list[Flushed]:
         """Delete an empty group, and where it stands; the futures of the tombstones' flushes."""
         group = self._empty(group_id)
-        waits = self._broker.shares.forget(share_keys(group_id, group.begun))
+        waits = self._shares.forget(share_keys(group_id, group.begun))
         waits += self._append(group, changes.group_removed(group))
         group.stop_timers()
         del self.groups[group_id]
@@ -223,14 +238,14 @@ class ShareGroups:
             return []
         begun = dict(group.begun)
         for key in start_offsets:
-            topic = self._broker.topics.by_id(key.topic_id)
+            topic = self._topics.registry.by_id(key.topic_id)
             assert topic is not None
             known = begun.get(key.topic_id, Begun(topic.name, frozenset()))
             begun[key.topic_id] = known._replace(partitions=known.partitions | {key.partition})
         made = [changes.begun_changed(group_id, begun)]
         if is_new:
             made.append(changes.epoch_changed(group_id, group.epoch, 0))
-        waits = self._broker.shares.begin(start_offsets, group.epoch, start_offsets)
+        waits = self._shares.begin(start_offsets, group.epoch, start_offsets)
         waits += self._append(group, made)
         self.groups[group_id] = group
         return waits
@@ -242,7 +257,7 @@ class ShareGroups:
         return self._forget(group, doomed)
 
     def _forget(self, group: ShareGroup, doomed: Mapping[UUID, Begun]) -> list[Flushed]:
-        waits = self._broker.shares.forget(share_keys(group.group_id, doomed))
+        waits = self._shares.forget(share_keys(group.group_id, doomed))
         kept = {topic_id: one for topic_id, one in group.begun.items() if topic_id not in doomed}
         return waits + self._append(group, [changes.begun_changed(group.group_id, kept)])
 
@@ -258,7 +273,7 @@ class ShareGroups:
             doomed = {
                 topic_id: one
                 for topic_id, one in group.begun.items()
-                if self._broker.topics.by_id(topic_id) is None
+                if self._topics.registry.by_id(topic_id) is None
             }
             if doomed and self.groups.get(group.group_id) is group:
                 try:

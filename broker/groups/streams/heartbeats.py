@@ -11,8 +11,9 @@ import dataclasses
 import logging
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from broker.group_settings import GroupSettings
 from broker.groups import kinds, records
 from broker.groups.commits import AnyGroup
 from broker.groups.contents import Contents
@@ -35,13 +36,11 @@ from broker.groups.streams.member import (
 )
 from broker.groups.streams.topology import NOT_CONFIGURED, Configured, Status, StatusCode, check_topology
 from broker.groups.topics import GroupTopics
+from broker.node import Node
 from broker.state_topic import KeyValue, StateTopic, fits
 from config.group import GroupConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -117,14 +116,20 @@ class StreamsGroups:
     """Owned by: event loop."""
 
     def __init__(
-        self, broker: Broker, store: StateTopic[Contents], groups: MutableMapping[str, AnyGroup]
+        self,
+        node: Node,
+        topics: GroupTopics,
+        settings: GroupSettings,
+        store: StateTopic[Contents],
+        groups: MutableMapping[str, AnyGroup],
     ) -> None:
-        self._broker = broker
+        self._node = node
+        self._topics = topics
+        self._group_settings = settings
         self._store = store
         self._groups = groups
         """of all kinds that commit offsets"""
-        self._topics = GroupTopics(broker)
-        self._fencing = Fencing(broker.clock, self._session_ms, self._take_out)
+        self._fencing = Fencing(node.clock, self._session_ms, self._take_out)
 
     # a heartbeat
 
@@ -170,7 +175,7 @@ class StreamsGroups:
         """The group, and what has to be written before it is one."""
         if isinstance(known, StreamsGroup):
             # As in Kafka: also of who is in it and joins again.
-            known.check_room(self._broker.config.group_streams_max_size)
+            known.check_room(self._node.config.group_streams_max_size)
             return known, []
         if is_share_group or (known is not None and not (isinstance(known, Group) and known.is_empty)):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
@@ -248,14 +253,14 @@ class StreamsGroups:
         settings = self._settings(group)
         is_waiting = group.first_assignment is not None
         return StreamsPace(
-            now_ms=self._broker.clock.now_ms(),
+            now_ms=self._node.clock.now_ms(),
             interval_ms=settings.streams_assignment_interval_ms,
             configs={STANDBY_REPLICAS: str(settings.streams_num_standby_replicas)},
             is_waiting=is_waiting or (group.is_empty and settings.streams_initial_rebalance_delay_ms > 0),
         )
 
     def _settings(self, group: StreamsGroup) -> GroupConfig:
-        return self._broker.group_settings.of(group.group_id)
+        return self._group_settings.of(group.group_id)
 
     def _session_ms(self, group: StreamsGroup) -> int:
         return self._settings(group).streams_session_timeout_ms
@@ -294,7 +299,7 @@ class StreamsGroups:
         elif before is None or now.pending_revocation != before.pending_revocation:
             self._fencing.expect(group, now.member_id, Deadline.REVOCATION, now.rebalance_timeout_ms)
         if starts_waiting and group.first_assignment is None:
-            group.first_assignment = self._broker.clock.call_later(
+            group.first_assignment = self._node.clock.call_later(
                 self._settings(group).streams_initial_rebalance_delay_ms, self._assign_first, group
             )
 

@@ -33,7 +33,10 @@ from storage.layout import TopicPartition
 from storage.types import Appended, Origin
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from broker.metadata_log import MetadataLog
+    from broker.node import Node
+    from broker.share.coordinator import ShareCoordinator
+    from broker.topics import TopicRegistry
 
 RANGE = [("range", b"\x00\x01\x00\x00\x00\x01\x00\x04rows\xff\xff\xff\xff")]
 REBALANCE_TIMEOUT_MS = 60_000
@@ -142,13 +145,17 @@ class World:
         self.config = dataclasses.replace(BrokerConfig(), offsets_topic_num_partitions=3, **settings)
         self.partitions: dict[TopicPartition, MemoryPartition] = {}
         self.authorizer = None
-        self.group_settings = GroupSettings(self)  # type: ignore[arg-type]
+        self.group_settings = GroupSettings(cast("Node", self), cast("MetadataLog", None))
         self.topics = Topics(self)
         self.topics.create("rows", 2, {})
         self.topics.create("columns", 1, {})
         self.topics.create(OFFSETS_TOPIC, 3, {})
         self.node_id = 1
-        self.groups = GroupCoordinator(cast("Broker", self))
+        self.groups = self._coordinator()
+
+    def _coordinator(self) -> GroupCoordinator:
+        topics, shares = cast("TopicRegistry", self.topics), cast("ShareCoordinator", None)
+        return GroupCoordinator(cast("Node", self), topics, self.group_settings, None, shares)
 
     def partition(self, topic: str, index: int) -> MemoryPartition | None:
         return self.partitions.get(TopicPartition(topic, index))
@@ -161,7 +168,7 @@ class World:
     async def restart(self) -> None:
         await self.groups.stop()
         self.clock = ManualClock(self.clock.now_ms())
-        self.groups = GroupCoordinator(cast("Broker", self))
+        self.groups = self._coordinator()
         await self.groups.load()
 
     # the disk

@@ -171,7 +171,7 @@ async def look(world: World, passed_ms: int = LOOK_MS) -> None:
 async def test_the_rate_is_that_of_the_log(asker: Asker) -> None:
     world = asker.world
     world.topic("t")
-    growth = world.broker.background.growth
+    growth = world.broker.growth
     await look(world)
     assert growth.bytes_per_second(log_of(world)) is None, "seen once"
     await write(world, 60)
@@ -196,7 +196,7 @@ async def test_a_cleaning_does_not_hide_what_was_written(asker: Asker) -> None:
     await write(world, 100, keys=1)
     assert log_of(world).size_bytes < 1.1 * written
     await look(world)
-    rate = world.broker.background.growth.bytes_per_second(log_of(world))
+    rate = world.broker.growth.bytes_per_second(log_of(world))
     assert rate == pytest.approx(2 * written / 60)
 
 
@@ -216,7 +216,7 @@ async def test_what_a_log_held_when_it_came_counts_for_nothing(asker: Asker) -> 
 async def test_a_clock_that_is_set_makes_no_log_grow(asker: Asker, set_by_ms: int) -> None:
     world = asker.world
     world.topic("t")
-    growth = world.broker.background.growth
+    growth = world.broker.growth
     await look(world)
     await write(world, 10)
     await look(world)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from broker.quotas import quotas
+from broker.quotas import usage as usage_of
 from protocol.errors import ErrorCode
 from protocol.framing import encode_request
 from protocol.kernel import load_numba
@@ -240,7 +240,7 @@ async def test_time_is_a_quota_too(world: World) -> None:
 
 async def test_work_is_counted_without_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 1
-    monkeypatch.setattr(quotas, "perf_counter_ns", lambda: now_ns)
+    monkeypatch.setattr(usage_of, "perf_counter_ns", lambda: now_ns)
     loop = asyncio.get_running_loop()
     waits: list[asyncio.Future[None]] = [loop.create_future() for _ in range(3)]
 
@@ -253,9 +253,9 @@ async def test_work_is_counted_without_what_it_waits_for(monkeypatch: pytest.Mon
         now_ns += 7
         return "done"
 
-    usage = quotas.Usage(0, now_ns)
+    usage = usage_of.Usage(0, now_ns)
     usage.pause()
-    task = asyncio.ensure_future(quotas.Timed(work(), usage))
+    task = asyncio.ensure_future(usage_of.Timed(work(), usage))
     for number, wait in enumerate(waits):
         await asyncio.sleep(0)
         now_ns += 1000
@@ -266,7 +266,7 @@ async def test_work_is_counted_without_what_it_waits_for(monkeypatch: pytest.Mon
     assert await task == "done"
     assert usage.worked_ns() == 3 * 5 + 7
 
-    other = asyncio.ensure_future(quotas.Timed(asyncio.sleep(1000), usage))
+    other = asyncio.ensure_future(usage_of.Timed(asyncio.sleep(1000), usage))
     await asyncio.sleep(0)
     other.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.topics import METADATA_PARTITION
+from broker.metadata_log import METADATA_PARTITION
 from protocol.errors import ErrorCode
 from protocol.framing import encode_request
 from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest

@@ -483,7 +483,7 @@ async def test_a_topic_that_is_made_anew_is_another(world: World, client: Client
     await m.fetch()
     await m.acknowledge((0, 0, [ACCEPT]))
     waiting = await m.waiting_fetch()
-    await world.broker.topics.delete("t")
+    await world.broker.deletions.delete("t")
     with pytest.raises(AssertionError, match="error_code=3"):
         await waiting
     assert world.broker.shares.partitions == {}

@@ -285,7 +285,7 @@ async def test_a_topic_that_is_gone_meanwhile_has_no_transaction(world: World) -
     world.topic()
     tx = await Transactional.begin(world)
     await tx.put(b"1")
-    await world.broker.topics.delete("t")
+    await world.broker.deletions.delete("t")
     assert await tx.end(is_commit=True) == 0
 
 

@@ -118,7 +118,7 @@ async def test_what_was_removed_meanwhile_does_not_come_back(world: World, is_re
     tx = await begun(world)
     assert await tx.add_offsets() == 0
     assert await tx.commit_offsets({T: 7}) == [0]
-    await world.broker.topics.delete("t")
+    await world.broker.deletions.delete("t")
     for _ in world.broker.groups.on_topics_deleted(["t"]):
         pass
     world.topic("t", 2)
@@ -195,7 +195,7 @@ async def test_an_offset_that_is_undecided_keeps_its_group(world: World) -> None
     world.clock.advance(8 * 24 * 3_600_000)
     await world.broker.background.expire_offsets()
     assert world.broker.groups.find("g") is not None
-    await world.broker.topics.delete("t")
+    await world.broker.deletions.delete("t")
     for _ in world.broker.groups.on_topics_deleted(["t"]):
         pass
     assert world.broker.groups.undecided_offsets("g") == set()

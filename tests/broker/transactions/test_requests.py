@@ -16,7 +16,7 @@ import pytest
 from broker import producer_ids
 from broker.state_topic import Producer, partition_for
 from broker.topic import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from broker.transactions import coordinator
+from broker.transactions import markers
 from broker.transactions.state import EXHAUSTED_EPOCH, Status, TransactionState
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
@@ -321,7 +321,7 @@ async def test_the_coordinator_of_transactions_is_this_node(world: World, versio
 async def test_markers_of_a_large_transaction_leave_others_their_turn(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "MARKERS_A_TURN", 2)
+    monkeypatch.setattr(markers, "MARKERS_A_TURN", 2)
     world.topic("u", 5)
     tx = await Transactional.begin(world)
     places = [TopicPartition("u", index) for index in range(5)]

@@ -16,14 +16,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from broker.metadata_log import append_state
-from broker.topics import METADATA_PARTITION
+from broker.metadata_log import MetadataLog, State
+from broker.node import Node
 from cleaner.statistics import Remembered
 from protocol.errors import KafkaError
 from storage.layout import TopicPartition, partition_directory_name
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from cleaner.manager import CleanerManager
     from cleaner.quarantine import Uncleanable
     from cleaner.results import CleanResult
 
@@ -72,13 +72,15 @@ def latest(runs: list[Run]) -> list[Run]:
 class CleaningHistory:
     """Owned by: event loop; `note...` may be called on any thread, `restore` before the broker listens."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, metadata: MetadataLog, cleaner: CleanerManager) -> None:
+        self._node = node
+        self._metadata = metadata
+        self._cleaner = cleaner
         self._loop = asyncio.get_running_loop()
         self._runs: dict[str, tuple[str, list[Run]]] = {}
         """by directory name: the topic's id and its runs, oldest first"""
 
-    def restore(self, state: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+    def restore(self, state: State) -> None:
         """Take over what `__kompakt_metadata` holds; what is not understood is left out."""
         for (kind, name), value in state.items():
             runs = value.get("runs")
@@ -89,25 +91,25 @@ class CleaningHistory:
         """Tell the cleaner what its last cleaning of each partition left behind, as far as that still holds
         after a start: the tombstones that wait for their horizon, above all.
         """
-        for topic_partition, partition in self._broker.partitions.items():
+        for topic_partition, partition in self._node.partitions.items():
             done = [one for one in self.runs(topic_partition, partition.topic_id) if is_done(one)]
             if done:
                 last = done[-1]
                 finished_ms = last.get("started_ms", 0) + int(last.get("seconds", 0) * 1000)
                 horizon_ms = last.get("newest_horizon_ms", -1)
                 kept = last.get("tombstones", 0) if horizon_ms >= 0 else 0
-                self._broker.cleaner.remember(
+                self._cleaner.remember(
                     topic_partition, Remembered(finished_ms, last.get("keys", 0), kept, horizon_ms)
                 )
 
     def note(self, result: CleanResult) -> None:
         """A cleaning was finished; it is written down when this returns."""
         run = run_of(result)
-        self._broker.run_on_loop(lambda: self._add(result.topic_partition, lambda runs: [*runs, run]))
+        self._node.run_on_loop(lambda: self._add(result.topic_partition, lambda runs: [*runs, run]))
 
     def note_failure(self, topic_partition: TopicPartition, why: Uncleanable) -> None:
         """A cleaning failed; the same failure again is counted with the one before."""
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._node.clock.now_ms()
 
         def add(runs: list[Run]) -> list[Run]:
             before = runs[-1] if runs else {}
@@ -118,7 +120,7 @@ class CleaningHistory:
         self._loop.call_soon_threadsafe(self._add, topic_partition, add)
 
     def _add(self, topic_partition: TopicPartition, change: Callable[[list[Run]], list[Run]]) -> None:
-        partition = self._broker.partitions.get(topic_partition)
+        partition = self._node.partitions.get(topic_partition)
         if partition is None:
             return
         name = partition_directory_name(topic_partition)
@@ -140,8 +142,7 @@ class CleaningHistory:
                 self._append(name, None)
 
     def _append(self, name: str, value: Mapping[str, Any] | None) -> None:
-        broker = self._broker
         try:
-            append_state(broker.partitions[METADATA_PARTITION], broker.clock.now_ms(), CLEANINGS, name, value)
+            self._metadata.append(CLEANINGS, name, value)
         except KafkaError as error:
             logger.warning("the history of %s could not be written: %s", name, error)
