@@ -26,10 +26,13 @@ from broker.context import Listener
 from broker.listening import bind
 from broker.security.adoption import adopt_security
 from broker.security.guards.call import guarded
+from broker.security.principal import rules_of
+from broker.security.tls import Tls
 from broker.server import Server
 from broker.warm_up import Loading, load_kernels
 from config.broker import BrokerConfig
 from config.listeners import LOCAL_HOSTS, address_text
+from config.security import HTTP
 
 if TYPE_CHECKING:
     from broker.http.server import HttpServer
@@ -51,6 +54,7 @@ class BrokerServer(Broker):
         self.background = Background(self)
         self.http: HttpServer
         self._http_server: asyncio.Server | None = None
+        self._http_tls: Tls | None = None
         self.servers: list[Server] = []
         self._has_opened_logs = False
 
@@ -132,25 +136,47 @@ class BrokerServer(Broker):
                 self.tokens.append(server.tokens)
         host, port = self.config.http_host, self.config.http_port
         if port >= 0:
-            is_secured = any(listener.security.is_secured for listener in self.listeners)
-            if host not in LOCAL_HOSTS and self.authorizer is not None:
-                logger.warning(
-                    "%s is not encrypted: passwords that are sent there can be read", self._http_address
-                )
-            elif host not in LOCAL_HOSTS and is_secured:
-                logger.warning("%s asks nobody who it is: whoever reaches it may do all", self._http_address)
-            self._http_server = await bind(lambda: self.http.connection(), self._http_address, host, port)
+            tls = self._http_tls = await self._make_http_tls()
+            self._warn_of_http(host)
+            self._http_server = await bind(
+                lambda: self.http.connection(),
+                self._http_address,
+                host,
+                port,
+                None if tls is None else tls.following(),
+            )
+
+    async def _make_http_tls(self) -> Tls | None:
+        """ConfigError."""
+        security = self.config.http_security
+        if not security.uses_tls:
+            return None
+        rules_of(security)  # who shows a certificate is told nothing of them
+        return await self.run_blocking(Tls, HTTP, security)
+
+    def _warn_of_http(self, host: str) -> None:
+        if host in LOCAL_HOSTS:
+            return
+        is_secured = any(listener.security.is_secured for listener in self.listeners)
+        asks_who = self.authorizer is not None
+        if asks_who and self._http_tls is None:
+            logger.warning(
+                "%s is not encrypted: passwords that are sent there can be read", self._http_address
+            )
+        elif is_secured and not asks_who:
+            logger.warning("%s asks nobody who it is: whoever reaches it may do all", self._http_address)
 
     async def _start_http(self) -> None:
         """Usually the last thing: its libraries take long to load, Kafka's clients need not wait for them."""
         module = await self.run_blocking(importlib.import_module, "broker.http.server")
         self.http = module.HttpServer(self)
         if self._http_server is not None:
-            await self.http.start(self._http_server, self._http_address)
+            await self.http.start(self._http_server, self._http_address, self._http_tls)
 
     @property
     def _http_address(self) -> str:
-        return f"http://{address_text(self.config.http_host, self.config.http_port)}"
+        scheme = "http" if self._http_tls is None else "https"
+        return f"{scheme}://{address_text(self.config.http_host, self.config.http_port)}"
 
     async def stop(self) -> None:
         """Answer what was taken, flush, mark a clean shutdown."""

@@ -6,9 +6,11 @@ import asyncio
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Callable
 
 BACKLOG = 1024
+HANDSHAKE_SECONDS = 10.0
 BIND_ATTEMPTS = 20  # to find a port that is free in all addresses of a host
 
 
@@ -22,9 +24,14 @@ class ListenError(Exception):
 
 
 async def bind(
-    protocol: Callable[[], asyncio.BaseProtocol], address: str, host: str, port: int
+    protocol: Callable[[], asyncio.BaseProtocol],
+    address: str,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
 ) -> asyncio.Server:
-    """A server that has its address and does not listen yet; nobody else can have it.
+    """A server that has its address and does not listen yet; nobody else can have it. With `tls` its
+    connections shake hands first, for which they have `HANDSHAKE_SECONDS`.
 
     Raises ListenError, which says `address`, if it cannot be had.
     """
@@ -33,7 +40,13 @@ async def bind(
     for _ in range(BIND_ATTEMPTS):
         try:
             server = await loop.create_server(
-                protocol, host or None, chosen, backlog=BACKLOG, start_serving=False
+                protocol,
+                host or None,
+                chosen,
+                backlog=BACKLOG,
+                start_serving=False,
+                ssl=tls,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS if tls is not None else None,
             )
         except OSError as error:
             if chosen == port:

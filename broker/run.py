@@ -126,7 +126,7 @@ def _ready_line(broker: BrokerServer, seconds: float) -> str:
     places = ", ".join(address_text(listener.host, listener.port) for listener in broker.listeners)
     topics = [topic for topic in broker.topics.all() if not topic.is_internal]
     partitions = sum(topic.partition_count for topic in topics)
-    http = f"HTTP on port {broker.http.port}" if broker.http.port >= 0 else "no HTTP"
+    http = f"{broker.http.scheme.upper()} on port {broker.http.port}" if broker.http.port >= 0 else "no HTTP"
     return (
         f"kompakt is ready: Kafka on {places}, {http}, "
         f"{len(topics)} topics, {partitions} partitions, started in {seconds:.2f} s"

@@ -18,12 +18,11 @@ from broker.listening import bind, listen
 from broker.quotas.gate import Gate
 from broker.receiving import RECEIVE_BYTES, Room
 from broker.security.listener_tokens import ListenerTokens
-from broker.security.principal import parse_rules
+from broker.security.principal import rules_of
 from broker.security.session import Session
-from broker.security.tls import RENEWAL_MS, Tls
+from broker.security.tls import Tls
 from broker.security.tls_transport import SEALED_BYTES, TlsTransport
 from broker.security.users import plain_users
-from config.definition import ConfigError
 from config.listeners import address_text
 from config.security import OAUTHBEARER
 
@@ -65,14 +64,10 @@ class Server:
         self.gate = Gate(broker, broker.quotas, listener.name, self._room_to_wait, self._new_connection)
         self._sealed = memoryview(bytearray(SEALED_BYTES if listener.security.uses_tls else 0))
         security = listener.security
-        try:
-            self._plain_users = plain_users(listener.name, security)
-            has_tokens = security.uses_sasl and OAUTHBEARER in security.keys.sasl_enabled_mechanisms
-            self.tokens = ListenerTokens(broker, listener) if has_tokens else None
-            self.principal_rules = parse_rules(security.keys.ssl_principal_mapping_rules)
-        except ValueError as problem:
-            rules = security.keys.ssl_principal_mapping_rules
-            raise ConfigError.of_value(rules, "ssl.principal.mapping.rules", str(problem)) from None
+        self._plain_users = plain_users(listener.name, security)
+        has_tokens = security.uses_sasl and OAUTHBEARER in security.keys.sasl_enabled_mechanisms
+        self.tokens = ListenerTokens(broker, listener) if has_tokens else None
+        self.principal_rules = rules_of(security)
 
     async def bind(self) -> None:
         """Take the address, and be deaf; a port of 0 becomes the one that was given. ListenError; ConfigError
@@ -117,7 +112,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._sweep_idle())]
         if self._tls is not None:
-            self._tasks.append(loop.create_task(self._renew(self._tls)))
+            self._tasks.append(loop.create_task(self._tls.keep_fresh(self.broker)))
         if self.tokens is not None and self.tokens.keys is not None:
             self._tasks.append(loop.create_task(self.tokens.keys.keep_fresh()))
 
@@ -158,12 +153,6 @@ class Server:
             self.drained()
             if not self.connections:
                 self._all_closed.set()
-
-    async def _renew(self, tls: Tls) -> None:
-        """New connections get the certificate that is in its file now."""
-        while True:
-            await self.broker.clock.sleep(RENEWAL_MS)
-            tls.context = await self.broker.run_blocking(tls.renewed)
 
     async def _sweep_idle(self) -> None:
         """Close what was silent for `connections.max.idle.ms`, to within a tenth of it."""

@@ -29,8 +29,8 @@ from config.definition import (
     rows_of,
 )
 from config.harmless import is_harmless, unknown, why_harmless
-from config.listeners import CREATION_RATE, Endpoint, endpoints
-from config.security import LISTENER_PREFIX, ListenerSecurity, security_of, security_rows
+from config.listeners import CREATION_RATE, PLAINTEXT, Endpoint, endpoints
+from config.security import HTTP, LISTENER_PREFIX, ListenerSecurity, security_of, security_rows
 from config.together import problems_together
 from config.topic import topic_rows
 
@@ -73,6 +73,11 @@ class BrokerConfig(CoordinationConfig):
         at_least=-1,
         at_most=65535,
     )
+    http_security_protocol: str = key(
+        Type.STRING, PLAINTEXT,
+        "What that port speaks: PLAINTEXT, or SSL, which is HTTPS with the certificate of ssl.* or of "
+        "listener.name.http.ssl.*", one_of=(PLAINTEXT, "SSL"),
+    )  # fmt: skip
     http_max_connections: int = key(
         Type.INT, 100,
         "How many connections to that port may be open; one more takes the place of one that asks nothing, "
@@ -371,6 +376,11 @@ class BrokerConfig(CoordinationConfig):
     def security_of(self, endpoint: Endpoint) -> ListenerSecurity:
         """What holds for the clients of a listener. ConfigError."""
         return security_of(endpoint.name, endpoint.protocol, self, self.of_listeners)
+
+    @property
+    def http_security(self) -> ListenerSecurity:
+        """What holds for who asks over HTTP. ConfigError."""
+        return security_of(HTTP, self.http_security_protocol, self, self.of_listeners)
 
     def creation_rate_of(self, listener: str) -> int:
         """How many connections a second a listener takes."""

@@ -33,6 +33,8 @@ OF_TOKENS = "sasl.oauthbearer."
 UNSECURED_TOKENS = f"{_OAUTH}internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 SASL_SSL, CLIENT_AUTH = "SASL_SSL", "ssl_client_auth"
 REAUTH = "connections.max.reauth.ms"
+HTTP = "HTTP"
+"""the name of the listener of /metrics, /healthz, /api/ and the console, for settings of its own"""
 PLAIN_USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="...";'
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 AUTHORIZERS = ("", STANDARD_AUTHORIZER, "kafka.security.authorizer.AclAuthorizer")
@@ -218,7 +220,7 @@ def security_of(
                 _take(name, name[len(prefix) :], text, own, said)
             except ConfigError as error:
                 problems.append(error)
-    if protocol == SASL_SSL:  # the client says who it is; a listener may ask for both (KIP-684)
+    if protocol == SASL_SSL or listener == HTTP:  # clients say who they are; both may be asked for (KIP-684)
         own.setdefault(CLIENT_AUTH, "none")
     # Not `replace`: the common values may be a whole BrokerConfig.
     keys = SecurityConfig(

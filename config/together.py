@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from config.definition import ConfigError
-from config.security import LISTENER_PREFIX
+from config.security import HTTP, LISTENER_PREFIX
 from config.topic import HEADER, topic_rows
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ def _problems_of_listeners(config: BrokerConfig) -> list[ConfigError]:
         except ConfigError as error:
             problems += error.parts
     names = [endpoint.name for endpoint in endpoints] + list(config.controller_listener_names)
+    try:
+        is_secured = config.http_security.is_secured
+    except ConfigError as error:
+        is_secured = True
+        problems += error.parts
+    names += [HTTP] if is_secured else []
     prefixes = tuple(f"{LISTENER_PREFIX}{name}.".lower() for name in names)
     return problems + [
         ConfigError(f"Configuration {name} is for a listener that is not among listeners", name)

@@ -20,6 +20,7 @@ import click
 from click.exceptions import Exit
 
 if TYPE_CHECKING:
+    import ssl
     from urllib.error import HTTPError
 
 BAD_USAGE = 2
@@ -28,6 +29,10 @@ NOT_UNDERSTOOD = 400
 LINES = "application/x-ndjson"
 USER_VARIABLE, PASSWORD_VARIABLE = "KOMPAKT_HTTP_USER", "KOMPAKT_HTTP_PASSWORD"
 TOKEN_VARIABLE = "KOMPAKT_HTTP_TOKEN"
+AUTHORITY_VARIABLE, CERTIFICATE_VARIABLE = "KOMPAKT_HTTP_CA", "KOMPAKT_HTTP_CERTIFICATE"
+UNKNOWN_SIGNERS = (18, 19, 20, 21)
+"""OpenSSL's numbers: a certificate that is its own signer, or whose signer is not at hand"""
+NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING")
 DEFAULT_HTTP = "127.0.0.1:9644"
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
@@ -39,7 +44,7 @@ with_http = click.option(
     "--http",
     default=DEFAULT_HTTP,
     show_default=True,
-    help="Where the broker's HTTP listener is.",
+    help="Where the broker's HTTP listener is; https:// before it where it speaks TLS.",
     metavar="HOST:PORT",
 )
 with_key = click.argument("key", help="The key, as text unless --hex or --base64 is given.")
@@ -104,7 +109,8 @@ def ask(
     import urllib.error
     import urllib.request
 
-    where = where.removeprefix("http://").rstrip("/")
+    scheme = "https" if where.startswith("https://") else "http"
+    where = where.removeprefix(f"{scheme}://").rstrip("/")
     if "@" in where:
         raise fail(
             f"--http takes HOST:PORT; a name and a password are taken from {USER_VARIABLE} and "
@@ -119,8 +125,9 @@ def ask(
     if body is not None:
         data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
     try:
-        request = urllib.request.Request(f"http://{where}{path}", data, headers)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        request = urllib.request.Request(f"{scheme}://{where}{path}", data, headers)
+        handlers = [urllib.request.HTTPSHandler(context=_trust())] if scheme == "https" else []
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), *handlers)
         with opener.open(request) as answer:
             for line in answer if on_progress is not None else [answer.read()]:
                 last = json.loads(line)
@@ -133,10 +140,40 @@ def ask(
     except (OSError, ValueError, http.client.HTTPException) as error:
         if not last:
             why = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise fail(f"no broker answers at {where}: {why}", BAD_USAGE) from None
+            raise fail(f"no broker answers at {where}: {why}{_hint(why, scheme)}", BAD_USAGE) from None
     if on_progress is not None and "partitions" not in last:  # where lines end without a word, too
         raise fail(f"the broker at {where} stopped before it was done", BAD_USAGE)
     return last
+
+
+def _hint(why: object, scheme: str) -> str:
+    """What may help, where one of the two speaks TLS in another way than the other."""
+    import http.client
+    import ssl
+
+    if isinstance(why, ssl.SSLCertVerificationError) and why.verify_code in UNKNOWN_SIGNERS:
+        return f" ({AUTHORITY_VARIABLE} names the file of who has signed it)"
+    if isinstance(why, ssl.SSLError) and why.reason in NO_TLS:
+        return " (it speaks no TLS: leave out https://)"
+    if scheme == "http" and isinstance(why, http.client.RemoteDisconnected):
+        return " (where it speaks TLS: https:// before the address)"
+    return ""
+
+
+def _trust() -> ssl.SSLContext:
+    """Whom to believe that it is the broker, and who one is oneself. OSError, with what is wrong."""
+    import ssl
+
+    authority, own = os.environ.get(AUTHORITY_VARIABLE), os.environ.get(CERTIFICATE_VARIABLE)
+    what = AUTHORITY_VARIABLE
+    try:
+        context = ssl.create_default_context(cafile=authority)
+        if own:
+            what = CERTIFICATE_VARIABLE
+            context.load_cert_chain(own, password="")
+    except (OSError, ValueError) as problem:
+        raise fail(f"{what} has to be a file with certificates, as PEM: {problem}", BAD_USAGE) from None
+    return context
 
 
 def _credentials() -> dict[str, str]:

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from broker.security.acls import CLUSTER_NAME, Asker, Operation, Resource
 from broker.security.bearer import InvalidToken
-from broker.security.principal import ANONYMOUS, USER
+from broker.security.principal import ANONYMOUS, USER, name_of, rules_of, subject_of
 from broker.security.users import plain_users
 from protocol.scram import Credential, credential, salt_password
 
@@ -122,7 +122,7 @@ class Access:
     async def _principal(self, request: web.Request) -> str:
         header = request.headers.get("Authorization")
         if header is None:
-            return ANONYMOUS
+            return await self._by_certificate(request)
         if header.lower().startswith("bearer "):
             return await self._bearer(header.split()[-1])
         user, password = _user_and_password(header)
@@ -138,6 +138,17 @@ class Access:
             self._proven[digest] = known
             self._broker.metrics_state.authentications += 1
         return f"User:{user}"
+
+    async def _by_certificate(self, request: web.Request) -> str:
+        """As a listener that speaks SSL would know the client; who shows none is nobody."""
+        certificate = request.get_extra_info("peercert")
+        if not certificate:
+            return ANONYMOUS
+        rules = rules_of(self._broker.config.http_security)
+        try:
+            return f"{USER}{name_of(subject_of(certificate), rules)}"
+        except ValueError as problem:
+            return await self._refuse(str(problem))
 
     async def _bearer(self, text: str) -> str:
         """Whose token it is, as a client of one of the listeners that take tokens would be known."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from broker.broker import Broker
     from broker.clock import Timer
+    from broker.security.tls import Tls
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +56,19 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
 
 
-class Refusal(asyncio.Protocol):
-    """For a connection that is one too many. Owned by: event loop."""
+class Entering(asyncio.Protocol):
+    """A connection before it is let in: with TLS hands are shaken meanwhile. Owned by: event loop."""
+
+    def __init__(self, let_in: Callable[[], asyncio.Protocol | None]) -> None:
+        self._let_in = let_in
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).abort()
+        stream, connection = cast(asyncio.Transport, transport), self._let_in()
+        if connection is None:
+            stream.abort()
+        else:
+            stream.set_protocol(connection)
+            connection.connection_made(stream)
 
 
 class Api:
@@ -100,9 +110,12 @@ class HttpServer:
         """connections with no request at hand, the longest silent first"""
         self.port = -1
         """where it listens; -1 while it does not"""
+        self.scheme = "http"
+        self._renewing: asyncio.Task[None] | None = None
 
-    async def start(self, server: asyncio.Server, address: str) -> None:
-        """Let `server`, whose connections are made by `connection`, listen; who made it closes it.
+    async def start(self, server: asyncio.Server, address: str, tls: Tls | None) -> None:
+        """Let `server`, whose connections are made by `connection`, listen; who made it closes it. `tls`: by
+        which they are encrypted.
 
         Raises ListenError, which says `address`.
         """
@@ -121,16 +134,23 @@ class HttpServer:
         await self._runner.setup()
         await listen(server, address)
         self.port = int(server.sockets[0].getsockname()[1])
+        if tls is not None:
+            self.scheme = "https"
+            self._renewing = asyncio.get_running_loop().create_task(tls.keep_fresh(self._broker))
 
     def connection(self) -> asyncio.BaseProtocol:
         """What a new connection talks to."""
+        return Entering(self._let_in)
+
+    def _let_in(self) -> asyncio.Protocol | None:
+        """What it talks to from now on; None when it is one too many."""
         assert self._runner is not None and self._runner.server is not None
         most = self._broker.config.http_max_connections
         if len(self._runner.server.connections) >= most:
             eldest = next((quiet for quiet in self._quiet if quiet.transport is not None), None)
             if eldest is None:
                 logger.warning("refused an HTTP connection: http.max.connections (%d) are at work", most)
-                return Refusal()
+                return None
             self._end(eldest)
         connection = self._runner.server()
         self._fall_quiet(connection)
@@ -164,6 +184,8 @@ class HttpServer:
     async def stop(self) -> None:
         """Close the connections, after their answers."""
         await self._api.stop()
+        if self._renewing is not None:
+            self._renewing.cancel()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

@@ -8,6 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from config.definition import ConfigError
+
+if TYPE_CHECKING:
+    from config.security import ListenerSecurity
 
 USER = "User:"
 ANONYMOUS = f"{USER}ANONYMOUS"
@@ -71,6 +77,15 @@ def parse_rules(text: str) -> list[Rule]:
             raise ValueError(f"the pattern {match[2]} has no group {groups}")
         rules.append(rule)
     return rules or [Rule(None)]
+
+
+def rules_of(security: ListenerSecurity) -> list[Rule]:
+    """Those of a listener. ConfigError."""
+    text = security.keys.ssl_principal_mapping_rules
+    try:
+        return parse_rules(text)
+    except ValueError as problem:
+        raise ConfigError.of_value(text, "ssl.principal.mapping.rules", str(problem)) from None
 
 
 def name_of(subject: str, rules: Iterable[Rule]) -> str:

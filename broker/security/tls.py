@@ -19,6 +19,7 @@ from config.definition import ConfigError
 from protocol.pem import as_pem, how_to_convert
 
 if TYPE_CHECKING:
+    from broker.node import Node
     from config.security import ListenerSecurity, SecurityConfig
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,22 @@ class Tls:
         if self._keys.ssl_client_auth != "none":
             _load_trust(context, self._keys)
         return context
+
+    def following(self) -> ssl.SSLContext:
+        """For a server that takes one for good: each of its handshakes goes by the `context` of its time."""
+
+        def follow(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            connection.context = self.context
+
+        made = self._made()
+        made.sni_callback = follow
+        return made
+
+    async def keep_fresh(self, node: Node) -> None:
+        """New connections get the certificate that is in its file now."""
+        while True:
+            await node.clock.sleep(RENEWAL_MS)
+            self.context = await node.run_blocking(self.renewed)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         """What changes when somebody writes or replaces the file of the certificate."""

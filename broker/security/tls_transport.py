@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.connection import Connection
+from broker.listening import HANDSHAKE_SECONDS
 from broker.security.principal import USER, name_of, subject_of
 from protocol.schema import Buffer
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HANDSHAKE_SECONDS = 10.0
 SEALED_BYTES = 64 * 1024
 """of the buffer that encrypted bytes come into"""
 

@@ -164,9 +164,10 @@ class Kompakt:
     @property
     def http(self) -> str:
         """The base of `/api/` and the console; RuntimeError unless `http.port` is set, 0 for any."""
-        if self.broker.http.port < 0:
+        http = self.broker.http
+        if http.port < 0:
             raise RuntimeError('there is no HTTP: give the setting "http.port": "0"')
-        return f"http://{address_text(self.broker.config.http_host, self.broker.http.port)}"
+        return f"{http.scheme}://{address_text(self.broker.config.http_host, http.port)}"
 
     # Topics and their compaction
 

@@ -198,7 +198,15 @@ def test_a_broker_that_ends_during_a_compaction_is_status_2(cut_by: int) -> None
 def test_the_place_of_the_broker_may_be_written_as_a_url(served: BrokerProcess) -> None:
     for where in (f"http://127.0.0.1:{served.http_port}/", f"http://127.0.0.1:{served.http_port}"):
         assert runner.invoke(app, ["topics", "explain", "t", "--http", where]).exit_code == 0
-    bad = ("https://127.0.0.1:1", "http://127.0.0.1:1/api", "localhost", "http://localhost", "[::1]", "a:")
+    bad = (
+        "ftp://127.0.0.1:1",
+        "https://127.0.0.1:1/api",
+        "http://127.0.0.1:1/api",
+        "localhost",
+        "http://localhost",
+        "[::1]",
+        "a:",
+    )
     for where in bad:
         result = runner.invoke(app, ["topics", "explain", "t", "--http", where])
         assert (result.exit_code, result.stdout) == (2, "")
