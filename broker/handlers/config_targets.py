@@ -13,6 +13,7 @@ from broker.topic import METADATA_TOPIC
 from config.broker import broker_rows, listener_row, why_no_key
 from config.definition import ConfigError, Row, by_any_name, check_client_floor
 from config.group import check_group_overrides, group_rows
+from config.harmless import is_harmless, why_harmless
 from config.together import check_threads
 from config.topic import check_client_overrides, topic_name_problem, topic_rows
 from protocol.errors import ErrorCode, KafkaError
@@ -151,6 +152,9 @@ class GroupTarget(Target):
         self.rows = group_rows()
 
     def why_no_key(self, name: str) -> str:
+        of_all = f"group.{name}"
+        if is_harmless(of_all):
+            return f"Configuration {name} does nothing in kompakt: {why_harmless(of_all)}"
         return f"Unknown group config name: {name}"
 
     def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:

@@ -155,6 +155,13 @@ async def test_what_is_refused_in_kafkas_words(world: World, change: tuple[str, 
     assert world.broker.group_settings.overrides == {}
 
 
+async def test_what_does_nothing_here_is_refused_with_its_reason(world: World) -> None:
+    client = await world.connect()
+    code, words = await alter(client, ("consumer.assignor.offload.enable", "true"))
+    assert code == ErrorCode.INVALID_CONFIG
+    assert words.endswith("does nothing in kompakt: groups live on the event loop")
+
+
 async def test_bounds_that_have_moved_hold_for_what_was_set_before(world: World) -> None:
     client = await world.connect()
     await alter(client, (SESSION, "60000"), (HEARTBEAT, "2000"))
