@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from broker.moves import LAST_BYTES
-from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.markers import Markers
 from broker.transactions.state import Status
 from cleaner.states import Phase
 from protocol.errors import ErrorCode
@@ -267,16 +267,16 @@ async def test_a_transaction_ends_with_the_move_and_not_later(
     await producer.put(b"v")
     last_step = LastStep(monkeypatch)
     marked = asyncio.Event()
-    mark = TransactionCoordinator._mark
+    write = Markers.write
 
-    async def note_and_mark(coordinator: TransactionCoordinator, *arguments: Any) -> None:
+    async def note_and_write(markers: Markers, *arguments: Any) -> None:
         marked.set()
         if key != KEY:  # its log is held when what was decided is on disk already
             assert await disks.ask_for(disks.other(key), key) is ErrorCode.NONE
             await last_step.has_begun.wait()
-        await mark(coordinator, *arguments)
+        await write(markers, *arguments)
 
-    monkeypatch.setattr(TransactionCoordinator, "_mark", note_and_mark)
+    monkeypatch.setattr(Markers, "write", note_and_write)
     if key == KEY:
         assert await disks.ask_for(disks.other(key), key) is ErrorCode.NONE
         await last_step.has_begun.wait()
