@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy
 
-from storage.page_cache import CAN_TELL_CACHED, drop_cached, holds_all, pread_counted
+from storage.page_cache import CAN_TELL_CACHED, drop_cached, holds_all, pread_counted, tells_cached
 from storage.ring import Ring
 
 Buffer = bytes | bytearray | memoryview
@@ -108,16 +108,15 @@ class Disk:
             raise
         return buffer[:got].toreadonly()
 
-    def is_cached(self, descriptor: int, size: int, position: int) -> bool:
-        """Whether the page cache holds all of these bytes; False as well where the kernel cannot tell."""
-        return holds_all(descriptor, size, position)
+    tells_cached = staticmethod(tells_cached)
+    is_cached = staticmethod(holds_all)
+    """(descriptor, size, position): whether all of this is in the page cache; False where nobody can tell"""
 
     def sendfile(self, socket_descriptor: int, descriptor: int, size: int, position: int) -> int:
         """How many of these bytes the socket took; BlockingIOError when it takes none."""
         return os.sendfile(socket_descriptor, descriptor, position, size)
 
-    def truncate(self, descriptor: int, size: int) -> None:
-        os.ftruncate(descriptor, size)
+    truncate = staticmethod(os.ftruncate)
 
     def allocate(self, descriptor: int, size: int) -> None:
         os.posix_fallocate(descriptor, 0, size)
@@ -445,6 +444,14 @@ class DataFile:
             raise
         finally:
             self.release()
+
+    def tells_cached(self) -> bool:
+        """Whether anybody can tell what `is_cached`; else nothing is."""
+        try:
+            with self.descriptor() as descriptor:
+                return self.disk.tells_cached(descriptor)
+        except OSError:  # who reads it is told
+            return False
 
     def is_cached(self, size: int, position: int) -> bool:
         """Whether `size` bytes at `position` can be had without the disk; False when nobody can tell."""

@@ -27,6 +27,7 @@ from storage.layout import TopicPartition
 from storage.log import Log
 from storage.log_copy import settle_move
 from storage.opening import open_log, unavailable_log
+from storage.page_cache import look_at_device
 from storage.removal import Removals
 from storage.together import together
 from storage.types import LogLimits
@@ -148,6 +149,9 @@ class LogManager:
     def admit_new_directories(self) -> None:
         """Take those into the cluster that were added to `log.dirs`, nothing being missed. OSError."""
         self._set.admit_new()
+        for directory in self.directories:
+            with contextlib.suppress(OSError):
+                look_at_device(directory.path / layout.META_PROPERTIES)
 
     @property
     def was_clean(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from pathlib import Path
 from struct import Struct
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -25,6 +26,21 @@ def _can_tell_cached() -> bool:
 
 
 CAN_TELL_CACHED = _can_tell_cached()
+_blind: set[int] = set()
+"""devices of which it says that nothing is cached, whatever is: overlayfs and ZFS keep it elsewhere"""
+
+
+def look_at_device(path: Path) -> None:
+    """Note whether the kernel tells what is cached of files beside this one, which is not empty. OSError."""
+    with path.open("rb", buffering=0) as file:
+        file.read(1)
+        if CAN_TELL_CACHED and not holds_all(file.fileno(), 1, 0):
+            _blind.add(os.fstat(file.fileno()).st_dev)
+
+
+def tells_cached(descriptor: int) -> bool:
+    """Whether the kernel can tell what is cached of this file."""
+    return CAN_TELL_CACHED and os.fstat(descriptor).st_dev not in _blind
 
 
 def cached_pages(descriptor: int, size: int, position: int) -> int:
@@ -42,8 +58,10 @@ def pread_counted(descriptor: int, size: int, position: int) -> bytes | None:
     """These bytes, where no read can be told not to wait for the disk: None where they are not all cached, if
     that can be told.
     """
-    there = min(size, os.fstat(descriptor).st_size - position)
-    if there > 0 and CAN_TELL_CACHED and not holds_all(descriptor, there, position):
+    found = os.fstat(descriptor)
+    there = min(size, found.st_size - position)
+    can_tell = CAN_TELL_CACHED and found.st_dev not in _blind
+    if there > 0 and can_tell and not holds_all(descriptor, there, position):
         return None
     return os.pread(descriptor, size, position)
 

@@ -16,7 +16,6 @@ from protocol.errors import KafkaError
 from storage.batch_table import as_chunk, whole_batches
 from storage.file import Buffer, DataFile
 from storage.index import BrokenIndex, WouldBlock
-from storage.page_cache import CAN_TELL_CACHED
 from storage.region import Region
 from storage.segment import Segment
 from storage.segments import SegmentTuple, floor_segment
@@ -197,7 +196,9 @@ class Slice:
         file = self.file
         if 0 <= self.position - file.cold_position < COLD_BYTES:
             return True
-        return CAN_TELL_CACHED and not file.has_readahead and not file.is_cached(size, self.position)
+        if file.has_readahead or file.is_cached(size, self.position):
+            return False
+        return file.tells_cached()
 
     def _is_unchecked(self) -> bool:
         """Whether a thread has asked for some of these bytes and not checked them yet.
@@ -252,7 +253,7 @@ class Slice:
         if not self.is_located:
             self.locate(True)
         file = self.file  # `self.file` may be another one below
-        may_hold_more = file.has_readahead or not CAN_TELL_CACHED  # the page cache, unchecked
+        may_hold_more = file.has_readahead or not file.tells_cached()  # the page cache, unchecked
         if self.size_bytes and not self._bring(self.position, self.position + self.size_bytes):
             self.locate(True)  # the place was found by something wrong
             self.file.cache(self.size_bytes, self.position)

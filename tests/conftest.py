@@ -8,11 +8,13 @@ Logs that end by a crash let go of nothing, and thousands of descriptors in one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 import uvloop
 
 from storage.file import POOL
+from storage.page_cache import holds_all
 from tests.certificates import Certificates, make_certificates, openssl
 
 LONG = ("spark/test_pipeline_commands.py", "spark/test_pipelines.py", "spark/test_wheel.py")
@@ -30,6 +32,18 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     if openssl() is None:
         pytest.skip("there is no `openssl` to make certificates with")
     return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def told_path(tmp_path: Path) -> Path:
+    """A directory of whose files the kernel tells which pages are cached, or a skipped test."""
+    probe = tmp_path / "probe"
+    probe.write_bytes(b"x")
+    with probe.open("rb") as opened:
+        if not holds_all(opened.fileno(), 1, 0):
+            pytest.skip("what is cached is told by Linux since 6.5, and not of overlayfs: --basetemp")
+    probe.unlink()
+    return tmp_path
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -27,7 +27,6 @@ from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from storage.file import Buffer
-from storage.page_cache import CAN_TELL_CACHED
 from storage.region import Region
 
 if TYPE_CHECKING:
@@ -274,7 +273,8 @@ class Fetch:
         _leave_no_regions(answers)
         if self._is_committed_only:
             self._note_aborted(answers, [*cold, *soon])
-        if not CAN_TELL_CACHED or any(found.is_warm for _, found in cold):  # it has left the cache again
+        # What is warm has left the cache again, or nobody can tell what is there.
+        if any(found.is_warm or not found.file.tells_cached() for _, found in cold):
             return self._read_cold(answers, [*cold, *soon])
         counters = self._broker.metrics_state
         coming_bytes = sum(found.size_bytes for _, found in (*cold, *soon))

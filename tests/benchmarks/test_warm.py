@@ -14,17 +14,16 @@ import pytest
 from benchmarks import warm
 from benchmarks.warm import kept_warm
 from storage.file import Disk
-from storage.page_cache import CAN_TELL_CACHED
 
 SIZE = 300_000
 
 
 @pytest.fixture
-def is_kept(tmp_path: Path) -> Callable[[], bool]:
+def is_kept(told_path: Path) -> Callable[[], bool]:
     """Whether the pages of `1.log` stay when they may go."""
-    path = tmp_path / "1.log"
+    path = told_path / "1.log"
     path.write_bytes(b"x" * SIZE)
-    (tmp_path / "empty.log").touch()
+    (told_path / "empty.log").touch()
 
     def is_kept() -> bool:
         descriptor = os.open(path, os.O_RDONLY)
@@ -38,17 +37,16 @@ def is_kept(tmp_path: Path) -> Callable[[], bool]:
     return is_kept
 
 
-@pytest.mark.skipif(not CAN_TELL_CACHED, reason="Linux before 6.5 does not tell what is in the page cache")
-def test_pages_stay_in_memory_and_only_meanwhile(tmp_path: Path, is_kept: Callable[[], bool]) -> None:
+def test_pages_stay_in_memory_and_only_meanwhile(told_path: Path, is_kept: Callable[[], bool]) -> None:
     assert not is_kept()
-    with kept_warm([tmp_path]):
+    with kept_warm([told_path]):
         assert is_kept()
     assert not is_kept()
 
 
 def test_who_may_not_hold_as_much_is_told_what_to_do(
-    tmp_path: Path, is_kept: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
+    told_path: Path, is_kept: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warm, "_mlock", lambda address, size: -1)
-    with pytest.raises(OSError, match="raise `ulimit -l`"), kept_warm([tmp_path]):
+    with pytest.raises(OSError, match="raise `ulimit -l`"), kept_warm([told_path]):
         pytest.fail("nothing is held")

@@ -395,7 +395,7 @@ class Cold:
         monkeypatch.setattr(Slice, "read_now", sent)
         monkeypatch.setattr(Slice, "warm", noted)
         monkeypatch.setattr(Slice, "read", noted_read)
-        monkeypatch.setattr("broker.handlers.fetch.CAN_TELL_CACHED", True)
+        monkeypatch.setattr(Disk, "tells_cached", lambda *_: True)
 
 
 @pytest.mark.parametrize("version", [4, 9, 12])
@@ -419,7 +419,7 @@ async def test_what_a_thread_brings_counts_as_unread_until_its_client_goes(
     client, other = await world.connect(), await world.connect()
     await filled(world, client)
     Cold(monkeypatch)
-    monkeypatch.setattr("broker.handlers.fetch.CAN_TELL_CACHED", reads == "warm")
+    monkeypatch.setattr(Disk, "tells_cached", lambda *_: reads == "warm")
     goes_on = threading.Event()
     real = getattr(Slice, reads)
 
@@ -449,7 +449,7 @@ async def test_what_cannot_be_sent_warm_is_read_by_a_thread(
     client = await world.connect()
     await filled(world, client)
     cold = Cold(monkeypatch, stays_cold=stays_cold)
-    monkeypatch.setattr("broker.handlers.fetch.CAN_TELL_CACHED", can_tell)
+    monkeypatch.setattr(Disk, "tells_cached", lambda *_: can_tell)
     response = await client.ask(fetch_request([("t", 0, 0)]), 12)
     assert values_of(response.responses[0].partitions[0]) == list(range(BATCHES))
     assert len(cold.read) == 1 and threading.get_ident() not in cold.read

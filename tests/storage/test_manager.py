@@ -573,3 +573,15 @@ def test_a_directory_with_a_log_that_went_offline_is_not_called_clean(managers: 
     assert again.logs[ORDERS[1]].offline_reason is None
     again.close()
     assert (managers.root / "data" / layout.CLEAN_SHUTDOWN).exists()
+
+
+def test_a_start_finds_out_whether_the_kernel_tells_what_is_cached(
+    managers: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a directory by a file that holds something: not before it is taken into the cluster."""
+    looked_at: list[Path] = []
+    monkeypatch.setattr("storage.manager.look_at_device", looked_at.append)
+    manager = managers.start("a", "b")
+    manager.admit_new_directories()
+    assert looked_at == [one.path / layout.META_PROPERTIES for one in manager.directories]
+    assert all(one.stat().st_size for one in looked_at)

@@ -20,7 +20,6 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records import decode_all
 from storage import file, page_cache, search
 from storage.file import SYSTEM_DISK, Buffer, DataFile, Disk
-from storage.page_cache import CAN_TELL_CACHED
 from storage.slice import BASE_OFFSET_BYTES
 from storage.stored_batches import LARGE_BYTES
 from storage.txn_index import TransactionIndex
@@ -171,7 +170,7 @@ def test_behind_a_read_from_the_disk_the_loop_does_not_even_ask(
         assert next(decode_all(data or found.read())).offset == offset
         return asked
 
-    monkeypatch.setattr("storage.slice.CAN_TELL_CACHED", False)
+    monkeypatch.setattr(Disk, "tells_cached", lambda *_: False)
     monkeypatch.setattr("storage.slice.blocks_read", lambda: 0)
     assert asks(1)
     assert asks(2)
@@ -388,6 +387,7 @@ def test_where_no_read_can_be_told_not_to_wait_pages_are_counted(
 
     path = tmp_path / "file"
     path.write_bytes(b"0123456789" * 1000)
+    page_cache.look_at_device(path)
     if what == "no constant":
         monkeypatch.setattr(file, "NOWAIT", None)
     else:
@@ -399,7 +399,9 @@ def test_where_no_read_can_be_told_not_to_wait_pages_are_counted(
         assert SYSTEM_DISK.pread_cached(descriptor, 10, 10_000) == b""
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        if CAN_TELL_CACHED and not SYSTEM_DISK.is_cached(descriptor, 10_000, 0):  # no tmpfs
+        if SYSTEM_DISK.tells_cached(descriptor) and not SYSTEM_DISK.is_cached(
+            descriptor, 10_000, 0
+        ):  # no tmpfs
             assert SYSTEM_DISK.pread_cached(descriptor, 20_000, 0) is None
         monkeypatch.setattr(page_cache, "CAN_TELL_CACHED", False)
         assert SYSTEM_DISK.pread_cached(descriptor, 10, 10) == b"0123456789"

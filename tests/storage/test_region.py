@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from protocol.batch import iterate_headers
+from protocol.records import decode_all
+from storage import page_cache
 from storage.file import SYSTEM_DISK, DataFile, DescriptorPool, Disk
 from storage.page_cache import CAN_TELL_CACHED, PAGE_BYTES
 from storage.region import Region
@@ -133,7 +135,7 @@ def test_where_nothing_is_read_ahead_the_kernel_is_asked_what_is_cached(
     make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nobody else: to ask the page cache for bytes that it has not would start reading them."""
-    monkeypatch.setattr("storage.slice.CAN_TELL_CACHED", True)
+    monkeypatch.setattr(Disk, "tells_cached", lambda *_: True)
     disk = KnownDisk(True)
     log = filled(make_log, disk)
     file = log.log.segments[0].file
@@ -157,7 +159,7 @@ def test_more_on_the_disk_is_expected_where_it_may_have_been_read_ahead_or_nobod
 ) -> None:
     blocks = itertools.count()
     monkeypatch.setattr("storage.slice.blocks_read", lambda: next(blocks))
-    monkeypatch.setattr("storage.slice.CAN_TELL_CACHED", can_tell)
+    monkeypatch.setattr(Disk, "tells_cached", lambda *_: can_tell)
     log = filled(make_log, KnownDisk(True))
     found = log.log.read(0, PLENTY, upper_offset=60)
     if not has_readahead:
@@ -286,9 +288,9 @@ def test_what_a_thread_has_asked_for_is_no_others_before_it_was_checked(
 
 
 @pytest.mark.parametrize("size", [1, 64 * 1024, 64 * 1024 + 1, 3 * 1024 * 1024, 1 << 40])
-def test_bytes_are_brought_into_the_page_cache(tmp_path: Path, size: int) -> None:
+def test_bytes_are_brought_into_the_page_cache(told_path: Path, size: int) -> None:
     """As many as there are, whatever was asked for; more than one call takes as well."""
-    path = tmp_path / "file"
+    path = told_path / "file"
     path.write_bytes(b"x" * (2 * 1024 * 1024 + 5))
     with path.open("rb") as opened:
         os.fsync(opened.fileno())
@@ -301,7 +303,7 @@ def test_bytes_are_brought_into_the_page_cache(tmp_path: Path, size: int) -> Non
         return file.is_cached(there, 0)
 
     # A machine may take its pages back whenever it likes, but not every time.
-    assert any(is_brought() for _ in range(20)) or not CAN_TELL_CACHED
+    assert any(is_brought() for _ in range(20))
     file.close()
 
 
@@ -335,10 +337,10 @@ def knows_pages() -> bool:
 
 
 @pytest.mark.skipif(not knows_pages(), reason="Linux tells since 6.5 which pages it has cached")
-def test_the_kernel_is_asked_for_every_page(tmp_path: Path) -> None:
+def test_the_kernel_is_asked_for_every_page(told_path: Path) -> None:
     """A page that was never written nor read is in no cache; those around it are."""
     page = b"x" * PAGE_BYTES
-    path = tmp_path / "file"
+    path = told_path / "file"
     with path.open("wb") as writing:
         writing.write(3 * page)
         writing.seek(PAGE_BYTES, os.SEEK_CUR)
@@ -356,6 +358,36 @@ def test_the_kernel_is_asked_for_every_page(tmp_path: Path) -> None:
     assert file.read_behind(PAGE_BYTES, 2 * PAGE_BYTES, 1) is None
     assert file.read_behind(PAGE_BYTES - 2, 2 * PAGE_BYTES, 2) == page[:2]
     assert file.read_behind(PAGE_BYTES, 7 * PAGE_BYTES, 1) is None  # behind the end
+
+
+def test_a_file_system_of_which_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """overlayfs and ZFS keep what is cached elsewhere: then it is read as where the kernel cannot tell."""
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    monkeypatch.setattr(page_cache, "CAN_TELL_CACHED", True)
+    monkeypatch.setattr(page_cache, "_blind", set())
+    monkeypatch.setattr(page_cache, "holds_all", lambda descriptor, size, position: False)
+    file = DataFile(SYSTEM_DISK, path)
+    with file.descriptor() as descriptor:
+        assert file.tells_cached()
+        assert page_cache.pread_counted(descriptor, 3, 2) is None
+        page_cache.look_at_device(path)
+        assert not file.tells_cached()
+        assert page_cache.pread_counted(descriptor, 3, 2) == b"234"
+
+
+def test_where_nobody_can_tell_a_cold_file_is_asked_all_the_same(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in memory is handed out at once, and not brought there by a thread once more."""
+    disk = KnownDisk(False)
+    monkeypatch.setattr(disk, "tells_cached", lambda descriptor: False)
+    monkeypatch.setattr(disk, "pread_cached", disk.pread)
+    log = filled(make_log, disk)
+    log.log.segments[0].file.stop_readahead()
+    found = log.log.read(0, PLENTY, upper_offset=60).send_now()
+    assert isinstance(found, bytes | memoryview)
+    assert len(list(decode_all(found))) == 60
 
 
 def test_a_kernel_that_cannot_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
