@@ -123,6 +123,14 @@ def test_the_image_does_not_run_as_root() -> None:
     assert any(line.startswith("HEALTHCHECK") for line in lines)
 
 
+def test_the_health_check_is_in_the_image() -> None:
+    """What it says is in `security/test_https.py`."""
+    text = (DOCKER / "Dockerfile").read_text()
+    place = re.search(r"^COPY docker/health.py (.*)$", text, re.MULTILINE)
+    assert place is not None
+    assert f'CMD ["python", "{place[1]}"]' in text
+
+
 def test_mounted_files_exist() -> None:
     mounts = re.findall(r"^\s+- (\./[^:]+):", (DOCKER / "compose.yml").read_text(), re.MULTILINE)
     assert len(mounts) == 4

@@ -12,6 +12,8 @@ import contextlib
 import os
 import shutil
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -26,6 +28,7 @@ from tests.broker.conftest import World, problem_at_start
 from tests.broker.test_questions import MakeWorld
 from tests.certificates import Certificates
 
+ROOT = Path(__file__).parents[3]
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
@@ -200,6 +203,27 @@ async def test_elsewhere_it_is_told_that_passwords_can_be_read(
 ) -> None:
     await make_https(http_security_protocol=speaks, http_host="0.0.0.0", authorizer_class_name=AUTHORIZER)
     assert ("is not encrypted" in caplog.text) == (speaks == "PLAINTEXT")
+
+
+def health(port: int) -> str:
+    """What the health check of the container image says; "" when all is well."""
+    command = [sys.executable, str(ROOT / "docker" / "health.py")]
+    environment = {**os.environ, "KAFKA_HTTP_PORT": str(port)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stderr
+
+
+@pytest.mark.parametrize("speaks", ["PLAINTEXT", "SSL"])
+async def test_the_containers_health_check_asks_as_the_broker_answers(
+    make_https: MakeWorld, speaks: str
+) -> None:
+    world = await make_https(http_security_protocol=speaks)
+    port = world.broker.http.port
+    assert await asyncio.to_thread(health, port) == ""
+    world.broker.is_ready = False
+    assert "HTTP Error 503" in await asyncio.to_thread(health, port)
+    await world.stop()
+    assert "refused" in await asyncio.to_thread(health, port)
+    await world.start()
 
 
 # The command
