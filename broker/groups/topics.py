@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
+from broker.patterns import compiled
 from broker.topic import METADATA_TOPIC
-from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.security.authorizer import Authorizer
@@ -68,26 +67,9 @@ class GroupTopics:
 
         INVALID_REGULAR_EXPRESSION where it is none.
         """
-        pattern = compiled(regex)
+        pattern = compiled(regex, "SubscribedTopicRegex")
         names = (topic.name for topic in self.registry.all() if topic.name != METADATA_TOPIC)
         return frozenset(name for name in names if pattern.fullmatch(name) and may_know(name))
-
-
-@functools.lru_cache(maxsize=256)
-def compiled(regex: str) -> Any:
-    """By RE2, as in Kafka: a client's pattern takes time linear in a name's length, whatever it says."""
-    import re2  # only groups that subscribe by regular expression need it
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(regex, options)
-    except re2.error as error:
-        said = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {said}.",
-        ) from error
 
 
 def metadata_hash(sizes: Mapping[UUID, int]) -> int:

@@ -1,13 +1,13 @@
-"""ListOffsets (key 2, v1-v10), OffsetForLeaderEpoch (key 23, v2-v4), DeleteRecords (key 21, v0-v2).
+"""ListOffsets (key 2, v1-v11), OffsetForLeaderEpoch (key 23, v2-v4), DeleteRecords (key 21, v0-v2).
 
 ListOffsets knows latest (-1; for read_committed the last stable offset, T101), earliest (-2; the log start
 offset, whatever compaction removed, T141), the largest timestamp (-3, v7, KIP-734), earliest local (-4, v8:
-the same as earliest) and last tiered (-5, v9: none) (G21). Searches by time look inside batches and run on
-an I/O thread. A producer that got its acks=1 answer finds its records below "latest" and by their time: the
-answer waits for the flush that is due. OffsetForLeaderEpoch answers from the epoch cache, or -1 (G10); its
-end is the log's, as in Kafka. DeleteRecords moves the log start offset, on topics with the delete policy only
-(T136), and is checkpointed before it is answered, with KAFKA_STORAGE_ERROR where it cannot be; it waits as
-well for the flush of what it deletes.
+the same as earliest), last tiered (-5, v9: none) and first to be tiered (-6, v11: none) (G21). Searches by
+time look inside batches and run on an I/O thread. A producer that got its acks=1 answer finds its records
+below "latest" and by their time: the answer waits for the flush that is due. OffsetForLeaderEpoch answers
+from the epoch cache, or -1 (G10); its end is the log's, as in Kafka. DeleteRecords moves the log start
+offset, on topics with the delete policy only (T136), and is checkpointed before it is answered, with
+KAFKA_STORAGE_ERROR where it cannot be; it waits as well for the flush of what it deletes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-LOWEST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+LOWEST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 DEBUG_REPLICA = -2
 UNKNOWN = -1
 
@@ -123,7 +123,7 @@ def _list_one(
 ) -> Awaitable[None] | Search | None:
     """Fill `answer`, now or by what is returned."""
     log = partition.log
-    if context.api_version < LOWEST_VERSION.get(timestamp, 0) or timestamp < LATEST_TIERED:
+    if context.api_version < LOWEST_VERSION.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     is_committed_only = request.isolation_level == READ_COMMITTED
     if timestamp == LATEST:
@@ -138,7 +138,7 @@ def _list_one(
         answer.offset, answer.leader_epoch = log.log_start_offset, _epoch_of_start(log)
     elif timestamp == MAX_TIMESTAMP:
         return Search(partition, log.max_timestamp_offset, answer)
-    elif timestamp != LATEST_TIERED:
+    elif timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return Search(partition, lambda: log.offset_for_timestamp(timestamp), answer)
     return None
 

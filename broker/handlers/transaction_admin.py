@@ -1,5 +1,5 @@
 """DescribeProducers (key 61) v0, WriteTxnMarkers (27) v1, DescribeTransactions (65) v0, ListTransactions (66)
-v0-v1: by which Kafka's tools and clients see transactions and who writes to a partition, and find and end a
+v0-v2: by which Kafka's tools and clients see transactions and who writes to a partition, and find and end a
 transaction that hangs (KIP-664).
 
 A directory of Apache Kafka may bring open ones that no coordinator knows of, which hold readers of committed
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.handlers.offsets import find_partition
+from broker.patterns import compiled
 from broker.state_topic import call_when_flushed
 from broker.topic import METADATA_TOPIC, TRANSACTIONS_TOPIC
 from broker.transactions.state import STATE_NAMES, TransactionState
@@ -175,6 +176,9 @@ def list_transactions(
     broker: Broker, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     unknown = [name for name in dict.fromkeys(request.state_filters) if name not in STATE_NAMES]
+    pattern = None
+    if request.transactional_id_pattern:
+        pattern = compiled(request.transactional_id_pattern, "Transaction ID pattern")
     now_ms = broker.clock.now_ms()
     listed = ListTransactionsResponse.TransactionState
     return ListTransactionsResponse(
@@ -186,7 +190,7 @@ def list_transactions(
                 transaction_state=state.status.label,
             )
             for transactional_id, state in broker.transactions.states.items()
-            if _is_wanted(state, request, now_ms)
+            if _is_wanted(state, request, now_ms) and (pattern is None or pattern.fullmatch(transactional_id))
         ],
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from protocol.schema import array, int8, int16, int32, int64, request, response, string, struct
 
 
-@request(key=2, versions="1-10", flexible="6+")
+@request(key=2, versions="1-11", flexible="6+")
 class ListOffsetsRequest:
     """Ask for the first offset at or behind a timestamp; negative ones are questions of their own (G21)."""
 
@@ -32,7 +32,7 @@ class ListOffsetsRequest:
     timeout_ms: int = int32("10+")
 
 
-@response(key=2, versions="1-10", flexible="6+")
+@response(key=2, versions="1-11", flexible="6+")
 class ListOffsetsResponse:
     """One offset a partition; offset and timestamp are -1 when no record is that young."""
 

@@ -265,16 +265,17 @@ class DescribeTransactionsResponse:
     transaction_states: list[TransactionState] = array(TransactionState)
 
 
-@request(key=66, versions="0-1", flexible="0+")
+@request(key=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest:
     """Ask for the transactions that a coordinator knows; an empty filter leaves all."""
 
     state_filters: list[str] = array(string)
     producer_id_filters: list[int] = array(int64)
     duration_filter: int = int64("1+", default=-1)
+    transactional_id_pattern: str | None = string("2+", nullable="2+", default=None)
 
 
-@response(key=66, versions="0-1", flexible="0+")
+@response(key=66, versions="0-2", flexible="0+")
 class ListTransactionsResponse:
     """The transactions."""
 

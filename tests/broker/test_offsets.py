@@ -51,7 +51,7 @@ async def filled(world: World, client: Client, topic: str = "t") -> int:
     return start - 2 * MINUTE_MS
 
 
-@pytest.mark.parametrize("version", range(1, 11))
+@pytest.mark.parametrize("version", range(1, 12))
 async def test_special_timestamps(world: World, version: int) -> None:
     """G21, S18."""
     world.topic()
@@ -65,7 +65,8 @@ async def test_special_timestamps(world: World, version: int) -> None:
     )
     assert await listed(client, -4, version) == ((0, -1, 0) if version >= 8 else unsupported)
     assert await listed(client, -5, version) == ((0, -1, -1) if version >= 9 else unsupported)
-    assert await listed(client, -6, version) == unsupported
+    assert await listed(client, -6, version) == ((0, -1, -1) if version >= 11 else unsupported)
+    assert await listed(client, -7, version) == unsupported
 
 
 async def test_offsets_by_time(world: World) -> None:

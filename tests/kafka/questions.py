@@ -92,14 +92,14 @@ def list_offsets() -> Iterator[Question]:
         ("plain", 0, -1, -1), ("plain", 0, -2, -1), ("plain", 0, -3, -1), ("plain", 0, NOW_MS, -1),
         ("plain", 1, -1, -1), ("plain", 1, -3, -1), ("plain", 1, NOW_MS, -1), ("plain", 3, -1, -1),
         ("plain", -1, -1, -1), ("none", 0, -1, -1), ("plain", 0, -1, 0), ("plain", 0, -1, 7),
-        ("plain", 0, -9, -1),        ("plain", 0, -4, -1), ("plain", 0, -5, -1),
+        ("plain", 0, -9, -1),        ("plain", 0, -4, -1), ("plain", 0, -5, -1), ("plain", 0, -6, -1),
     ):  # fmt: skip
         part = topic.ListOffsetsPartition(
             partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch
         )
         request = ListOffsetsRequest(replica_id=-1, topics=[topic(name=name, partitions=[part])])
-        for version in (1, 4, 7, 9):
-            if version == 9 or timestamp > -4:
+        for version in (1, 4, 7, 9, 11):
+            if version >= 9 or timestamp > -4:
                 yield (
                     f"ListOffsets {version} {name}-{partition} at {timestamp} epoch {epoch}",
                     request,
@@ -491,6 +491,9 @@ def transactions() -> Iterator[Question]:
         yield f"DescribeProducers after that {label}", producers("marked", 0, 1), 0
     for states in ([], ["Ongoing"], ["ongoing", "Nonsense", "Nonsense"]):
         yield f"ListTransactions {states}", ListTransactionsRequest(state_filters=states), 1
+    for pattern in (None, "", ".*", "(", r"a(?=b)"):
+        request = ListTransactionsRequest(transactional_id_pattern=pattern)
+        yield f"ListTransactions like {pattern}", request, 2
 
 
 def users() -> Iterator[Question]:

@@ -193,7 +193,7 @@ class Player:
         ]  # fmt: skip
 
     def listed(self, **filters: Any) -> Any:
-        answer = self.raw.ask(ListTransactionsRequest(**filters), 1)
+        answer = self.raw.ask(ListTransactionsRequest(**filters), 2)
         rows = [
             (row.transactional_id, self.name_of(row.producer_id), row.transaction_state)
             for row in answer.transaction_states
@@ -374,6 +374,8 @@ def looks() -> Iterator[Step]:
     yield "lists some", lambda it: it.listed(state_filters=["Ongoing", "nonsense"])
     yield "lists old ones", lambda it: it.listed(duration_filter=600_000)
     yield "lists nobody's", lambda it: it.listed(producer_id_filters=[987_654])
+    for pattern in ("t.", "t", "x|.*", "TX", "(?i)TX", "["):
+        yield f"lists like {pattern}", lambda it, like=pattern: it.listed(transactional_id_pattern=like)
     yield "commits", lambda it: it.end("other", True, transactional_id="other")
     yield "settles", lambda it: it.described("other")
     for topic, count in TOPICS.items():

@@ -505,6 +505,10 @@ async def test_transactions_are_listed_and_described(world: World) -> None:
     assert await listed(producer_id_filters=[one.producer.producer_id]) == [first]
     assert await listed(duration_filter=499) == [first, second], "what never began has no time, as in Kafka"
     assert await listed(duration_filter=500) == [first]
+    for pattern, expected in (("t.*", [second]), ("t", []), ("", [first, second]), (None, [first, second])):
+        assert await listed(2, transactional_id_pattern=pattern) == expected, "as a whole, as in Kafka"
+    bad = await one.client.ask(ListTransactionsRequest(transactional_id_pattern="("), 2)
+    assert (bad.error_code, bad.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
     unknown = await one.client.ask(ListTransactionsRequest(state_filters=["PrepareEpochFence", "x"]), 0)
     assert unknown.unknown_state_filters == ["x"]
     asked = DescribeTransactionsRequest(transactional_ids=["two", "none", ""])
