@@ -50,6 +50,8 @@ T = TypeVar("T")
 NO_ID = UUID(int=0)
 DEFAULT = -1
 IDS_VERSION = 6
+NOT_HOSTED = "This server does not host this topic-partition."
+"""of a topic, too: the words of the code"""
 DISABLED_CODE_VERSION = 3
 STRICT_CREATION_VERSION, STRICT_DELETION_VERSION, STRICT_GROWTH_VERSION = 6, 5, 3
 """from here on clients know that a quota refuses"""
@@ -259,15 +261,16 @@ def _deletable(broker: Broker, api_version: int, name: str | None, topic_id: UUI
             "Topic deletion is disabled.",
         )
     if times > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {'id' if name is None else 'name'}.")
     if name is not None and topic_id != NO_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
     if name is None and topic_id == NO_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     topic = broker.topics.by_id(topic_id) if name is None else broker.topics.get(name)
     if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise KafkaError(code, "This server does not host this topic.")
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
     if topic.is_internal:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' is internal and cannot be deleted."
@@ -309,7 +312,7 @@ def _checked(broker: Broker, topic: Growable) -> Topic:
     """The topic, which can grow so. KafkaError."""
     current = broker.topics.get(topic.name)
     if current is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
     if current.is_internal:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' is internal and cannot grow."

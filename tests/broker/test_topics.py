@@ -368,6 +368,11 @@ async def test_what_cannot_be_deleted(world: World) -> None:
         METADATA_TOPIC: ErrorCode.INVALID_TOPIC_EXCEPTION,
         "t": ErrorCode.INVALID_REQUEST,
     }
+    assert {result.name: result.error_message for result in answer.responses} == {
+        "none": "This server does not host this topic-partition.",
+        METADATA_TOPIC: f"Topic '{METADATA_TOPIC}' is internal and cannot be deleted.",
+        "t": "Duplicate topic name.",
+    }
 
 
 async def test_deletion_may_be_disabled(make_world: MakeWorld) -> None:
