@@ -380,7 +380,7 @@ class BrokerConfig(CoordinationConfig):
     @property
     def http_security(self) -> ListenerSecurity:
         """What holds for who asks over HTTP. ConfigError."""
-        return security_of(HTTP, self.http_security_protocol, self, self.of_listeners)
+        return security_of(HTTP, self.http_security_protocol, self, self.of_listeners, says_who=True)
 
     def creation_rate_of(self, listener: str) -> int:
         """How many connections a second a listener takes."""

@@ -205,9 +205,15 @@ def is_of_listeners(name: str) -> bool:
 
 
 def security_of(
-    listener: str, protocol: str, common: SecurityConfig, settings: Mapping[str, str]
+    listener: str,
+    protocol: str,
+    common: SecurityConfig,
+    settings: Mapping[str, str],
+    *,
+    says_who: bool = False,
 ) -> ListenerSecurity:
-    """What holds for a listener; `settings` are all keys with a listener's prefix. ConfigError with one line
+    """What holds for a listener; `settings` are all keys with a listener's prefix. `says_who`: its clients
+    say who they are, so that `ssl.client.auth` of all listeners is not for them. ConfigError with one line
     for each that is wrong.
     """
     prefix = f"{LISTENER_PREFIX}{listener.lower()}."
@@ -220,7 +226,7 @@ def security_of(
                 _take(name, name[len(prefix) :], text, own, said)
             except ConfigError as error:
                 problems.append(error)
-    if protocol == SASL_SSL or listener == HTTP:  # clients say who they are; both may be asked for (KIP-684)
+    if protocol == SASL_SSL or says_who:  # a listener may ask for both (KIP-684)
         own.setdefault(CLIENT_AUTH, "none")
     # Not `replace`: the common values may be a whole BrokerConfig.
     keys = SecurityConfig(

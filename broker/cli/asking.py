@@ -32,7 +32,7 @@ TOKEN_VARIABLE = "KOMPAKT_HTTP_TOKEN"
 AUTHORITY_VARIABLE, CERTIFICATE_VARIABLE = "KOMPAKT_HTTP_CA", "KOMPAKT_HTTP_CERTIFICATE"
 UNKNOWN_SIGNERS = (18, 19, 20, 21)
 """OpenSSL's numbers: a certificate that is its own signer, or whose signer is not at hand"""
-NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING")
+NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 DEFAULT_HTTP = "127.0.0.1:9644"
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
@@ -155,13 +155,15 @@ def _hint(why: object, scheme: str) -> str:
         return f" ({AUTHORITY_VARIABLE} names the file of who has signed it)"
     if isinstance(why, ssl.SSLError) and why.reason in NO_TLS:
         return " (it speaks no TLS: leave out https://)"
-    if scheme == "http" and isinstance(why, http.client.RemoteDisconnected):
+    if not isinstance(why, http.client.RemoteDisconnected):
+        return ""
+    if scheme == "http":
         return " (where it speaks TLS: https:// before the address)"
-    return ""
+    return f" (where it demands a certificate: {CERTIFICATE_VARIABLE} names the file of one's own)"
 
 
 def _trust() -> ssl.SSLContext:
-    """Whom to believe that it is the broker, and who one is oneself. OSError, with what is wrong."""
+    """Whom to believe that it is the broker, and who one is oneself; `fail` where a file is no good."""
     import ssl
 
     authority, own = os.environ.get(AUTHORITY_VARIABLE), os.environ.get(CERTIFICATE_VARIABLE)

@@ -24,6 +24,7 @@ from broker import listening
 from broker.cli.asking import ask
 from broker.security.tls import RENEWAL_MS
 from broker.testing import Kompakt
+from config.broker import BrokerConfig
 from tests.broker.conftest import World, problem_at_start
 from tests.broker.test_questions import MakeWorld
 from tests.certificates import Certificates
@@ -138,6 +139,14 @@ async def test_what_the_listeners_of_kafka_demand_is_not_demanded_of_browsers(
 ) -> None:
     world = await make_https(ssl_client_auth="required")
     assert await status(world, "/healthz", trusting(certificates)) == 200
+
+
+def test_a_listener_of_kafkas_that_is_called_http_demands_it() -> None:
+    settings = {"listener.security.protocol.map": "HTTP:SSL", "ssl.client.auth": "required"}
+    files = {"ssl.keystore.location": "broker.pem", "ssl.truststore.location": "ca.pem"}
+    config = BrokerConfig.parse({"listeners": "HTTP://127.0.0.1:0", **settings, **files})
+    assert config.security_of(config.endpoints[0]).keys.ssl_client_auth == "required"
+    assert config.http_security.keys.ssl_client_auth == "none"
 
 
 async def test_who_shakes_no_hands_is_in_nobodys_way_and_is_cut_off(
@@ -263,6 +272,7 @@ async def test_commands_ask_encrypted(
     environment.setenv("KOMPAKT_HTTP_CA", str(tmp_path / "none.pem"))
     assert "KOMPAKT_HTTP_CA has to be a file with certificates, as PEM" in await failure(where, capsys)
     environment.setenv("KOMPAKT_HTTP_CA", certificates.authority)
+    assert "where it demands a certificate: KOMPAKT_HTTP_CERTIFICATE names" in await failure(where, capsys)
     environment.setenv("KOMPAKT_HTTP_CERTIFICATE", str(certificates.directory / "locked.key"))
     assert "KOMPAKT_HTTP_CERTIFICATE has to be a file" in await failure(where, capsys)
     environment.setenv("KOMPAKT_HTTP_CERTIFICATE", certificates.client)
