@@ -111,7 +111,7 @@ async def test_api_versions_is_the_registry_of_handlers(world: World, version: i
     ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert ranges[0] == (0, 12)
     assert ranges[1] == (4, 17)
-    assert ranges[2] == (1, 10)
+    assert ranges[2] == (1, 11)
     assert ranges[18] == (0, 4)
     assert ranges[22] == (0, 5)
     assert [ranges[key] for key in (24, 25, 26, 28)] == [(0, 3), (0, 4), (0, 5), (0, 5)]
