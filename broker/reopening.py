@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Remember = Callable[[TopicPartition], Awaitable[None]]
+ReadAgain = Callable[[TopicPartition], Awaitable[None]]
 
 LOOK_MS = 1_000
 FIRST_PAUSE_MS = 5_000
@@ -51,11 +51,11 @@ class Failure:
 class Reopening:
     """Owned by: event loop."""
 
-    def __init__(self, node: Node, cleaner: CleanerManager, remember: Sequence[Remember]) -> None:
-        """`remember`: who reads a log again that is back, in this order."""
+    def __init__(self, node: Node, cleaner: CleanerManager, readers: Sequence[ReadAgain]) -> None:
+        """`readers`: who reads a log again that is back, in this order."""
         self._node = node
         self._cleaner = cleaner
-        self._remember = remember
+        self._readers = readers
         self._failures: dict[TopicPartition, Failure] = {}
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
 
@@ -133,8 +133,8 @@ class Reopening:
         node.forget(topic_partition)
         node.serve(log)
         logger.warning("%s is back: it ends at %d", topic_partition, log.log_end_offset)
-        for load_again in self._remember:
-            await load_again(topic_partition)
+        for read_again in self._readers:
+            await read_again(topic_partition)
 
     async def settled(self, topic_partition: TopicPartition) -> None:
         """Return when the log is not being opened: its files may be taken away then."""

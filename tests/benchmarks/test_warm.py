@@ -14,6 +14,7 @@ import pytest
 from benchmarks import warm
 from benchmarks.warm import kept_warm
 from storage.file import Disk
+from storage.page_cache import CAN_TELL_CACHED
 
 SIZE = 300_000
 
@@ -37,6 +38,7 @@ def is_kept(told_path: Path) -> Callable[[], bool]:
     return is_kept
 
 
+@pytest.mark.skipif(not CAN_TELL_CACHED, reason="Linux before 6.5 does not tell what is in the page cache")
 def test_pages_stay_in_memory_and_only_meanwhile(told_path: Path, is_kept: Callable[[], bool]) -> None:
     assert not is_kept()
     with kept_warm([told_path]):

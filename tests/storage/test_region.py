@@ -303,7 +303,7 @@ def test_bytes_are_brought_into_the_page_cache(told_path: Path, size: int) -> No
         return file.is_cached(there, 0)
 
     # A machine may take its pages back whenever it likes, but not every time.
-    assert any(is_brought() for _ in range(20))
+    assert any(is_brought() for _ in range(20)) or not CAN_TELL_CACHED
     file.close()
 
 
