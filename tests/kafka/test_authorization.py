@@ -55,7 +55,7 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
     "node.id": "1",
     # Records of these tests are old: on a slow machine one broker would have removed them, the other not yet.
-    "log.retention.check.interval.ms": "3600000",
+    "log.retention.ms": "-1",
 }
 NAMES = (
     "name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "resource_type", "key",

@@ -29,9 +29,9 @@ runner = CliRunner()
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """many: 2,300 keys, of which one is deleted; odd: what is no text; payments: an aborted transaction."""
-    process = BrokerProcess(
-        tmp_path_factory.mktemp("commands") / "data", {"log.cleaner.backoff.ms": "100000000"}
-    ).start()
+    # Retention would take records of such an age where the tests last longer than its first pause.
+    settings = {"log.cleaner.backoff.ms": "100000000", "log.retention.ms": "-1"}
+    process = BrokerProcess(tmp_path_factory.mktemp("commands") / "data", settings).start()
     try:
         process.wait_until_ready()
         fill(process)
