@@ -23,6 +23,7 @@ from storage.verify import verify_log
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.house import House
 from tests.storage.faults import FaultyDisk, UnsyncedDisk
+from tests.thoroughness import slow
 
 T = TopicPartition("t", 0)
 OTHER = TopicPartition("other", 0)
@@ -79,7 +80,7 @@ def calls_of_a_cleaning(directory: Path) -> list[str]:
     return calls
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("number", [errno.ENOSPC, slow(errno.EIO)])
 def test_t124_one_refused_call_costs_one_cleaning(tmp_path: Path, number: int) -> None:
     calls = calls_of_a_cleaning(tmp_path / "count")
     kinds = {call.split()[0] for call in calls}

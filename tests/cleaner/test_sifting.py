@@ -23,6 +23,7 @@ from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.test_versions import NAME, close
 from tests.cleaner.test_versions import write as write_versions
 from tests.cleaner.world import RETENTION_MS, World
+from tests.thoroughness import slow
 
 PRODUCERS = 5
 Compare = Callable[[int], dict[str, int]]
@@ -66,8 +67,8 @@ def check(world: World, start: int = 0, *, has_tombstones: bool = True) -> Round
     return real
 
 
-@pytest.mark.parametrize("slots", [5, 20, 100])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
+@pytest.mark.parametrize("slots", [slow(5), 20, 100])
+@pytest.mark.parametrize("seed", [0, *map(slow, range(1, 4))])
 def test_the_sums_of_all_rounds(make_world: MakeWorld, slots: int, seed: int) -> None:
     world = make_world(slots, segment_bytes=3000)
     chance = random.Random(seed)

@@ -21,6 +21,7 @@ from storage.verify import verify_log
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import RETENTION_MS, World
 from tests.storage.faults import Crash, FaultyDisk
+from tests.thoroughness import slow
 
 TRANSIT = (".cleaned", ".swap", ".deleted")
 
@@ -83,7 +84,7 @@ def test_t119_a_crash_at_every_call_of_a_cleaning(tmp_path: Path) -> None:
         world.log.close()
 
 
-@pytest.mark.parametrize(("step", "stride"), [(5, 17), pytest.param(1, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("step", "stride"), [(5, 17), slow(1, 1)])
 def test_t118_a_crash_in_the_recovery_of_a_crash(tmp_path: Path, step: int, stride: int) -> None:
     """T118: every call from the first rename on is the process's last one, then each of the recovery (in the
     usual run a part of both, other ones of the recovery for each first call).

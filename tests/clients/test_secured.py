@@ -35,6 +35,7 @@ from tests.secured import (
     add_user,
     jaas,
 )
+from tests.thoroughness import slow
 from tests.waiting import wait_for
 
 COUNT = 500
@@ -238,7 +239,8 @@ def in_file(text: str) -> str:
 
 @pytest.mark.java
 @pytest.mark.parametrize(
-    ("listener", "mechanism"), [("SASLTLS", "SCRAM-SHA-512"), ("SASLPLAIN", "PLAIN"), ("TLS", "")]
+    ("listener", "mechanism"),
+    [("SASLTLS", "SCRAM-SHA-512"), slow("SASLPLAIN", "PLAIN"), ("TLS", "")],
 )
 def test_the_console_tools(
     kafka_tools: Tools,  # noqa: F811

@@ -18,6 +18,7 @@ from tests.kafka.tools import Tools
 Start = Callable[..., KafkaBroker]
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_a_killed_broker_comes_back_with_its_records(kafka_tools: Tools, start_kafka: Start) -> None:
     broker = start_kafka()

@@ -25,13 +25,13 @@ KEPT = 6
 
 @pytest.mark.java
 def test_random_deliveries_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
-    play_at_random(start_kafka, tmp_path, range(12))
+    play_at_random(start_kafka, tmp_path, range(4))
 
 
 @pytest.mark.slow
 @pytest.mark.java
 def test_many_random_deliveries_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> None:
-    play_at_random(start_kafka, tmp_path, range(12, 60))
+    play_at_random(start_kafka, tmp_path, range(4, 60))
 
 
 def play_at_random(start_kafka: Start, directory: Path, seeds: range) -> None:

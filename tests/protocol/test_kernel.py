@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.thoroughness import slow
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = """
 import numba.core.caching as caching
@@ -307,8 +309,13 @@ def test_what_is_compiled_serves_where_nothing_can_be_written(tmp_path: Path) ->
     assert run_outer(tmp_path, before=READ_ONLY) == "3014 0"
 
 
-@pytest.mark.parametrize("kind", ["nbi", "nbc"])
-@pytest.mark.parametrize("damage", ["empty", "zeros", "half"])
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        ("nbi", "empty"), ("nbc", "half"), slow("nbi", "zeros"), slow("nbi", "half"), slow("nbc", "empty"),
+        slow("nbc", "zeros"),
+    ],
+)  # fmt: skip
 def test_a_damaged_cache_is_made_anew(tmp_path: Path, kind: str, damage: str) -> None:
     """Nobody syncs it: a power cut shortly after the first start leaves files without content."""
     (tmp_path / "outer.py").write_text(OUTER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from spark_connector import client, producer
+from spark_connector import client, producer, pyspark_archive
 from spark_connector.offsets import TopicPartition
 from tests.classes import ClassArchive
 from tests.kafka.fixtures import REQUIRE_VARIABLE, kafka_broker, kafka_tools, or_skip, start_kafka
@@ -36,6 +37,7 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 os.environ.setdefault(SUBMIT, f"--driver-java-options '{SHORT_LIVED}' pyspark-shell")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+CACHE = ROOT / ".cache" / "spark"
 LOOPBACK = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -48,19 +50,51 @@ LOOPBACK = {
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Spark's many JVMs start from an archive of classes, which the first of the processes makes."""
+    """Spark's many processes start with half the work: its JVMs from an archive of classes, its Pythons from
+    compiled modules. The first of the tests' processes makes both.
+    """
     if SHORT_LIVED not in os.environ[SUBMIT] or not any(
         item.get_closest_marker("spark") for item in session.items
     ):
         return
-    with contextlib.suppress(NoKafkaError):
-        archive = ClassArchive(java(), "spark", f"{pyspark.__version__} {pyspark.__file__}")
-        archive.directory.mkdir(parents=True, exist_ok=True)
-        with (archive.directory / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not archive.is_there:
-                train(archive)
+    with contextlib.suppress(NoKafkaError), locked(CACHE):
+        if "SPARK_HOME" not in os.environ:
+            os.environ["SPARK_HOME"] = str(compiled_spark())
+        archive = ClassArchive(java(), "spark", f"{pyspark.__version__} {os.environ['SPARK_HOME']}")
+        if not archive.is_there:
+            train(archive)
         os.environ[SUBMIT] = _started_with(archive.options())
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """For one of the tests' processes at a time."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def compiled_spark() -> Path:
+    """The installed Spark, but for PySpark's own modules, which are compiled (`pyspark_archive.py`): half a
+    second less for each process that is forked from no other one. What is installed stays as it is.
+    """
+    installed = Path(pyspark.__file__).parent
+    written = pyspark_archive.archive_path().stat()
+    key = f"{sys.version}\0{installed}\0{written.st_mtime_ns}\0{written.st_size}"
+    home = CACHE / f"home-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    if not home.exists():
+        made = Path(tempfile.mkdtemp(dir=CACHE))
+        libraries = made / "python" / "lib"
+        libraries.mkdir(parents=True)
+        for found in installed.iterdir():
+            if found.name != "python":
+                (made / found.name).symlink_to(found)
+        for found in (installed / "python").glob("lib/*.zip"):
+            shutil.copy(found, libraries)
+        pyspark_archive.compile_archive(libraries / "pyspark.zip")
+        made.rename(home)
+    return home
 
 
 def train(archive: ClassArchive) -> None:
@@ -193,7 +227,9 @@ def queries(spark: Any) -> Iterator[None]:
         query.stop()
 
 
-@pytest.fixture(scope="module", params=["kompakt", pytest.param("kafka", marks=pytest.mark.java)])
+@pytest.fixture(
+    scope="module", params=["kompakt", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.slow])]
+)
 def topics(request: pytest.FixtureRequest, spark: Any, peer: str) -> Any:
     """Topics that both sources read (`peer/topics.py`), on kompakt, and then on Apache Kafka itself."""
     from tests.spark.peer.topics import Topics  # which imports a test module, and that this one

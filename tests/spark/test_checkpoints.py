@@ -7,6 +7,7 @@ those that Spark's own source writes, character for character, and no micro-batc
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import types
@@ -40,21 +41,14 @@ def test_the_order_of_topics_is_that_of_sparks_own_source() -> None:
 def test_offsets_are_written_as_the_jvm_writes_them(spark: Any, peer: str) -> None:
     """Topics around the sizes at which its hash table grows, partitions in gaps, names of all kinds."""
     chance = random.Random(11)
-    gateway = spark._jvm
+    json_utils = spark._jvm.org.apache.spark.sql.kafka010.JsonUtils
     for count in (1, 2, 10, 11, 12, 13, 22, 23, 24, 25, 47, 48, 60):
         for partitions in ((0,), (0, 1, 2), (1, 17, 33, 5), tuple(range(14))):
             letters = "abcXYZ019._-"
             topics = {"".join(chance.choices(letters, k=chance.randint(1, 30))) for _ in range(count)}
-            # Py4J hands a number over as a long only if it needs to be one.
-            offsets = {
-                TopicPartition(t, p): chance.randrange(1 << 40, 1 << 41) for t in topics for p in partitions
-            }
-            java = gateway.java.util.HashMap()
-            for place, offset in offsets.items():
-                java.put(gateway.org.apache.kafka.common.TopicPartition(*place), offset)
-            scala = gateway.org.apache.spark.api.python.PythonUtils.toScalaMap(java)
-            written = gateway.org.apache.spark.sql.kafka010.JsonUtils.partitionOffsets(scala)
-            assert compact_json(to_json_object(offsets)) == written
+            offsets = {TopicPartition(t, p): chance.randrange(1 << 41) for t in topics for p in partitions}
+            read = json_utils.partitionOffsets(json.dumps(to_json_object(offsets)))
+            assert compact_json(to_json_object(offsets)) == json_utils.partitionOffsets(read)
 
 
 def run(spark: Any, source: str, bootstrap: str, topics: str, directory: Path, **options: str) -> Any:

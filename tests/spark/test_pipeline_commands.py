@@ -152,6 +152,7 @@ def test_a_line_stays_one_where_nobody_knows_how_wide_it_may_be(capsys: pytest.C
     assert capsys.readouterr().err == f"{path}: version 1, refreshed, 3 rows\n"
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told(servers: str, start: Start) -> None:
     """Spark says that a task failed, and why only in the causes behind the error."""
     topic = create_topic(servers)
@@ -190,6 +191,7 @@ def test_archive_and_restore_by_command(spark: Any, servers: str, tmp_path: Path
     assert partitions_of(restored) == {key: {crc32_partition(key)} for key in partitions_of(sent)}
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_one_line(spark: Any, servers: str, tmp_path: Path, start: Start) -> None:
     """Whenever it comes, the JVM ends as well: one that was just starting stayed for ever."""
     topic, archive = create_topic(servers), tmp_path / "archive"
@@ -234,6 +236,7 @@ def crc32_partition(key: bytes) -> int:
     return zlib.crc32(key) % 3
 
 
+@pytest.mark.slow
 def test_a_restore_that_is_killed_goes_on(spark: Any, servers: str, tmp_path: Path, start: Start) -> None:
     """Nothing is missing; twice is there at most the micro-batch that was cut short."""
     topic, copy = create_topic(servers), create_topic(servers)
@@ -331,6 +334,7 @@ def test_a_schema_that_spark_does_not_know_is_told_in_its_words(
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_changes_that_are_killed_while_they_are_applied(
     spark: Any, servers: str, tmp_path: Path, start: Start
 ) -> None:

@@ -31,6 +31,7 @@ from tests.kafka.tools import Tools
 from tests.secured import PASSWORD, USER, SecuredBroker, SecuredKafka, add_user
 from tests.spark.test_commits import lag_of
 from tests.spark.test_spark import create_topic, produce, reader, received
+from tests.thoroughness import slow
 from tests.waiting import wait_for
 
 Secured = SecuredKafka | SecuredBroker
@@ -228,7 +229,7 @@ def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
 # --- a real cluster
 
 
-@pytest.fixture(scope="session", params=["Apache Kafka", "kompakt"])
+@pytest.fixture(scope="session", params=[slow("Apache Kafka"), "kompakt"])
 def kafka(
     request: pytest.FixtureRequest,
     kafka_tools: Tools,

@@ -29,6 +29,7 @@ import pytest
 
 from spark_connector import packaging
 from tests.spark.conftest import LOOPBACK, SUBMIT
+from tests.thoroughness import slow
 
 RECORDS = 1000
 _NAME = re.compile(r"[^\w-]")
@@ -211,7 +212,7 @@ def test_the_pipelines_are_imported_by_the_name_that_the_readme_says(
 
 
 @pytest.mark.usefixtures("spark_needs_java")
-@pytest.mark.parametrize("way", ["classic", "connect"])
+@pytest.mark.parametrize("way", ["classic", slow("connect")])
 def test_an_installed_wheel(installed: Path, way: str, job: Path, kompakt_broker: Any, topic: str) -> None:
     output = str(job.parent / "output")
     counts = run(installed, job, [str(installed)], way, kompakt_broker.bootstrap, topic, output)

@@ -27,6 +27,7 @@ from storage.verify import verify_log
 from tests.storage.builders import NOW_MS, LogBuilder, batch
 from tests.storage.conftest import MakeLog
 from tests.storage.faults import Crash, FaultyDisk, UnsyncedDisk
+from tests.thoroughness import slow
 
 SIZE = len(batch())
 ABORTED = AbortedTransaction(producer_id=7, first_offset=8, last_offset=10, last_stable_offset=11)
@@ -212,7 +213,7 @@ def check(log: LogBuilder) -> list[int]:
     return offsets
 
 
-@pytest.mark.parametrize("stride", [12, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [12, slow(1)])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_t111_to_t118_a_crash_at_every_step(tmp_path: Path, groups: int, stride: int) -> None:
     """T111-T118: each call of the swap is the last one of the process; then each of the recovery as well (a

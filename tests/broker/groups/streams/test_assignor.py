@@ -36,7 +36,7 @@ def places(targets: dict[str, Assignment], which: int) -> list[tuple[str, str, i
     ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(MEMBERS, WORK, BEFORE, REPLICAS)
 def test_tasks_are_active_once_and_copied_elsewhere(
     processes: dict[str, str], work: dict[str, Work], before: dict[str, Assignment], replicas: int
