@@ -332,8 +332,6 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedFrame as error:
             return self.refuse(f"v{version}: {error}")
         context = self._context(key, version, header.correlation_id, size, started)
-        if key == PRODUCE and (broker.authorizer is None or broker.authorizer.may_repeat(context, request)):
-            self.template.learn(header, request, frame)
         self._counters.requests[key] += 1
         try:
             answer = api.handler(self._broker, context, request)
@@ -341,6 +339,8 @@ class Connection(asyncio.BufferedProtocol):
             return self._hold_up(held)
         except Exception as error:
             answer = self.failed(api, context, request, error)
+        if key == PRODUCE and (broker.authorizer is None or broker.authorizer.may_repeat(context, request)):
+            template.learn(header, request, frame)
         return self._answer(api, context, request, answer, started)
 
     def _bare_token(self, session: Session, token: bytes) -> None:

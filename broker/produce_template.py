@@ -4,7 +4,8 @@ A client sends the same version, client id, acks, timeout and topic again and ag
 partitions and the records are new. `ProduceTemplate` keeps the bytes before the partitions of a request,
 and the bytes of its answer around the offsets: a frame that begins with the same bytes is the same request,
 because it is learned only from a frame that the generated encoder would write in the same way. One kernel
-compares them, finds the partitions and looks at their batches, where the bytes were received. All other
+compares them, finds the partitions and looks at their batches, where the bytes were received. From v13 on the
+bytes have the topic's id: once that is not its topic's any more, nothing is like it. All other
 requests (several topics, acks=0, tagged fields, old versions) go the usual way. No I/O.
 """
 
@@ -14,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from struct import Struct
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from broker.receiving import Room
 from protocol.framing import RequestHeader, encode_request, encode_response
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.one_look import MAX_PARTITIONS, WORKSPACE, Seen, found, is_ready, look_at_request
 from protocol.records import as_array
-from protocol.schema import schema_of
+from protocol.schema import ZERO_UUID, schema_of
 from protocol.varint import write_unsigned
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ PartitionAnswer = TopicAnswer.PartitionProduceResponse
 
 MIN_VERSION = 7
 """from here on a request is refused for nothing but its acks, its partition and its records"""
+TOPIC_ID_VERSION = 13
 FLEXIBLE_VERSION = schema_of(ProduceRequest).flexible_header_from
 ACKS = (1, -1)
 NO_TAGS = b"\0\0"
@@ -76,17 +79,22 @@ class ProduceTemplate:
         "_index_at",
         "_is_flexible",
         "_lately",
+        "_number",
         "acks",
         "is_learned",
         "topic",
+        "topic_id",
         "version",
     )
 
     def __init__(self) -> None:
-        self._lately: tuple[int, str] | None = None
+        self._lately: tuple[int, str, UUID] | None = None
+        self._number: int | None = None
+        """that of the topic's id, where requests have it"""
         self._answers: dict[int, AnswerForm] = {}
         self.is_learned = False
         self.topic = ""
+        self.topic_id = ZERO_UUID
         self.version = 0
         self.acks = 0
 
@@ -106,7 +114,7 @@ class ProduceTemplate:
             return None
         view = room.view
         first = partitions.get((self.topic, _integer.unpack_from(view, index_at)[0]))
-        if first is None:
+        if first is None or (self._number is not None and first.topic_id.int != self._number):
             return None
         usual, head, is_flexible = first.log.usual, self._head, self._is_flexible
         count = look_at_request(room.array, start, end, head, is_flexible, now_ms, *usual, *WORKSPACE, found)
@@ -139,16 +147,19 @@ class ProduceTemplate:
     def request(self, asked: Asked) -> ProduceRequest:
         """What a failure of a request to these partitions is told with."""
         data = [PartitionData(index=index) for index, *_ in asked]
-        return ProduceRequest(acks=self.acks, topic_data=[TopicData(name=self.topic, partition_data=data)])
+        topic = TopicData(name=self.topic, topic_id=self.topic_id, partition_data=data)
+        return ProduceRequest(acks=self.acks, topic_data=[topic])
 
     def learn(self, header: RequestHeader, request: ProduceRequest, frame: bytes | bytearray) -> None:
-        """A request came the usual way; the second one to the same topic becomes the template."""
+        """A request came the usual way, and its topic has a name by now; the second one to the same topic
+        becomes the template.
+        """
         topics = request.topic_data
         if len(topics) != 1 or len(frame) > LARGEST_LEARNED_BYTES or not is_ready():
             return
-        version, name = header.api_version, topics[0].name
-        lately, self._lately = self._lately, (version, name)
-        if lately != self._lately or version < MIN_VERSION or request.acks not in ACKS:
+        version, name, topic_id = header.api_version, topics[0].name, topics[0].topic_id
+        lately, self._lately = self._lately, (version, name, topic_id)
+        if lately != self._lately or version < MIN_VERSION or request.acks not in ACKS or not name:
             return
         records = [len(data.records or b"") for data in topics[0].partition_data]
         if not all(records) or not 0 < len(records) <= MAX_PARTITIONS or request.transactional_id is not None:
@@ -157,7 +168,8 @@ class ProduceTemplate:
         if b"".join(parts)[LENGTH_BYTES:] != frame:
             return
         self._is_flexible = version >= FLEXIBLE_VERSION
-        self.topic, self.version, self.acks = name, version, request.acks
+        self.topic, self.topic_id, self.version, self.acks = name, topic_id, version, request.acks
+        self._number = topic_id.int if version >= TOPIC_ID_VERSION else None
         partitions_at = len(frame) - self._bytes_from_partitions_on(records)
         self._index_at = partitions_at + (1 if self._is_flexible else COUNT_BYTES)
         self._head = as_array(bytes(frame[:partitions_at]))
@@ -174,7 +186,9 @@ class ProduceTemplate:
 
     def _form_of_answer(self, count: int) -> AnswerForm:
         """Of one for so many partitions."""
-        sought = [(-2 - number, 0, -3, -4, -5) for number in range(count)]  # no topic's name has such bytes
+        sought = [
+            (-2 - number, 0, -3, -4, -5) for number in range(count)
+        ]  # no topic's name or id has such bytes
         partitions = [
             PartitionAnswer(
                 index=index,
@@ -184,7 +198,8 @@ class ProduceTemplate:
             )
             for index, _, base_offset, log_append_time_ms, log_start_offset in sought
         ]
-        response = ProduceResponse(responses=[TopicAnswer(name=self.topic, partition_responses=partitions)])
+        topic = TopicAnswer(name=self.topic, topic_id=self.topic_id, partition_responses=partitions)
+        response = ProduceResponse(responses=[topic])
         answer = b"".join(encode_response(response, self.version, 0))
         places = [answer.index(_partition.pack(*one)) for one in sought]
         between = answer[LENGTH_BYTES + _integer.size : places[0]]

@@ -74,6 +74,14 @@ class TopicRegistry:
     def by_id(self, topic_id: uuid.UUID) -> Topic | None:
         return self._by_id.get(topic_id)
 
+    def name_rows(self, rows: Iterable[Any]) -> None:
+        """Of a request that has `topic_id` where older versions have `name`: give each row the name of its
+        topic; it stays empty where no topic has that id."""
+        for row in rows:
+            topic = self._by_id.get(row.topic_id)
+            if topic is not None:
+                row.name = topic.name
+
     def all(self) -> list[Topic]:
         """Every topic, by name, the internal ones among them. On any thread."""
         return sorted(self._topics.values(), key=attrgetter("name"))

@@ -1,4 +1,4 @@
-"""Fetch (key 1), v4-v17.
+"""Fetch (key 1), v4-v18.
 
 Reads whole batches from each partition up to the high watermark (read_committed: the last stable offset,
 with the list of aborted transactions, G9), at least one batch for the answer whatever the limits say
@@ -8,7 +8,7 @@ is read at once, a cold one is first brought there by a reader thread; bytes go 
 sessions (KIP-227), v9 and v12 leader epochs (KIP-320, KIP-595), v13 topic ids (G6). Batches of zstd go to
 every version (T151b), though KIP-110 keeps them for v10 and above: so it is with Apache Kafka from 4.0 on,
 and there are clients that know zstd and ask with v4 (rskafka). Not implemented: followers (`replica_state`,
-`replica_directory_id`: one node), rack-aware replicas, v16's leader hints (G11).
+`replica_directory_id`, v18's `high_watermark`: one node), rack-aware replicas, v16's leader hints (G11).
 """
 
 from __future__ import annotations

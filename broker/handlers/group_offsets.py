@@ -1,4 +1,4 @@
-"""OffsetCommit 2-9, OffsetFetch 1-9, OffsetDelete 0.
+"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0.
 
 Behaviour: commits are answered when they are durable and visible from then on; an unknown group or partition
 is no error in OffsetFetch but offset -1; where a transaction that goes on commits one, who requires stable
@@ -6,13 +6,16 @@ offsets (v7+) is answered UNSTABLE_OFFSET_COMMIT.
 
 Version notes: OffsetCommit v2-4 may name a retention of its own, v9 says GROUP_ID_NOT_FOUND instead of
 ILLEGAL_GENERATION, and members of consumer groups (KIP-848) need it. OffsetFetch v2+ takes null topics for
-all, v8+ several groups, v9 says who of a consumer group asks (a classic group's members need not tell).
+all, v8+ several groups, v9 says who of a consumer group asks (a classic group's members need not tell). v10
+of both knows topics by their ids (KIP-516): how far a consumer was in one that was deleted is never taken for
+a position in another of that name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from broker.api import Later, handles
 from broker.context import RequestContext
@@ -28,6 +31,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from protocol.schema import ZERO_UUID
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,11 +42,16 @@ T = TypeVar("T")
 _NO_COMMIT = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 _UNSTABLE = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 """instead of one that a transaction is about to replace, for who requires stable ones"""
+_UNKNOWN = Commit(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
+"""instead of one of a topic id that no topic has"""
 _NO_MEMBER = (None, -1)
 _ReadTopics = list[tuple[str, list[tuple[int, Commit]]]]
+_Topic = OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics
 _Committed = Mapping[TopicPartition, Commit]
 _Wanted = Sequence[tuple[str, Sequence[int]]] | None
 
+TOPIC_ID_VERSION = 10
+"""of OffsetCommit and OffsetFetch"""
 COMMITS_AT_ONCE = 10_000
 """an answer of more is made on a thread: whoever watches all groups asks for hundreds of thousands, again and
 again, and every other client would wait"""
@@ -55,6 +64,9 @@ again, and every other client would wait"""
 def commit_offsets(
     broker: Broker, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Later:
+    by_id = context.api_version >= TOPIC_ID_VERSION
+    if by_id:
+        broker.topics.name_rows(request.topics)
     commit = CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -68,13 +80,18 @@ def commit_offsets(
     except KafkaError as error:
         outcome = broker.groups.refused_commit(commit, error.code)
     if outcome.flushed is None:
-        return _commit_response(request, outcome)
-    return Later([outcome.flushed], lambda: _commit_response(request, outcome))
+        return _commit_response(request, outcome, by_id)
+    return Later([outcome.flushed], lambda: _commit_response(request, outcome, by_id))
 
 
-def _commit_response(request: OffsetCommitRequest, outcome: Outcome) -> OffsetCommitResponse:
+def _commit_response(request: OffsetCommitRequest, outcome: Outcome, by_id: bool) -> OffsetCommitResponse:
     topic = OffsetCommitResponse.OffsetCommitResponseTopic
     rows = commit_rows(request.topics, outcome, topic, topic.OffsetCommitResponsePartition)
+    if by_id:
+        for row, asked in zip(rows, request.topics, strict=True):
+            row.topic_id = asked.topic_id
+            for partition in row.partitions if not asked.name else ():
+                partition.error_code = ErrorCode.UNKNOWN_TOPIC_ID
     return OffsetCommitResponse(topics=rows)
 
 
@@ -122,7 +139,8 @@ def fetch_offsets(
     if context.api_version < 8:
         return _fetch_one(broker, context.api_version, request)
     distinct = {group.group_id: group for group in request.groups}
-    found = [_look_up(broker, group, request.require_stable) for group in distinct.values()]
+    by_id = context.api_version >= TOPIC_ID_VERSION
+    found = [_look_up(broker, group, request.require_stable, by_id) for group in distinct.values()]
     if sum(1 + one.commit_count for one in found) <= COMMITS_AT_ONCE:
         return _fetched(found)
     copies = [one._replace(committed=dict(one.committed)) for one in found]
@@ -136,6 +154,10 @@ class _Found(NamedTuple):
     code: ErrorCode
     committed: _Committed
     wanted: _Wanted
+    ids: Mapping[str, UUID]
+    """of the topics"""
+    unknown: Sequence[_Topic] = ()
+    """asked for by ids that no topic has"""
 
     @property
     def commit_count(self) -> int:
@@ -158,15 +180,25 @@ def _committed(
 
 
 def _look_up(
-    broker: Broker, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
+    broker: Broker, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool, by_id: bool
 ) -> _Found:
     try:
         member = (group.member_id, group.member_epoch)
         committed = _committed(broker, group.group_id, require_stable, group.topics is None, member)
     except KafkaError as error:
-        return _Found(group.group_id, error.code, {}, [])
-    wanted = None if group.topics is None else _distinct(group.topics)
-    return _Found(group.group_id, ErrorCode.NONE, committed, wanted)
+        return _Found(group.group_id, error.code, {}, [], {})
+    if group.topics is None:
+        names = {place.topic for place in committed} if by_id else ()
+        ids = {name: topic_id for name in names if (topic_id := broker.topics.id_of(name)) is not None}
+        if by_id:
+            committed = {place: commit for place, commit in committed.items() if place.topic in ids}
+        return _Found(group.group_id, ErrorCode.NONE, committed, None, ids)
+    if by_id:
+        broker.topics.name_rows(group.topics)
+    unknown = [topic for topic in group.topics if by_id and not topic.name]
+    named = [topic for topic in group.topics if topic.name or not by_id]
+    ids = {topic.name: topic.topic_id for topic in named}
+    return _Found(group.group_id, ErrorCode.NONE, committed, _distinct(named), ids, unknown)
 
 
 def _encoded(found: Sequence[_Found], context: RequestContext) -> bytes:
@@ -183,12 +215,21 @@ def _fetched_group(found: _Found) -> OffsetFetchResponse.OffsetFetchResponseGrou
     group_response = OffsetFetchResponse.OffsetFetchResponseGroup
     topic_response = group_response.OffsetFetchResponseTopics
     partition_response = topic_response.OffsetFetchResponsePartitions
+    rows = [
+        (name, found.ids.get(name, ZERO_UUID), commits)
+        for name, commits in _read(found.committed, found.wanted)
+    ]
+    rows += [
+        ("", topic.topic_id, [(index, _UNKNOWN) for index in topic.partition_indexes])
+        for topic in found.unknown
+    ]
     return group_response(
         group_id=found.group_id,
         error_code=found.code,
         topics=[
             topic_response(
                 name=name,
+                topic_id=topic_id,
                 partitions=[
                     partition_response(
                         partition_index=index,
@@ -200,7 +241,7 @@ def _fetched_group(found: _Found) -> OffsetFetchResponse.OffsetFetchResponseGrou
                     for index, commit in commits
                 ],
             )
-            for name, commits in _read(found.committed, found.wanted)
+            for name, topic_id, commits in rows
         ],
     )
 
@@ -239,12 +280,13 @@ def _fetch_one(broker: Broker, version: int, request: OffsetFetchRequest) -> Off
 
 
 def _code_of(commit: Commit) -> ErrorCode:
+    if commit is _UNKNOWN:
+        return ErrorCode.UNKNOWN_TOPIC_ID
     return ErrorCode.UNSTABLE_OFFSET_COMMIT if commit is _UNSTABLE else ErrorCode.NONE
 
 
 def _distinct(
-    topics: Iterable[OffsetFetchRequest.OffsetFetchRequestTopic]
-    | Iterable[OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics],
+    topics: Iterable[OffsetFetchRequest.OffsetFetchRequestTopic] | Iterable[_Topic],
 ) -> list[tuple[str, Sequence[int]]]:
     """What is asked for twice is answered once: a small question has no giant answer."""
     wanted: dict[str, dict[int, None]] = {}

@@ -1,4 +1,4 @@
-"""Produce (key 0), v3-v12, advertised from v0.
+"""Produce (key 0), v3-v13, advertised from v0.
 
 Appends each partition's batch in the order of the request, straight from the receive buffer. acks=1 is
 answered from the page cache, acks=all when a flush has covered the batch (group commit), acks=0 not at all:
@@ -6,9 +6,10 @@ there an error closes the connection, as Kafka does, so that the client looks ag
 leaves the others alone (T145). v0-v2 are advertised and refused: librdkafka before 2.11.1 would else turn
 compression off (G2). Records of a transaction are taken where it takes part (KIP-890; v11 knows
 TRANSACTION_ABORTABLE); with v12 it takes part by them (transactions v2, G15). v7 allows zstd (T151b); v8 says
-which records were refused and why (T144); v10's leader hints are absent (one node); v13 knows topics by ids
-and is not served. `min.insync.replicas` never refuses: Kafka asks for no more replicas than there are.
-`timeout_ms` bounds Kafka's wait for replicas; here it has nothing to bound.
+which records were refused and why (T144); v10's leader hints are absent (one node). v13 knows topics by their
+ids: what a producer still has for one that was deleted does not go into another of that name (G6).
+`min.insync.replicas` never refuses: Kafka asks for no more replicas than there are. `timeout_ms` bounds
+Kafka's wait for replicas; here it has nothing to bound.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from broker import produce_template
 from broker.api import Later, handles
@@ -23,7 +25,7 @@ from broker.context import RequestContext
 from broker.counters import TopicCounters
 from broker.handlers.transactional import ATTRIBUTES_POSITION, Transaction, is_transactional
 from broker.partition import Partition
-from broker.produce_template import ProduceTemplate
+from broker.produce_template import TOPIC_ID_VERSION, ProduceTemplate
 from protocol.batch import CODEC_MASK
 from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
@@ -42,8 +44,9 @@ Asked = Sequence[tuple[int, memoryview | None, Seen | None]]
 Placed = list[Appended | PartitionAnswer]
 """where the records of each of them went, or the answer that says why they did not: an error that was raised
 would hold the records, by its traceback"""
-Topics = Sequence[tuple[str, list[int], Placed]]
-"""the partitions by number: the records would be held until a flush has ended"""
+Topics = Sequence[tuple[str, UUID, list[int], Placed]]
+"""of each its name, its id, if the request has that, and the partitions by number: the records would be held
+until a flush has ended"""
 Waits = list[tuple[Placed, int, int, asyncio.Future[None]]]
 """what is safe when a flush has ended, and is not yet: which one of them, the number of its partition"""
 
@@ -59,9 +62,11 @@ def produce(
     """HeldUp, before anything is written, where one of the partitions takes no records for a moment."""
     acks = request.acks
     waits: Waits = []
-    topics: list[tuple[str, list[int], Placed]] = []
+    topics: list[tuple[str, UUID, list[int], Placed]] = []
     refused: str | None = None
     now_ms = broker.clock.now_ms()
+    if context.api_version >= TOPIC_ID_VERSION:
+        broker.topics.name_rows(request.topic_data)
     if broker.moves.ending:
         for topic in request.topic_data:
             broker.moves.check(topic.name, (data.index for data in topic.partition_data))
@@ -74,7 +79,7 @@ def produce(
         placed, reason = _append_each(
             broker, topic.name, asked, context.api_version, acks, transaction, waits, now_ms
         )
-        topics.append((topic.name, [index for index, *_ in asked], placed))
+        topics.append((topic.name, topic.topic_id, [index for index, *_ in asked], placed))
         refused = refused or reason
     if waits:
         return _when_flushed(topics, waits, None)
@@ -95,7 +100,7 @@ def produce_alike(
     """What `produce` answers to a request that `template` knows: a response where it has to tell of an error,
     else the encoded one. HeldUp, as there.
     """
-    topic = template.topic  # which is another one when a flush ends, if the client went on to that
+    topic, topic_id = template.topic, template.topic_id  # others when a flush ends, if the client went on
     if broker.moves.ending:
         broker.moves.check(topic, (index for index, *_ in asked))
     waits: Waits = []
@@ -103,7 +108,7 @@ def produce_alike(
     answer = template.answer(correlation_id, asked, placed) if refused is None else None
     if answer is not None and not waits:
         return answer
-    topics = [(topic, [index for index, *_ in asked], placed)]
+    topics = [(topic, topic_id, [index for index, *_ in asked], placed)]
     return _when_flushed(topics, waits, answer) if waits else _response(topics)
 
 
@@ -139,6 +144,8 @@ def _append_each(
         try:
             checked = partition
             if checked is None or checked.is_internal or seen is None:
+                if not topic and version >= TOPIC_ID_VERSION:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
                 checked = _checked(partition, version, acks, transaction, records)
             assert records is not None
             appended = checked.append(records, now_ms, seen=seen)
@@ -210,9 +217,10 @@ def _response(topics: Topics) -> ProduceResponse:
         responses=[
             TopicAnswer(
                 name=name,
+                topic_id=topic_id,
                 partition_responses=[_answer(index, one) for index, one in zip(indices, placed, strict=True)],
             )
-            for name, indices, placed in topics
+            for name, topic_id, indices, placed in topics
         ]
     )
 

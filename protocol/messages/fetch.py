@@ -2,7 +2,8 @@
 
 v4: isolation level and aborted transactions. v5: log start offset. v7: sessions (KIP-227). v9: leader
 epoch. v10: zstd. v11: rack. v12: flexible, truncation by epoch. v13: topic ids in place of names (KIP-516).
-v15: replica state as a tag. v16: leader hints (KIP-951). v17: directory ids of replicas (KIP-853).
+v15: replica state as a tag. v16: leader hints (KIP-951). v17: directory ids of replicas (KIP-853). v18: what
+replicas know of the high watermark (KIP-1166).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from protocol.schema import (
 )
 
 
-@request(key=1, versions="4-17", flexible="12+")
+@request(key=1, versions="4-18", flexible="12+")
 class FetchRequest:
     """Read record batches from offsets on, waiting until `min_bytes` are there or `max_wait_ms` are over."""
 
@@ -46,6 +47,7 @@ class FetchRequest:
             log_start_offset: int = int64("5+", default=-1)
             partition_max_bytes: int = int32()
             replica_directory_id: UUID = uuid("17+", tag=0)
+            high_watermark: int = int64("18+", tag=1, default=9223372036854775807)
 
         topic: str = string("0-12")
         topic_id: UUID = uuid("13+")
@@ -71,7 +73,7 @@ class FetchRequest:
     rack_id: str = string("11+")
 
 
-@response(key=1, versions="4-17", flexible="12+")
+@response(key=1, versions="4-18", flexible="12+")
 class FetchResponse:
     """Whole batches, the first of which may begin before the offset that was asked for."""
 

@@ -2,15 +2,18 @@
 
 OffsetCommit v2-4: retention time (later the broker's own). v6: leader epoch. v7: static members. v8:
 flexible. v9: KIP-848's member epoch. OffsetFetch v2: null topics means all. v6: flexible. v7: stable
-offsets only. v8: several groups at once (KIP-709, G13). v9: member epoch.
+offsets only. v8: several groups at once (KIP-709, G13). v9: member epoch. v10 of both: topic ids in place of
+names (KIP-516).
 """
 
 from __future__ import annotations
 
-from protocol.schema import array, boolean, int16, int32, int64, request, response, string, struct
+from uuid import UUID
+
+from protocol.schema import array, boolean, int16, int32, int64, request, response, string, struct, uuid
 
 
-@request(key=8, versions="2-9", flexible="8+")
+@request(key=8, versions="2-10", flexible="8+")
 class OffsetCommitRequest:
     """Store how far a group has consumed."""
 
@@ -24,6 +27,7 @@ class OffsetCommitRequest:
             committed_metadata: str | None = string(nullable="0+")
 
         name: str = string("0-9")
+        topic_id: UUID = uuid("10+")
         partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
     group_id: str = string()
@@ -34,7 +38,7 @@ class OffsetCommitRequest:
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
 
 
-@response(key=8, versions="2-9", flexible="8+")
+@response(key=8, versions="2-10", flexible="8+")
 class OffsetCommitResponse:
     """What came of it, a row a partition."""
 
@@ -46,13 +50,14 @@ class OffsetCommitResponse:
             error_code: int = int16()
 
         name: str = string("0-9")
+        topic_id: UUID = uuid("10+")
         partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 
     throttle_time_ms: int = int32("3+")
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
 
 
-@request(key=9, versions="1-9", flexible="6+")
+@request(key=9, versions="1-10", flexible="6+")
 class OffsetFetchRequest:
     """Ask how far groups have consumed; null topics mean all."""
 
@@ -66,6 +71,7 @@ class OffsetFetchRequest:
         @struct
         class OffsetFetchRequestTopics:
             name: str = string("8-9")
+            topic_id: UUID = uuid("10+")
             partition_indexes: list[int] = array(int32, "8+")
 
         group_id: str = string("8+")
@@ -79,7 +85,7 @@ class OffsetFetchRequest:
     require_stable: bool = boolean("7+")
 
 
-@response(key=9, versions="1-9", flexible="6+")
+@response(key=9, versions="1-10", flexible="6+")
 class OffsetFetchResponse:
     """Committed offsets, -1 where there is none."""
 
@@ -109,6 +115,7 @@ class OffsetFetchResponse:
                 error_code: int = int16("8+")
 
             name: str = string("8-9")
+            topic_id: UUID = uuid("10+")
             partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, "8+")
 
         group_id: str = string("8+")

@@ -2,11 +2,13 @@
 
 v3: record format 2 and the transactional id. v5: log start offset. v7: zstd. v8: which records were
 refused, and why (KIP-467). v9: flexible. v10: leader hints (KIP-951). v0-2 are shown to clients and refused
-when used (G2): without them older librdkafka turns compression off. v12: transactions v2 (KIP-890, G15). v13
-knows topics by their ids, and is not served.
+when used (G2): without them older librdkafka turns compression off. v12: transactions v2 (KIP-890, G15). v13:
+topic ids in place of names (KIP-516).
 """
 
 from __future__ import annotations
+
+from uuid import UUID
 
 from protocol.schema import (
     Records,
@@ -20,10 +22,11 @@ from protocol.schema import (
     response,
     string,
     struct,
+    uuid,
 )
 
 
-@request(key=0, versions="3-12", flexible="9+", advertised="0-12")
+@request(key=0, versions="3-13", flexible="9+", advertised="0-13")
 class ProduceRequest:
     """Append record batches to partitions; `acks` says when that is answered, 0 not at all."""
 
@@ -35,6 +38,7 @@ class ProduceRequest:
             records: Records = records()
 
         name: str = string("0-12")
+        topic_id: UUID = uuid("13+")
         partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
     transactional_id: str | None = string("3+", nullable="3+", default=None)
@@ -43,7 +47,7 @@ class ProduceRequest:
     topic_data: list[TopicProduceData] = array(TopicProduceData)
 
 
-@response(key=0, versions="3-12", flexible="9+")
+@response(key=0, versions="3-13", flexible="9+")
 class ProduceResponse:
     """Where the batches were put, or why they were refused."""
 
@@ -71,6 +75,7 @@ class ProduceResponse:
             current_leader: LeaderIdAndEpoch | None = optional(LeaderIdAndEpoch, "10+", tag=0)
 
         name: str = string("0-12")
+        topic_id: UUID = uuid("13+")
         partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
 
     @struct

@@ -50,7 +50,7 @@ async def fill(
         assert (await world.produce(client, world.batch(*records), topic)).error_code == 0
 
 
-@pytest.mark.parametrize("version", range(4, 18))
+@pytest.mark.parametrize("version", range(4, 19))
 async def test_every_version(world: World, version: int) -> None:
     topic = world.topic()
     client = await world.connect()

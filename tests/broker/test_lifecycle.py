@@ -109,8 +109,9 @@ async def test_api_versions_is_the_registry_of_handlers(world: World, version: i
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
     answer = await client.ask(request, version)
     ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
-    assert ranges[0] == (0, 12)
-    assert ranges[1] == (4, 17)
+    assert ranges[0] == (0, 13)
+    assert ranges[1] == (4, 18)
+    assert (ranges[8], ranges[9]) == ((2, 10), (1, 10))
     assert ranges[2] == (1, 11)
     assert ranges[18] == (0, 4)
     assert ranges[22] == (0, 5)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -37,9 +38,11 @@ from tests.broker.conftest import World, produce_request
 from tests.broker.test_produce import HeldFlushes, partition_of
 from tests.thoroughness import some_or_all
 
-VERSIONS = (3, 4, 5, 6, *[7, 8, 9, 10, 11] * 3)
+VERSIONS = (3, 4, 5, 6, *[7, 8, 9, 10, 11, 12, 13, 13] * 3)
 CLIENTS = ("test", "", None, "an umlaut: \u00e4")
 NOW_MS = 1_700_000_000_000
+IDS = {"t": UUID(int=1 << 90 | 5), "u": UUID(int=1 << 90 | 6)}
+"""of the topics, in every broker; other ones have none"""
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +73,7 @@ def one_topic(
     """As clients send it: a topic once, with its partitions."""
     request = produce_request([(topic, 0, None)], acks, **fields)
     data = ProduceRequest.TopicProduceData.PartitionProduceData
+    request.topic_data[0].topic_id = IDS.get(topic, UUID(int=7))
     request.topic_data[0].partition_data = [data(index=index, records=records) for index, records in asked]
     return request
 
@@ -88,6 +92,8 @@ def frames(seed: int) -> Iterator[bytes]:
             request = one_topic(topic, asked, acks, **fields)
         else:
             request = produce_request([(topic, index, records) for index, records in asked], acks, **fields)
+            for data in request.topic_data:
+                data.topic_id = IDS.get(topic, UUID(int=7))
         frame = b"".join(encode_request(request, version, dice.randrange(-(1 << 31), 1 << 31), client))
         if version >= 9 and not dice.randrange(10):  # a tag nobody knows behind the request
             frame = len(frame).to_bytes(4, "big") + frame[4:-1] + b"\x01\x63\x02ab"
@@ -123,12 +129,14 @@ def counted(world: World) -> list[Any]:
 
 
 @pytest.fixture
-async def worlds(tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+async def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[World, World]]:
     made = World(tmp_path / "one", {}), World(tmp_path / "other", {})
     for world in made:
         await world.start()
-        world.topic("t", 3)
-        world.topic("u", 2, cleanup_policy="compact", message_timestamp_type="LogAppendTime")
+        with monkeypatch.context() as patched:
+            patched.setattr("broker.topics.uuid.uuid4", iter(IDS.values()).__next__)
+            world.topic("t", 3)
+            world.topic("u", 2, cleanup_policy="compact", message_timestamp_type="LogAppendTime")
     yield made
     for world in made:
         await world.stop()
@@ -176,7 +184,8 @@ async def test_from_the_third_request_on_nothing_is_decoded(
 
 def match(template: ProduceTemplate, frame: bytes | bytearray) -> Asked | None:
     """What is found in a frame between other bytes, of a topic with all partitions there are."""
-    partition = SimpleNamespace(log=SimpleNamespace(usual=Usual.of(1 << 20, [Codec.NONE, Codec.LZ4], 0)))
+    log = SimpleNamespace(usual=Usual.of(1 << 20, [Codec.NONE, Codec.LZ4], 0))
+    partition = SimpleNamespace(log=log, topic_id=IDS["t"])
     every = SimpleNamespace(get=lambda key: partition if key[0] == "t" else None)
     room = Room(b"before" + frame + b"behind")
     return template.match(room, 6, 6 + len(frame), cast(Any, every), NOW_MS) if template.is_learned else None
@@ -187,6 +196,7 @@ def learned(version: int, records: bytes = b"r" * 100, count: int = 1) -> tuple[
     frame = b"".join(encode_request(asked, version, 7, "c"))[4:]
     header, position = decode_request_header(frame)
     request = decode(ProduceRequest, version, frame, position, 100)
+    request.topic_data[0].name = "t"  # the handler gives it one, where there is an id
     template = ProduceTemplate()
     template.learn(header, request, frame)
     assert match(template, frame) is None  # one is no habit
@@ -202,7 +212,7 @@ def matched(
     return None if found is None else [(index, bytes(records)) for index, records, _ in found]
 
 
-@pytest.mark.parametrize("version", range(7, 12))
+@pytest.mark.parametrize("version", range(7, 14))
 def test_only_correlation_id_partition_and_records_may_differ(version: int) -> None:
     template, frame = learned(version)
     records_at = frame.index(b"r" * 100)
@@ -217,7 +227,7 @@ def test_only_correlation_id_partition_and_records_may_differ(version: int) -> N
     assert match(template, frame + b"\0") is None
 
 
-@pytest.mark.parametrize("version", [7, 8, 9, 11])
+@pytest.mark.parametrize("version", [7, 8, 9, 11, 13])
 def test_records_of_any_length_are_found(version: int) -> None:
     template, _ = learned(version)
     for size in (
@@ -243,7 +253,7 @@ def test_records_of_any_length_are_found(version: int) -> None:
         assert matched(template, one_topic("t", [(3, nothing)], 1), version) is None
 
 
-@pytest.mark.parametrize("version", range(7, 12))
+@pytest.mark.parametrize("version", range(7, 14))
 def test_the_answer_is_the_one_that_would_be_encoded(version: int) -> None:
     template, _ = learned(version)
     for count in (1, 2, MAX_PARTITIONS, 1):
@@ -253,14 +263,15 @@ def test_the_answer_is_the_one_that_would_be_encoded(version: int) -> None:
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
         correlation_id, response = decode_response(ProduceResponse, version, frame[4:])
         (topic,) = response.responses
-        assert (correlation_id, topic.name, len(topic.partition_responses)) == (-8, "t", count)
+        assert (correlation_id, len(topic.partition_responses)) == (-8, count)
+        assert (topic.name, topic.topic_id) == (("t", UUID(int=0)), ("", IDS["t"]))[version >= 13]
         for number, answer in enumerate(topic.partition_responses):
             assert (answer.index, answer.error_code, answer.log_start_offset) == (4 + number, 0, 17)
             assert (answer.base_offset, answer.log_append_time_ms) == ((1 << 40) + number, NOW_MS - number)
 
 
 @some_or_all("frames", 600, 3000)
-@pytest.mark.parametrize("version", [7, 9])
+@pytest.mark.parametrize("version", [7, 9, 13])
 def test_what_is_recognised_is_what_would_be_decoded(version: int, frames: int) -> None:
     """Of frames that are whole, cut off, lengthened, damaged in places that tell lengths and numbers."""
     template, _ = learned(version)
@@ -286,7 +297,8 @@ def test_what_is_recognised_is_what_would_be_decoded(version: int, frames: int) 
         _, position = decode_request_header(bytes(frame))
         request = decode(ProduceRequest, version, bytes(frame), position, 1000)
         (topic,) = request.topic_data
-        assert (topic.name, request.acks, request.transactional_id) == ("t", 1, None)
+        assert (topic.name or topic.topic_id) == (IDS["t"] if version >= 13 else "t")
+        assert (request.acks, request.transactional_id) == (1, None)
         decoded = [(data.index, bytes(data.records or b"")) for data in topic.partition_data]
         assert [(index, bytes(records)) for index, records, _ in found] == decoded
         for _, records, seen in found:
@@ -296,7 +308,7 @@ def test_what_is_recognised_is_what_would_be_decoded(version: int, frames: int) 
     assert recognised > frames // 3
 
 
-@pytest.mark.parametrize("version", [7, 8, 9, 11])
+@pytest.mark.parametrize("version", [7, 8, 9, 11, 13])
 def test_any_number_of_partitions_is_found_up_to_the_largest(version: int) -> None:
     for learned_from in (1, 2, 5):
         template, _ = learned(version, count=learned_from)
@@ -307,11 +319,47 @@ def test_any_number_of_partitions_is_found_up_to_the_largest(version: int) -> No
             assert matched(template, one_topic("t", sent, 1), version) is None
 
 
+@pytest.mark.parametrize("is_recognised", [False, True])
+async def test_what_is_sent_to_a_deleted_topic_is_not_written_to_its_successor(
+    world: World, is_recognised: bool
+) -> None:
+    """G6: a producer that sends ids has not heard of it yet (KIP-516); by its name it would go there."""
+    before = world.topic()
+    client = await world.connect()
+
+    async def sent(topic_id: UUID) -> tuple[int, int]:
+        request = produce_request([("", 0, batch(b"v"))])
+        request.topic_data[0].topic_id = topic_id
+        (topic,) = (await client.ask(request, 13)).responses
+        assert topic.topic_id == topic_id
+        return topic.partition_responses[0].error_code, topic.partition_responses[0].base_offset
+
+    count = 4 if is_recognised else 1
+    assert [await sent(before.topic_id) for _ in range(count)] == [(0, offset) for offset in range(count)]
+    await world.broker.deletions.delete("t")
+    assert await sent(before.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, -1)
+    after = world.topic()
+    assert await sent(before.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, -1)
+    assert partition_of(world).log.log_end_offset == 0
+    assert [await sent(after.topic_id) for _ in range(4)] == [(0, offset) for offset in range(4)]
+
+
 def test_what_is_not_learned() -> None:
     template, frame = learned(9, b"r" * LARGEST_LEARNED_BYTES)
     assert match(template, frame) is None
     template, frame = learned(6)
     assert match(template, frame) is None
+
+
+def test_a_topic_that_has_no_name_is_not_learned() -> None:
+    """Its id is unknown."""
+    template, frame = learned(13)
+    header, position = decode_request_header(frame)
+    request = decode(ProduceRequest, 13, frame, position, 100)
+    template = ProduceTemplate()
+    for _ in range(3):
+        template.learn(header, request, frame)
+    assert not template.is_learned
 
 
 class Records(bytearray):

@@ -181,6 +181,33 @@ def topics(ids: Mapping[str, UUID]) -> dict[str, Question]:
     }  # fmt: skip
 
 
+def by_ids(ids: Mapping[str, UUID]) -> dict[str, Question]:
+    """What versions with topic ids ask, of an id as well that no topic has."""
+    asked = [ids[OWN], ids[OTHER], UUID(int=7)]
+    data, committed = ProduceRequest.TopicProduceData, OffsetCommitRequest.OffsetCommitRequestTopic
+    group = OffsetFetchRequest.OffsetFetchRequestGroup
+    written = [
+        data(topic_id=one, partition_data=[data.PartitionProduceData(index=0, records=_records())])
+        for one in asked
+    ]
+    offsets = [
+        committed(
+            topic_id=one,
+            partitions=[committed.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)],
+        )
+        for one in asked
+    ]
+    wanted = [group.OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in asked]
+    groups = [group(group_id=name, topics=wanted) for name in (GROUP, OTHER_GROUP)]
+    all_of_groups = [group(group_id=name, topics=None) for name in (GROUP, OTHER_GROUP)]
+    return {
+        "Produce by ids": (ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=written), 13),
+        "OffsetCommit by ids": (OffsetCommitRequest(group_id=GROUP, topics=offsets), 10),
+        "OffsetFetch by ids": (OffsetFetchRequest(groups=groups), 10),
+        "OffsetFetch of all by ids": (OffsetFetchRequest(groups=all_of_groups), 10),
+    }
+
+
 def groups() -> dict[str, Question]:
     committed = OffsetCommitRequest.OffsetCommitRequestTopic
     offsets = [
@@ -514,6 +541,7 @@ def rules() -> dict[str, Question]:
 def every_question(ids: Mapping[str, UUID]) -> dict[str, Question]:
     return {
         **records(),
+        **by_ids(ids),
         **topics(ids),
         **groups(),
         **share_groups(ids),

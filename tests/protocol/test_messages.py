@@ -265,7 +265,7 @@ def test_every_request_has_its_response() -> None:
     for key, spec in registry.items():
         assert (schema_of(spec.request).key, schema_of(spec.response).key) == (key, key)
         assert spec.advertised_min_version == (0 if spec.name == "Produce" else spec.min_version)
-    assert (registry[0].min_version, registry[0].max_version) == (3, 12)
+    assert (registry[0].min_version, registry[0].max_version) == (3, 13)
 
 
 @pytest.mark.parametrize("spec", registry.values(), ids=lambda spec: spec.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.api import Answer, Api, Later, apis
@@ -130,6 +130,16 @@ def name_of(row: Any) -> str:
     return name
 
 
+def names_by_ids(call: Call, rows: Iterable[Any], ids_version: int) -> Callable[[Any], str | None]:
+    """What a topic's row is called by, None where no topic has its id: from `ids_version` on it has nothing
+    else, and gets its name here.
+    """
+    if call.context.api_version < ids_version:
+        return name_of
+    call.broker.topics.name_rows(rows)
+    return lambda row: row.name or None
+
+
 def split(rows: Sequence[Row], is_allowed: Callable[[Row], bool]) -> tuple[list[Row], list[Row]]:
     """Those that are allowed, and those that are not."""
     allowed: list[Row] = []
@@ -142,18 +152,21 @@ def split(rows: Sequence[Row], is_allowed: Callable[[Row], bool]) -> tuple[list[
 def by_row(
     call: Call,
     field: str,
-    name: Callable[[Any], str],
+    name: Callable[[Any], str | None],
     operation: Operation,
     resource: Resource,
     answered_in: str,
     absent: Sequence[str] = (),
 ) -> Answer:
     """A request with a row for each resource: the answer has one for each, in the field `answered_in`, where
-    the fields `absent` of refused partitions are -1.
+    the fields `absent` of refused partitions are -1. What has no name (None) is nobody's to refuse.
     """
-    allowed, refused = split(
-        getattr(call.request, field), lambda row: call.may(operation, resource, name(row))
-    )
+
+    def is_allowed(row: Any) -> bool:
+        named = name(row)
+        return named is None or call.may(operation, resource, named)
+
+    allowed, refused = split(getattr(call.request, field), is_allowed)
     if not refused:
         return call.go_on()
     told = getattr(call.refusal(REFUSED[resource], **{field: refused}), answered_in)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from broker.api import Answer
+from broker.handlers.group_offsets import TOPIC_ID_VERSION
 from broker.security.acls import Operation, Resource
 from broker.security.guards.call import (
     MESSAGES,
@@ -15,7 +16,7 @@ from broker.security.guards.call import (
     as_whole,
     by_row,
     guards,
-    name_of,
+    names_by_ids,
     rows_by,
     split,
     with_told,
@@ -168,7 +169,8 @@ def list_groups(call: Call) -> Answer:
 def offset_commit(call: Call) -> Answer:
     if not call.may(Operation.READ, GROUP, call.request.group_id):
         return call.refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return by_row(call, "topics", name_of, Operation.READ, TOPIC, "topics")
+    name = names_by_ids(call, call.request.topics, TOPIC_ID_VERSION)
+    return by_row(call, "topics", name, Operation.READ, TOPIC, "topics")
 
 
 @guards(OffsetDeleteRequest)
@@ -186,6 +188,13 @@ def offset_fetch(call: Call) -> Answer:
     if call.context.api_version < GROUPS_VERSION:
         return _offset_fetch_of_one(call)
     row_of = OffsetFetchResponse.OffsetFetchResponseGroup
+    rows = [row for group in call.request.groups for row in group.topics or ()]
+    name = names_by_ids(call, rows, TOPIC_ID_VERSION)
+
+    def may_know(row: Any) -> bool:
+        topic = name(row)
+        return topic is None or call.may(Operation.DESCRIBE, TOPIC, topic)
+
     told: list[Any] = []
     allowed: list[Any] = []
     secret: dict[str, list[Any]] = {}
@@ -193,8 +202,10 @@ def offset_fetch(call: Call) -> Answer:
         if not call.may(Operation.DESCRIBE, GROUP, group.group_id):
             told.append(row_of(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
             continue
-        known, refused = split(group.topics or (), lambda row: _may_know(call, row))
+        known, refused = split(group.topics or (), may_know)
         secret[group.group_id] = _secret(refused, row_of.OffsetFetchResponseTopics)
+        for row, asked in zip(secret[group.group_id], refused, strict=True):
+            row.topic_id = asked.topic_id
         topics = None if group.topics is None else known
         allowed.append(
             type(group)(
@@ -204,7 +215,7 @@ def offset_fetch(call: Call) -> Answer:
                 topics=topics,
             )
         )
-    return with_refused_topics(call.go_on(groups=allowed), told, secret, lambda row: _may_know(call, row))
+    return with_refused_topics(call.go_on(groups=allowed), told, secret, may_know)
 
 
 def with_refused_topics(

@@ -6,8 +6,9 @@ from typing import Any
 
 from broker.api import Answer
 from broker.handlers.transactional import is_transactional
+from broker.produce_template import TOPIC_ID_VERSION
 from broker.security.acls import Operation, Resource
-from broker.security.guards.call import Call, by_row, guards, name_of
+from broker.security.guards.call import Call, by_row, guards, names_by_ids, split
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.produce import ProduceRequest
@@ -24,20 +25,21 @@ def produce(call: Call) -> Answer:
         and any(_is_transactional(data) for topic in request.topic_data for data in topic.partition_data)
     ):
         return _told(call, call.refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    name = names_by_ids(call, request.topic_data, TOPIC_ID_VERSION)
     if request.acks == 0:
-        denied = [row.name for row in request.topic_data if not _may_write(call, row)]
+        allowed, denied = split(request.topic_data, lambda row: _may_write(call, name(row)))
         if denied:
-            call.go_on(topic_data=[row for row in request.topic_data if row.name not in denied])
+            call.go_on(topic_data=allowed)
             return _told(call, None)
-    return by_row(call, "topic_data", name_of, Operation.WRITE, Resource.TOPIC, "responses", ("base_offset",))
+    return by_row(call, "topic_data", name, Operation.WRITE, Resource.TOPIC, "responses", ("base_offset",))
 
 
 def _is_transactional(data: Any) -> bool:
     return data.records is not None and is_transactional(data.records)
 
 
-def _may_write(call: Call, row: Any) -> bool:
-    return call.may(Operation.WRITE, Resource.TOPIC, row.name)
+def _may_write(call: Call, topic: str | None) -> bool:
+    return topic is None or call.may(Operation.WRITE, Resource.TOPIC, topic)
 
 
 def _told(call: Call, answer: Any) -> Any:
