@@ -270,11 +270,12 @@ def _refused(
             f"Record {index} of the batch for {rules.name}: {record_room.FAULTS[fault]}",
             [(int(index), record_room.FAULTS[fault])],
         )
-    text = f"{record_room.FAULTS[KEYLESS]} in topic partition {rules.name}."
-    found = record_room.keyless_records(payload, count)[:MAX_RECORD_ERRORS]
+    text = f"{record_room.FAULTS[KEYLESS]} in topic partition {rules.name}"
+    keyless = record_room.keyless_records(payload, count)
+    found = keyless[:MAX_RECORD_ERRORS]
     return InvalidRecords(
         ErrorCode.INVALID_RECORD,
-        "One or more records have been rejected due to record errors: " + text,
+        f"One or more records have been rejected due to {len(keyless)} record errors in total: {text}",
         [(int(number), text) for number in found],
     )
 
@@ -301,7 +302,7 @@ def _check_timestamps(
     ]
     raise InvalidRecords(
         ErrorCode.INVALID_TIMESTAMP,
-        "One or more records have been rejected due to record errors: " + errors[0][1],
+        f"One or more records have been rejected due to invalid timestamp: {errors[0][1]}",
         errors,
     )
 

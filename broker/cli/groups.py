@@ -157,7 +157,8 @@ def reset(
     group: str, topic: str, partition: int | None, to: str, dry_run: bool, http: str, as_json: bool
 ) -> None:
     """Let a group without members read a topic from elsewhere; exit status 1 when a partition stays."""
-    body = given(topic=topic, dry_run=dry_run, partition=partition, **_place(to))
+    place = _place(to)
+    body = given(topic=topic, dry_run=dry_run, partition=partition, **place)
     answer = ask(http, _path(group, "/reset"), body)
     if as_json:
         print_json(answer)
@@ -166,7 +167,7 @@ def reset(
 
         out = console()
         rows = [
-            (f"{topic}-{one['partition']}", one["committed_offset"], one["new_offset"], one["error"] or "")
+            (f"{topic}-{one['partition']}", one["committed_offset"], one["new_offset"], _remark(one, place))
             for one in answer["partitions"]
         ]
         out.print(
@@ -176,6 +177,15 @@ def reset(
             out.print("A dry run: nothing was changed.")
     if any(one["error"] for one in answer["partitions"]):
         raise Exit(REFUSED)
+
+
+def _remark(one: dict[str, Any], place: dict[str, Any]) -> str:
+    """Why a partition stays, or stands elsewhere than was asked for."""
+    if one["error"] or place["to"] != "offset" or one["new_offset"] == place["value"]:
+        return one["error"] or ""
+    if place["value"] < one["new_offset"]:
+        return f"{place['value']} is deleted: the start"
+    return f"{place['value']} is beyond the end: the end"
 
 
 def _place(to: str) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_t144_compacted_topic_refuses_keyless_records(make_log: MakeLog, codec: 
     error = refused(log, data)
     assert isinstance(error, InvalidRecords)
     assert error.code is ErrorCode.INVALID_RECORD
-    text = "Compacted topic cannot accept message without key in topic partition orders-2."
+    text = "Compacted topic cannot accept message without key in topic partition orders-2"
     assert error.record_errors == [(1, text), (3, text)]
     assert log.append().base_offset == 0
 

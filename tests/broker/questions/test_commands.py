@@ -195,6 +195,28 @@ def test_groups_where_they_stand_and_their_reset(served: BrokerProcess) -> None:
     assert "no group nosuch" in run(served, "groups", "show", "nosuch", status=1)
 
 
+def test_a_reset_tells_that_an_offset_is_not_there(served: BrokerProcess) -> None:
+    """As Kafka's tool warns of it: the group then begins at the start or the end."""
+    settings: dict[str, Any] = {"bootstrap.servers": served.bootstrap}
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic("headless", 1)])["headless"].result(60)
+    producer = Producer(settings)
+    for _ in range(5):
+        producer.produce("headless", b"v", partition=0)
+    assert producer.flush(60) == 0
+    deleted = admin.delete_records([TopicPartition("headless", 0, 2)])
+    assert [one.result(60).low_watermark for one in deleted.values()] == [2]
+    consumer = Consumer({**settings, "group.id": "strangers"})
+    consumer.commit(offsets=[TopicPartition("headless", 0, 3)], asynchronous=False)
+    consumer.close()
+    for to, told in (
+        ("0", ["2", "0 is deleted: the start"]), ("2", ["2"]), ("5", ["5"]), ("latest", ["5"]),
+        ("6", ["5", "6 is beyond the end: the end"]), ("2001-01-01", ["2"]),
+    ):  # fmt: skip
+        output = run(served, "groups", "reset", "strangers", "headless", "--to", to, "--dry-run")
+        assert cells(output)[0][2:] == told
+
+
 def test_transactions(served: BrokerProcess) -> None:
     output = run(served, "transactions")
     assert "No transaction is open." in output
