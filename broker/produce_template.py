@@ -186,9 +186,8 @@ class ProduceTemplate:
 
     def _form_of_answer(self, count: int) -> AnswerForm:
         """Of one for so many partitions."""
-        sought = [
-            (-2 - number, 0, -3, -4, -5) for number in range(count)
-        ]  # no topic's name or id has such bytes
+        # No topic's name or id has such bytes.
+        sought = [(-2 - number, 0, -3, -4, -5) for number in range(count)]
         partitions = [
             PartitionAnswer(
                 index=index,

@@ -135,7 +135,7 @@ def commit_rows(
 @handles(OffsetFetchRequest)
 def fetch_offsets(
     broker: Broker, context: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | Awaitable[bytes]:
+) -> OffsetFetchResponse | Awaitable[bytes] | Awaitable[OffsetFetchResponse]:
     if context.api_version < 8:
         return _fetch_one(broker, context.api_version, request)
     distinct = {group.group_id: group for group in request.groups}
@@ -144,6 +144,8 @@ def fetch_offsets(
     if sum(1 + one.commit_count for one in found) <= COMMITS_AT_ONCE:
         return _fetched(found)
     copies = [one._replace(committed=dict(one.committed)) for one in found]
+    if broker.authorizer is not None:
+        return broker.run_blocking(_fetched, copies)  # its guard looks at the topics: bytes have none
     return broker.run_blocking(_encoded, copies, context)
 
 

@@ -6,7 +6,7 @@ all the answers with Apache Kafka's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +21,11 @@ from tests.broker.client import Client
 from tests.broker.conftest import World
 
 UNKNOWN = UUID(int=7)
+RULES = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:ANONYMOUS",
+}
+MakeWorld = Callable[..., Awaitable[World]]
 Rows = dict[UUID, list[tuple[int, int, int]]]
 """partition, error code and offset, by topic id"""
 
@@ -81,9 +86,13 @@ async def test_a_position_in_a_deleted_topic_is_none_in_its_successor(world: Wor
     assert await fetch(client, None) == {after: [(0, 0, 0)]}
 
 
-async def test_many_offsets_are_told_with_their_ids(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their answer is made on a thread."""
+@pytest.mark.parametrize("settings", [{}, RULES], ids=["open", "with rules"])
+async def test_many_offsets_are_told_with_their_ids(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
+) -> None:
+    """Their answer is made on a thread; where there are rules a guard looks at it behind that."""
     monkeypatch.setattr(group_offsets, "COMMITS_AT_ONCE", 0)
+    world = await make_world(**settings)
     topic_id = world.topic("t").topic_id
     client = await connected(world)
     assert await commit(client, [topic_id], 3) == [0]
