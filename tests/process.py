@@ -1,6 +1,7 @@
 """A real broker in a process of its own, as a user starts it: on free ports, in a temporary directory.
 
-The process is ended by the id that was started here, never by name.
+The process is ended by the id that was started here, never by name; what a failed test left running ends with
+the session.
 """
 
 from __future__ import annotations
@@ -37,6 +38,23 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             break
     return port
+
+
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def remembered(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """To be ended with the session at the latest: a test that fails may close nothing."""
+    _started.append(process)
+    return process
+
+
+def end_what_was_left() -> None:
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 class BrokerProcess:
@@ -84,13 +102,14 @@ class BrokerProcess:
         """Begin to start, and wait for nothing."""
         self._started_at = self.output.stat().st_size if self.output.exists() else 0
         with self.output.open("ab") as output:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 self.command(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env=dict(os.environ),
             )
+        return remembered(process)
 
     def start(self) -> BrokerProcess:
         self.process = self.launch()

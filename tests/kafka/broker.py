@@ -17,7 +17,7 @@ from typing import ClassVar
 from tests.classes import ClassArchive
 from tests.kafka.jars import environment
 from tests.kafka.tools import Tools
-from tests.process import free_port
+from tests.process import free_port, remembered
 from tests.waiting import wait_for
 
 START_LIMIT_SECONDS = 120.0
@@ -125,6 +125,7 @@ class KafkaBroker:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment()
             )
+        remembered(self.process)
         wait_for(self._answers, f"Apache Kafka on {self.bootstrap}", START_LIMIT_SECONDS)
         self.start_seconds = time.monotonic() - began
         return self
