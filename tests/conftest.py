@@ -1,6 +1,6 @@
 """What holds for all tests: they run on the broker's event loop (asyncio's own pauses nobody who writes too
-much in Python 3.12), data files that a module has left open are closed behind it, and brokers that a failed test
-left running end with the session.
+much in Python 3.12), data files that a module has left open are closed behind it, and brokers that a failed
+test left running end with the session.
 
 Logs that end by a crash let go of nothing, and thousands of descriptors in one process break what still uses
 `select`: PySpark's callback server ends, and waits for it never do.

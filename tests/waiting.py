@@ -12,8 +12,10 @@ LIMIT_SECONDS = 60.0
 _never = threading.Event()
 
 
-def wait_for(condition: Callable[[], T], what: str = "", limit_s: float = LIMIT_SECONDS) -> T:
-    """Call `condition` until it returns something true, and return that; AssertionError after `limit_s` s."""
+def wait_for(condition: Callable[[], T], what: object = "", limit_s: float = LIMIT_SECONDS) -> T:
+    """Call `condition` until it returns something true, and return that; AssertionError after `limit_s` s,
+    which shows `what` as it is then: a list may hold what was found last.
+    """
     deadline = time.monotonic() + limit_s
     while True:
         result = condition()

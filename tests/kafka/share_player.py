@@ -211,14 +211,15 @@ class SharePlayer:
         was delivered for that, once, is given back; the session stays, or Kafka would close them again.
         """
         for place in places:
+            found: list[Any] = []
 
-            def is_open(place: Place = place) -> bool:
-                error, _, rows = self.fetch("opener", place, epoch=0, group=group)
+            def is_open(place: Place = place, found: list[Any] = found) -> bool:
+                error, _, found[:] = self.fetch("opener", place, epoch=0, group=group)
                 assert not error, error
                 self.give_back("opener", group)
-                return bool(rows) and not rows[0][2]
+                return bool(found) and not found[0][2]
 
-            wait_for(is_open, f"{place} open for {group}")
+            wait_for(is_open, (place, "open for", group, "on port", self._port, found))
         return 0
 
     def give_back(self, member: str, group: str = "g") -> Any:
@@ -272,7 +273,7 @@ class SharePlayer:
             found[:] = self.described(group)[0][-1]
             return all(row[-1] for row in found) and sum(len(row[-1]) for row in found) >= size
 
-        wait_for(is_settled, f"{size} partitions of {group}: {found}")
+        wait_for(is_settled, (size, "partitions of", group, found))
         return [(row[0], row[1], row[3], row[4], row[5], row[6]) for row in found]
 
     def epoch_of(self, member: str, group: str = "g") -> int:
