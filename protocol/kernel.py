@@ -1,7 +1,7 @@
 """How a kernel is declared: a plain Python function over numpy views that numba compiles when it is needed.
 
-Kernels release the GIL, check every index, and are cached beside their source (where that is not writable, in
-the user's cache directory; where neither is, what lies beside the source is read), so that a user needs no
+Kernels release the GIL, check every index, and are cached beside their source (where that is not writable,
+what lies there is read, and what is not there is kept in the user's cache directory), so that a user needs no
 compiler and a start-up compiles nothing. numba itself takes longer to load than a start has use for it: until
 somebody loads it, kernels that a start needs do small pieces of work in Python, within a budget.
 `NUMBA_DISABLE_JIT=1` does everything so, for the debugger and for fuzzing.
@@ -130,17 +130,22 @@ class Kernel:
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
-            # No place is writable. What an installation has compiled can be read all the same.
             made = numba.njit(**self._options)(self._function)
+        self._stamp_cache(made._cache)
+        if not _is_of_the_installation(made._cache):
             try:
-                made._cache = _cache_to_read(self._function)
+                made._cache = _cache_to_read(self._function, made._cache)
             except RuntimeError:
                 Kernel.is_kept = False
-        file: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
+            else:
+                self._stamp_cache(made._cache)
+        return made
+
+    def _stamp_cache(self, cache: Any) -> None:
+        file: Any = getattr(cache, "_cache_file", None)
         if hasattr(file, "_source_stamp"):
             file._source_stamp = (file._source_stamp, self.stamp())
             _forgive(file)
-        return made
 
     def _run_first(self, *arguments: Any) -> Any:
         if Kernel.python_thread == get_ident():
@@ -179,32 +184,46 @@ def load_numba() -> Any:
     return numba
 
 
-def _cache_to_read(function: Callable[..., Any]) -> Any:
-    """numba's cache of `function` where it may not write: in a read-only container, or for a user other than
-    who installed it. numba itself would not look there.
-    """
+def _places_of_the_installation() -> tuple[Any, ...]:
+    """Of numba's places: what NUMBA_CACHE_DIR names, and beside the source."""
     from numba.core.caching import FunctionCache
+
+    original: Any = FunctionCache
+    return tuple(original._impl_class._locator_classes[:2])
+
+
+def _is_of_the_installation(cache: Any) -> bool:
+    implementation = getattr(cache, "_impl", None)
+    return isinstance(getattr(implementation, "locator", None), _places_of_the_installation())
+
+
+def _cache_to_read(function: Callable[..., Any], own: Any) -> Any:
+    """numba's cache of `function` where the installation may not be written: in a read-only container, or for
+    a user other than who installed it. numba itself would not look there, and compile anew into the user's
+    directory, `own`, which is for what is not there. That keeps nothing where no place is writable.
+    """
+    from numba.core.caching import FunctionCache, NullCache
 
     original: Any = FunctionCache
 
     class Implementation(original._impl_class):  # type: ignore[misc]
-        # the place that NUMBA_CACHE_DIR names, and the one beside the source
         _locator_classes = tuple(
             type("ToRead", (place,), {"ensure_cache_path": lambda self: None})
-            for place in original._impl_class._locator_classes[:2]
+            for place in _places_of_the_installation()
         )
 
     class ToRead(original):  # type: ignore[misc]
         _impl_class = Implementation
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            try:
-                return super().load_overload(sig, target_context)
-            except OSError:  # nor may it be read
-                return None
+            found = None
+            with contextlib.suppress(OSError):  # nor may it be read
+                found = super().load_overload(sig, target_context)
+            return found if found is not None else own.load_overload(sig, target_context)
 
         def save_overload(self, sig: Any, data: Any) -> None:
-            Kernel.is_kept = False
+            Kernel.is_kept = Kernel.is_kept and not isinstance(own, NullCache)
+            own.save_overload(sig, data)
 
     return ToRead(function)
 

@@ -54,7 +54,10 @@ class DataDirectory:
             for made in missing:
                 disk.sync_directory(made.parent)
         except OSError as error:
-            raise DataDirectoryError(f"{path} cannot be used as a data directory: {error}") from error
+            unusable = f"{path} cannot be used as a data directory: {error}"
+            if isinstance(error, PermissionError):  # most often a volume that belongs to root, in a container
+                unusable += f"; user {os.geteuid()} of group {os.getegid()}, who runs this, has to own it"
+            raise DataDirectoryError(unusable) from error
         self.cleaner_checkpoint = self._witnessed(layout.CLEANER_CHECKPOINT)
         self.recovery_checkpoint = OffsetCheckpoint(path / layout.RECOVERY_POINT_CHECKPOINT, disk)
         self.log_start_checkpoint = self._witnessed(layout.LOG_START_CHECKPOINT)

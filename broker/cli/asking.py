@@ -33,17 +33,28 @@ AUTHORITY_VARIABLE, CERTIFICATE_VARIABLE = "KOMPAKT_HTTP_CA", "KOMPAKT_HTTP_CERT
 UNKNOWN_SIGNERS = (18, 19, 20, 21)
 """OpenSSL's numbers: a certificate that is its own signer, or whose signer is not at hand"""
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
+HTTP_VARIABLE = "KOMPAKT_HTTP"
 DEFAULT_HTTP = "127.0.0.1:9644"
+PORT_VARIABLE = "KAFKA_HTTP_PORT"
+"""the port that the broker of a container is given, so that its commands find it in there"""
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 FROM_ZERO = click.IntRange(min=0)
 
 with_topic = click.argument("topic", help="The topic.")
 with_partition = click.option("--partition", type=FROM_ZERO, help="Only this partition.", metavar="N")
+
+
+def default_http() -> str:
+    host, _, port = DEFAULT_HTTP.rpartition(":")
+    return f"{host}:{os.environ.get(PORT_VARIABLE) or port}"
+
+
 with_http = click.option(
     "--http",
-    default=DEFAULT_HTTP,
-    show_default=True,
+    envvar=HTTP_VARIABLE,
+    default=default_http,
+    show_default=f"{HTTP_VARIABLE}, else {DEFAULT_HTTP}",
     help="Where the broker's HTTP listener is; https:// before it where it speaks TLS.",
     metavar="HOST:PORT",
 )

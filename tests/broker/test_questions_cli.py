@@ -213,6 +213,23 @@ def test_the_place_of_the_broker_may_be_written_as_a_url(served: BrokerProcess) 
         assert result.stderr.startswith("kompakt: --http takes HOST:PORT, not ")
 
 
+def test_the_environment_says_where_the_broker_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container whose broker was given another port its commands asked at 9644, in vain."""
+
+    def asked(*arguments: str) -> str:
+        result = runner.invoke(app, ["status", *arguments])
+        assert (result.exit_code, result.stdout) == (2, "")
+        return result.stderr
+
+    monkeypatch.setenv("KAFKA_HTTP_PORT", "1")
+    assert "no broker answers at 127.0.0.1:1: " in asked()
+    monkeypatch.setenv("KOMPAKT_HTTP", "localhost:2")
+    assert "no broker answers at localhost:2: " in asked()
+    assert "no broker answers at 127.0.0.1:3: " in asked("--http", "127.0.0.1:3")
+    monkeypatch.setenv("KOMPAKT_HTTP", "localhost")
+    assert "--http takes HOST:PORT, not localhost" in asked()
+
+
 def test_a_password_on_the_command_line_is_not_said_again() -> None:
     for where in ("http://alice:secret@127.0.0.1:1", "alice:secret@127.0.0.1:1/api"):
         result = runner.invoke(app, ["topics", "explain", "t", "--http", where])

@@ -290,6 +290,17 @@ tempfile.TemporaryFile = refuse  # by which numba tries whether it may write
 """
 
 
+READ_ONLY_BUT_FOR_THE_HOME = """
+import os, tempfile
+anywhere = tempfile.TemporaryFile
+def refuse(*arguments, dir, **more):
+    if not dir.startswith(os.environ["XDG_CACHE_HOME"]):
+        raise PermissionError
+    return anywhere(*arguments, dir=dir, **more)
+tempfile.TemporaryFile = refuse
+"""
+
+
 TELLING = """
 import atexit
 from protocol.kernel import Kernel
@@ -307,6 +318,22 @@ def test_what_is_compiled_serves_where_nothing_can_be_written(tmp_path: Path) ->
     assert run_outer(tmp_path, before=READ_ONLY + TELLING) == "2014 1\nkept: True"
     (tmp_path / "inner.py").write_text(INNER.format(factor=3, expression="2 * number"))
     assert run_outer(tmp_path, before=READ_ONLY) == "3014 0"
+
+
+def test_what_was_installed_serves_users_with_a_cache_of_their_own(tmp_path: Path) -> None:
+    """The image with `--read-only`, whose home is its volume, compiled all kernels anew: a minute or two."""
+    package, cache = tmp_path / "package", tmp_path / "cache"
+    package.mkdir()
+    (package / "outer.py").write_text(OUTER)
+    (package / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
+    before = READ_ONLY_BUT_FOR_THE_HOME + TELLING
+    assert run_outer(package, before=TELLING) == "2014 0\nkept: True"
+    assert run_outer(package, cache=cache, before=before) == "2014 1\nkept: True"
+    assert not list(cache.rglob("*.nbi"))
+    (package / "inner.py").write_text(INNER.format(factor=3, expression="2 * number"))
+    assert run_outer(package, cache=cache, before=before) == "3014 0\nkept: True"
+    assert list(cache.rglob("*.nbi"))
+    assert run_outer(package, cache=cache, before=before) == "3014 1\nkept: True"
 
 
 @pytest.mark.parametrize(
