@@ -8,6 +8,7 @@ dice say, on both brokers. A seed that parts them is shown with the steps that l
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tests.kafka.share_player import SharePlayer
 from tests.kafka.test_share_groups import ACCEPT, GAP, KAFKAS, REJECT, RELEASE, SETTINGS, Place, Start, Step
 from tests.process import BrokerProcess
+from tests.waiting import wait_for
 
 Run = tuple[int, int]
 MEMBERS = "mno"
@@ -59,7 +61,7 @@ def play_seed(players: list[SharePlayer], seed: int) -> None:
     for one in players:
         one.prepare({place[0]: 1})
         one.produce(place[0], *sizes)
-        assert one.alter({place: 0}, group)[0] == 0
+        wait_for(partial(begins, one, group, place), f"{group} to begin")
         one.open(place, group=group)
         if limit is not None:
             one.settings(group, {"share.delivery.count.limit": str(limit)})
@@ -75,6 +77,11 @@ def play_seed(players: list[SharePlayer], seed: int) -> None:
             del runs[:-KEPT]
     for one in players:
         one.leave(group)
+
+
+def begins(one: SharePlayer, group: str, place: Place) -> bool:
+    """Kafka's coordinator of groups hears of a new topic behind the broker, and knows none until then."""
+    return one.alter({place: 0}, group) == (0, None, [(*place, 0, None)])
 
 
 def drawn(dice: random.Random, group: str, place: Place, held: dict[str, list[Run]]) -> Step:
