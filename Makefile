@@ -1,7 +1,7 @@
 # kompakt's commands; `make help` lists them. Everything below needs only Python >= 3.11 (and a JVM for Spark and Kafka's tools).
 PYTHON ?= python3
 BIN := .venv/bin
-WORKERS ?= 3
+WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 SOURCES := broker cleaner config demo protocol spark_connector storage tests benchmarks pyspark_kompakt
 

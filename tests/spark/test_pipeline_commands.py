@@ -33,7 +33,6 @@ from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(900),  # up to three JVMs start one after the other
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
