@@ -257,20 +257,51 @@ def _struct_field(struct_class: type[Any]) -> Field:
     return Field("struct", ALL_VERSIONS, NO_VERSIONS, None, struct=struct_class)
 
 
-def _dataclass(cls: type[Any]) -> tuple[type[Any], tuple[Field, ...]]:
-    """Turn declared fields into defaults of a slotted dataclass; what they declared is returned apart."""
+class _FieldsLater:
+    """`__dataclass_fields__` of a class that is none yet."""
+
+    def __get__(self, message: Any, cls: type[Any]) -> Any:
+        _complete(cls)
+        return cls.__dataclass_fields__
+
+
+def _message_class(cls: type[Any]) -> tuple[type[Any], tuple[Field, ...]]:
+    """A slotted dataclass of the declared fields, and what they declared.
+
+    It is completed when somebody makes a message of it, or asks for its fields: to write the code of each of
+    the many classes, of which few are needed, took a third of every start.
+    """
     fields = []
     for name in get_annotations(cls):
         declared = cls.__dict__[name]
         declared.name = name
         fields.append(declared)
-        default = field(default_factory=list) if declared.default == () else declared.default
-        setattr(cls, name, default)
-    # What dataclass would write for each of the many classes takes a good part of every start.
-    cls.__doc__ = cls.__doc__ or cls.__name__
-    for name, method in (("__eq__", _is_equal), ("__repr__", _shown), ("__hash__", None)):
-        setattr(cls, name, method)
-    return dataclass(slots=True, eq=False, repr=False)(cls), tuple(fields)
+    names = tuple(one.name for one in fields)
+    kept = {name: value for name, value in vars(cls).items() if name not in (*names, *_OF_EVERY_CLASS)}
+    later = {"__init__": _first_init, "__dataclass_fields__": _FIELDS_LATER}
+    compared = {"__eq__": _is_equal, "__repr__": _shown, "__hash__": None}
+    named = {"__qualname__": cls.__qualname__, "__slots__": names}
+    return type(cls.__name__, (), {**kept, **named, **later, **compared}), tuple(fields)
+
+
+def _first_init(self: Any, *values: Any, **named: Any) -> None:
+    """`__init__` until there is one."""
+    _complete(self.__class__)
+    self.__init__(*values, **named)
+
+
+def _complete(cls: type[Any]) -> None:
+    """Give a message class what only dataclasses write, by way of one with the same fields."""
+    defaults = {
+        one.name: field(default_factory=list) if one.default == () else one.default
+        for one in schema_of(cls).fields
+    }
+    named = {"__qualname__": cls.__qualname__, "__module__": cls.__module__, "__doc__": cls.__name__}
+    annotations = {"__annotations__": dict.fromkeys(defaults, object)}
+    template: Any = type(cls.__name__, (), {**defaults, **named, **annotations})
+    template = dataclass(eq=False, repr=False, match_args=False)(template)
+    cls.__init__ = template.__init__
+    cls.__dataclass_fields__ = template.__dataclass_fields__
 
 
 def _is_equal(self: Any, other: Any) -> bool:
@@ -286,9 +317,13 @@ def _shown(self: Any) -> str:
     return f"{self.__class__.__qualname__}({values})"
 
 
+_FIELDS_LATER = _FieldsLater()
+_OF_EVERY_CLASS = ("__dict__", "__weakref__")
+
+
 def _message(kind: str, key: int, versions: str, flexible: str, advertised: str | None) -> Any:
     def decorate(cls: type[Any]) -> type[Any]:
-        made, fields = _dataclass(cls)
+        made, fields = _message_class(cls)
         declared, flexible_range = Versions.parse(versions), Versions.parse(flexible)
         header_from = NEVER if (kind, key) == ("response", 18) else flexible_range.lowest
         shown = Versions.parse(advertised or versions)
@@ -350,7 +385,7 @@ def data(*, versions: str, flexible: str = "none") -> Callable[[type[Message]], 
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[Message]) -> type[Message]:
     """A part of a message, nested in its class. Its versions are those of the field that holds it."""
-    made, fields = _dataclass(cls)
+    made, fields = _message_class(cls)
     made.__schema__ = Schema(
         made.__name__, "struct", -1, ALL_VERSIONS, ALL_VERSIONS, NO_VERSIONS, fields, NEVER
     )

@@ -6,6 +6,9 @@ wrongly.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import pickle
 from pathlib import Path
 from uuid import UUID
 
@@ -118,6 +121,31 @@ def test_every_field_has_its_default() -> None:
     assert (empty.cursor, empty.epoch, empty.hint, empty.racks) == (None, -1, None, [])
     assert Everything().numbers is not empty.numbers, "lists are not shared"
     assert not hasattr(empty, "__dict__")
+
+
+def test_a_message_is_a_dataclass_whoever_asks_first() -> None:
+    """Its class is completed by the first message, or by who asks for its fields."""
+
+    @struct
+    class Asked:
+        names: list[str] = array(string)
+        epoch: int = int32(default=-1)
+
+    assert [one.name for one in dataclasses.fields(Asked)] == ["names", "epoch"]  # type: ignore[arg-type]
+    assert dataclasses.replace(Asked(epoch=1), names=["a"]) == Asked(names=["a"], epoch=1)  # type: ignore[type-var]
+
+    @struct
+    class Made:
+        """What it says."""
+
+        epoch: int = int32(default=-1)
+
+    with pytest.raises(TypeError, match=r"Made.__init__\(\) got an unexpected keyword argument 'other'"):
+        Made(other=1)  # type: ignore[call-arg]
+    assert dataclasses.asdict(Made(epoch=2)) == {"epoch": 2}  # type: ignore[call-overload]
+    assert (Made.__doc__, Made.__module__) == ("What it says.", __name__)
+    assert pickle.loads(pickle.dumps(Everything.Hint(node_id=1))) == Everything.Hint(node_id=1)
+    assert copy.copy(Made(epoch=3)) == Made(epoch=3)
 
 
 def test_fields_of_other_versions_are_left_out() -> None:
