@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -39,6 +40,7 @@ BUDGET_NS = 50_000_000
 """for all calls that Python does before numba is loaded"""
 IS_PLAIN_PYTHON = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
 MADV_DONTNEED = 4
+CACHE_LOCK = "kernels.lock"
 NOT_KEPT = (
     "the kernels are compiled, but not kept: neither beside their source nor in the user's cache directory "
     "may anything be written; NUMBA_CACHE_DIR names another place"
@@ -231,8 +233,11 @@ def _cache_to_read(function: Callable[..., Any], own: Any) -> Any:
 def _forgive(file: Any) -> None:
     """Files of numba's cache that a power cut or a full disk left as no files of it are made anew, and what
     cannot be written is compiled by the next process as well: neither keeps a broker from starting.
+
+    One process saves at a time: two would give one number to two forms of a kernel. And what an older source
+    left under that number goes before the index names it: who is killed in between leaves none there.
     """
-    load, save = file.load, file.save
+    load, save, save_index = file.load, file.save, file._save_index
 
     def load_or_forget(key: Any) -> Any:
         try:
@@ -246,12 +251,30 @@ def _forgive(file: Any) -> None:
 
     def save_or_not(key: Any, data: Any) -> None:
         try:
-            save(key, data)
+            with _locked(Path(file._cache_path) / CACHE_LOCK):
+                save(key, data)
         except OSError as error:
             Kernel.is_kept = False
             Kernel.why_not_kept = f"the kernels cannot be kept: {error.strerror}"
 
-    file.load, file.save = load_or_forget, save_or_not
+    def save_clean_index(overloads: Mapping[Any, str]) -> None:
+        for newest in [*overloads.values()][-1:]:
+            Path(file._data_path(newest)).unlink(missing_ok=True)
+        save_index(overloads)
+
+    file.load, file.save, file._save_index = load_or_forget, save_or_not, save_clean_index
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Alone among processes, where the file system knows locks."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def would_load_numba() -> bool:

@@ -4,14 +4,18 @@ Method: a package directory and a home that nobody may write; a package of two f
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from protocol.kernel import CACHE_LOCK
 from tests.thoroughness import slow
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = """
@@ -372,6 +376,47 @@ def test_a_full_disk_keeps_nothing_from_being_compiled(tmp_path: Path) -> None:
     telling = TELLING.replace("Kernel.is_kept", "Kernel.is_kept, Kernel.why_not_kept")
     said = run_outer(tmp_path, before=FULL + telling)
     assert said == "2014 0\nkept: False the kernels cannot be kept: No space left on device"
+
+
+KILLED = """
+import os
+from numba.core.caching import IndexDataCacheFile
+
+IndexDataCacheFile._save_data = lambda *_: os._exit(0)
+"""
+
+
+def test_who_is_killed_while_saving_leaves_no_old_form_under_a_new_name(tmp_path: Path) -> None:
+    """The index was new, what it named was compiled from an older source, and served for good."""
+    (tmp_path / "outer.py").write_text(OUTER)
+    (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
+    assert run_outer(tmp_path) == "2014 0"
+    (tmp_path / "inner.py").write_text(INNER.format(factor=3, expression="2 * number"))
+    assert run_outer(tmp_path, before=KILLED) == ""
+    assert run_outer(tmp_path) == "3014 0"
+    assert run_outer(tmp_path) == "3014 1"
+
+
+def test_one_process_saves_at_a_time(tmp_path: Path) -> None:
+    """Two at once gave one number to two forms of a kernel, and each took what the last had left there."""
+    (tmp_path / "outer.py").write_text(OUTER)
+    (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
+    cache = tmp_path / "__pycache__"
+    cache.mkdir()
+    with ThreadPoolExecutor(1) as pool, (cache / CACHE_LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        inode = f":{os.fstat(held.fileno()).st_ino} "
+        running = pool.submit(run_outer, tmp_path)
+        wait_for(
+            lambda: any(
+                "->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines()
+            ),
+            "somebody who waits for the lock",
+        )
+        assert not list(cache.glob("*.nb?"))
+        fcntl.flock(held, fcntl.LOCK_UN)
+        assert running.result() == "2014 0"
+    assert list(cache.glob("*.nbc"))
 
 
 LOADER = """
