@@ -391,10 +391,10 @@ def test_who_is_killed_while_saving_leaves_no_old_form_under_a_new_name(tmp_path
     (tmp_path / "outer.py").write_text(OUTER)
     (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
     assert run_outer(tmp_path) == "2014 0"
-    (tmp_path / "inner.py").write_text(INNER.format(factor=3, expression="2 * number"))
+    (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="3 * number"))
     assert run_outer(tmp_path, before=KILLED) == ""
-    assert run_outer(tmp_path) == "3014 0"
-    assert run_outer(tmp_path) == "3014 1"
+    assert run_outer(tmp_path) == "2021 0"
+    assert run_outer(tmp_path) == "2021 1"
 
 
 def test_one_process_saves_at_a_time(tmp_path: Path) -> None:
