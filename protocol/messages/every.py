@@ -5,6 +5,7 @@ from protocol.messages import (  # noqa: F401  # to be there is all they are for
     admin,
     configs,
     consumer_groups,
+    delegation_tokens,
     fetch,
     group_offsets,
     groups,

@@ -46,7 +46,8 @@ JAVA_4_MINIMUM = {
     "DescribeClientQuotas": 0, "DescribeUserScramCredentials": 0, "AddPartitionsToTxn": 0,
     "AlterPartitionReassignments": 0, "AlterReplicaLogDirs": 1,
     "AddOffsetsToTxn": 0, "EndTxn": 0, "TxnOffsetCommit": 0, "DescribeTransactions": 0,
-    "AlterClientQuotas": 0,
+    "AlterClientQuotas": 0, "CreateDelegationToken": 1, "RenewDelegationToken": 1,
+    "ExpireDelegationToken": 1, "DescribeDelegationToken": 1,
 }  # fmt: skip
 """the lowest version of each API that the Java client of Kafka 4 knows (KIP-896)"""
 

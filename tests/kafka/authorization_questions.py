@@ -22,6 +22,12 @@ from protocol.messages.configs import (
     ListConfigResourcesRequest,
 )
 from protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from protocol.messages.groups import (
@@ -538,6 +544,26 @@ def rules() -> dict[str, Question]:
     }  # fmt: skip
 
 
+def tokens() -> dict[str, Question]:
+    """For oneself, and for others."""
+    owners = {"oneself": (None, None), "another": ("User", "other"), "a group": ("Group", "other")}
+    created = {
+        f"CreateDelegationToken for {whose}": (
+            CreateDelegationTokenRequest(
+                owner_principal_type=kind, owner_principal_name=name, renewers=[], max_lifetime_ms=-1
+            ),
+            3,
+        )
+        for whose, (kind, name) in owners.items()
+    }
+    return {
+        **created,
+        "RenewDelegationToken": (RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1), 2),
+        "ExpireDelegationToken": (ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1), 2),
+        "DescribeDelegationToken": (DescribeDelegationTokenRequest(owners=None), 3),
+    }
+
+
 def every_question(ids: Mapping[str, UUID]) -> dict[str, Question]:
     return {
         **records(),
@@ -550,4 +576,5 @@ def every_question(ids: Mapping[str, UUID]) -> dict[str, Question]:
         **cluster(),
         **placements(),
         **rules(),
+        **tokens(),
     }

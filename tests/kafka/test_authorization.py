@@ -128,6 +128,7 @@ SETS |= {
     "somebody else": [Rule(TOPIC, "*", Operation.ALL, principal="User:bob")],
     "from here": [Rule(TOPIC, OWN, Operation.ALL, host="127.0.0.1")],
     "from elsewhere": [Rule(TOPIC, OWN, Operation.ALL, host="10.0.0.1")],
+    "tokens for another": [Rule(Resource.USER, "User:other", Operation.CREATE_TOKENS)],
     "to write into all that is not denied": [
         Rule(TOPIC, "a", Operation.WRITE, pattern=Pattern.PREFIXED),
         Rule(TOPIC, "a", Operation.ALL, Permission.DENY, Pattern.PREFIXED),

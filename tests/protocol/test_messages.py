@@ -18,6 +18,7 @@ import protocol.messages.every  # noqa: F401  # fills the registry
 from protocol.codegen import decode, encode
 from protocol.errors import MalformedFrame, UnsupportedVersion
 from protocol.framing import decode_response, encode_response
+from protocol.messages.delegation_tokens import CreateDelegationTokenRequest
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.group_offsets import OffsetFetchRequest
 from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -188,6 +189,14 @@ CASES: list[tuple[Any, int, str]] = [
         ),
         0,
         "01 000007d0 01 02 74 00000002 00 00",
+    ),
+    (CreateDelegationTokenRequest(max_lifetime_ms=-1), 1, "00000000 ffffffffffffffff"),
+    (
+        CreateDelegationTokenRequest(
+            owner_principal_type=None, owner_principal_name="bob", renewers=[], max_lifetime_ms=-1
+        ),
+        3,
+        "00 04 626f62 01 ffffffffffffffff 00",
     ),
     (OffsetCommitKey(group="g", topic="t", partition=1), 1, "0001 67 0001 74 00000001"),
     (

@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.api import Answer
 from broker.security.acls import CLUSTER_NAME, Operation, Resource
+from broker.security.delegation import not_created, owner, who_may_not_ask
 from broker.security.guards.call import Call, after, guards, of_cluster
 from protocol.errors import ErrorCode
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
@@ -20,6 +21,12 @@ from protocol.messages.admin import (
     ListPartitionReassignmentsRequest,
 )
 from protocol.messages.configs import ListConfigResourcesRequest
+from protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from protocol.messages.metadata import DescribeClusterRequest
 from protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from protocol.messages.users import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
@@ -43,6 +50,8 @@ for request in ALTERED:
 for request in (DescribeClientQuotasRequest, ListConfigResourcesRequest):
     guards(request)(of_cluster(Operation.DESCRIBE_CONFIGS))
 guards(AlterClientQuotasRequest)(of_cluster(Operation.ALTER_CONFIGS))
+for request in (DescribeDelegationTokenRequest, ExpireDelegationTokenRequest, RenewDelegationTokenRequest):
+    guards(request)(Call.go_on)  # rules are about tokens that are there
 
 
 def cluster_operations(call: Call) -> int:
@@ -97,3 +106,17 @@ def describe_cluster(call: Call) -> Answer:
         return answer
 
     return after(call.go_on(), with_operations)
+
+
+@guards(CreateDelegationTokenRequest)
+def create_delegation_token(call: Call) -> Answer:
+    """For oneself everybody may ask."""
+    whose = owner(call.context, call.request)
+    if (
+        whose == call.context.principal
+        or who_may_not_ask(call.context)
+        or call.may(Operation.CREATE_TOKENS, Resource.USER, whose)
+    ):
+        return call.go_on()
+    code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+    return not_created(call.context, call.request, code)
