@@ -132,7 +132,8 @@ def test_a_message_is_a_dataclass_whoever_asks_first() -> None:
         epoch: int = int32(default=-1)
 
     assert [one.name for one in dataclasses.fields(Asked)] == ["names", "epoch"]  # type: ignore[arg-type]
-    assert dataclasses.replace(Asked(epoch=1), names=["a"]) == Asked(names=["a"], epoch=1)  # type: ignore[type-var]
+    one = Asked(epoch=1)
+    assert dataclasses.replace(one, names=["a"]) == Asked(names=["a"], epoch=1)  # type: ignore[type-var]
 
     @struct
     class Made:
