@@ -135,13 +135,18 @@ class Kernel:
             made = numba.njit(**self._options)(self._function)
         self._stamp_cache(made._cache)
         if not _is_of_the_installation(made._cache):
-            try:
-                made._cache = _cache_to_read(self._function, made._cache)
-            except RuntimeError:
-                Kernel.is_kept = False
-            else:
-                self._stamp_cache(made._cache)
+            self._read_installed_first(made)
         return made
+
+    def _read_installed_first(self, made: Any) -> None:
+        from numba.core.caching import NullCache
+
+        try:
+            made._cache = _cache_to_read(self._function, made._cache)
+        except RuntimeError:  # nothing is installed: of an archive there is the user's cache, or none
+            Kernel.is_kept = Kernel.is_kept and not isinstance(made._cache, NullCache)
+        else:
+            self._stamp_cache(made._cache)
 
     def _stamp_cache(self, cache: Any) -> None:
         file: Any = getattr(cache, "_cache_file", None)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -338,6 +339,16 @@ def test_what_was_installed_serves_users_with_a_cache_of_their_own(tmp_path: Pat
     assert run_outer(package, cache=cache, before=before) == "3014 0\nkept: True"
     assert list(cache.rglob("*.nbi"))
     assert run_outer(package, cache=cache, before=before) == "3014 1\nkept: True"
+
+
+def test_what_is_compiled_of_an_archive_is_kept_in_the_users_cache(tmp_path: Path) -> None:
+    """A wheel that travels with a job (`--py-files`)."""
+    package, cache = tmp_path / "package.zip", tmp_path / "cache"
+    with ZipFile(package, "w") as archive:
+        archive.writestr("outer.py", OUTER)
+        archive.writestr("inner.py", INNER.format(factor=2, expression="2 * number"))
+    assert run_outer(package, cache=cache, before=TELLING) == "2014 0\nkept: True"
+    assert run_outer(package, cache=cache, before=TELLING) == "2014 1\nkept: True"
 
 
 @pytest.mark.parametrize(
