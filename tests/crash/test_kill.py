@@ -64,8 +64,12 @@ class Writer:
     def finish(self) -> None:
         self._stop.set()
         self._thread.join()
+        wait_for(self._has_nothing_left, "librdkafka to give up what it has not sent")
+
+    def _has_nothing_left(self) -> bool:
+        """What its threads were just putting back is not purged, and would come behind the next writer's."""
         self._producer.purge()
-        self._producer.flush(10)
+        return self._producer.flush(1) == 0
 
 
 def read_from(broker: BrokerProcess, start: int) -> list[Received]:
