@@ -1,6 +1,6 @@
 """What holds for all tests: they run on the broker's event loop (asyncio's own pauses nobody who writes too
-much in Python 3.12), data files that a module has left open are closed behind it, and brokers that a failed
-test left running end with the session.
+much in Python 3.12), data files that a module has left open are closed behind it, sockets that kafka-python
+leaves are closed, and brokers that a failed test left running end with the session.
 
 Logs that end by a crash let go of nothing, and thousands of descriptors in one process break what still uses
 `select`: PySpark's callback server ends, and waits for it never do.
@@ -16,6 +16,7 @@ import uvloop
 
 from storage.file import POOL
 from tests.certificates import Certificates, make_certificates, openssl
+from tests.clients.left_sockets import close_what_kafka_python_leaves
 from tests.process import end_what_was_left
 
 LONG = ("spark/test_pipeline_commands.py", "spark/test_pipelines.py", "spark/test_wheel.py")
@@ -26,6 +27,10 @@ LONG = ("spark/test_pipeline_commands.py", "spark/test_pipelines.py", "spark/tes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """They begin first: no worker is left alone with one of them at the end."""
     items.sort(key=lambda item: not str(item.path).endswith(LONG))
+
+
+def pytest_collection_finish() -> None:
+    close_what_kafka_python_leaves()
 
 
 def pytest_sessionfinish() -> None:
