@@ -6,6 +6,7 @@ from protocol.messages import (  # noqa: F401  # to be there is all they are for
     configs,
     consumer_groups,
     delegation_tokens,
+    features,
     fetch,
     group_offsets,
     groups,

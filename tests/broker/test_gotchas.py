@@ -48,6 +48,7 @@ JAVA_4_MINIMUM = {
     "AddOffsetsToTxn": 0, "EndTxn": 0, "TxnOffsetCommit": 0, "DescribeTransactions": 0,
     "AlterClientQuotas": 0, "CreateDelegationToken": 1, "RenewDelegationToken": 1,
     "ExpireDelegationToken": 1, "DescribeDelegationToken": 1,
+    "UpdateFeatures": 0, "UnregisterBroker": 0,
 }  # fmt: skip
 """the lowest version of each API that the Java client of Kafka 4 knows (KIP-896)"""
 

@@ -118,9 +118,15 @@ async def test_api_versions_is_the_registry_of_handlers(world: World, version: i
     assert [ranges[key] for key in (24, 25, 26, 28)] == [(0, 3), (0, 4), (0, 5), (0, 5)]
     assert not ranges.keys() & {71, 72}
     features = [(one.name, one.max_version_level) for one in answer.finalized_features]
-    finalized = [("share.version", 1), ("streams.version", 1), ("transaction.version", 2)]
+    finalized = [
+        ("eligible.leader.replicas.version", 1), ("group.version", 1), ("kraft.version", 1),
+        ("metadata.version", 30), ("share.version", 1), ("streams.version", 1), ("transaction.version", 2),
+    ]  # fmt: skip
     assert features == (finalized if version >= 3 else [])
-    assert len(answer.supported_features) == 3 * (version >= 4), "0 is no version to older clients"
+    supported = [one.name for one in answer.supported_features]
+    assert supported == [name for name, _ in features if version >= 4 or name == "metadata.version"], (
+        "0 is no version to older clients"
+    )
 
 
 async def test_a_badly_named_client_is_told_so(world: World) -> None:

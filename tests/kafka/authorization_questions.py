@@ -28,6 +28,7 @@ from protocol.messages.delegation_tokens import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
+from protocol.messages.features import UnregisterBrokerRequest, UpdateFeaturesRequest
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from protocol.messages.groups import (
@@ -471,6 +472,9 @@ def cluster() -> dict[str, Question]:
         ),
         "DescribeQuorum": (DescribeQuorumRequest(topics=[quorum]), 2),
         "DescribeQuorum of a topic": (DescribeQuorumRequest(topics=[other_quorum]), 1),
+        "UpdateFeatures": (UpdateFeaturesRequest(), 2),
+        "UpdateFeatures, with results": (UpdateFeaturesRequest(), 1),
+        "UnregisterBroker": (UnregisterBrokerRequest(broker_id=99), 0),
         "DescribeCluster": (DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
     }  # fmt: skip
 

@@ -14,12 +14,9 @@ from typing import Any
 
 import pytest
 
-from protocol.messages.metadata import ApiVersionsRequest
 from protocol.messages.transactions import EndTxnRequest
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.raw import Raw
 from tests.kafka.test_transactions import TOPICS, Player, play
-from tests.process import BrokerProcess
 
 Start = Callable[..., KafkaBroker]
 EXHAUSTED_EPOCH = 32_766
@@ -207,29 +204,3 @@ def test_transactions_v2_go_as_in_kafka(
     start_kafka: Start, tmp_path: Path, steps: Callable[[], Iterator[Step]]
 ) -> None:
     play(start_kafka, tmp_path, PlayerV2, steps())
-
-
-@pytest.mark.java
-@pytest.mark.parametrize("version", [3, 4])
-def test_features_are_told_as_by_kafka(start_kafka: Start, tmp_path: Path, version: int) -> None:
-    own = BrokerProcess(tmp_path / "data").start()
-    names = ("share.version", "transaction.version")
-    told = []
-    for broker in (start_kafka({}), own):
-        raw = Raw(broker.port)
-        request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
-        answer = raw.ask(request, version)
-        raw.close()
-        supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
-        finalized = [
-            (one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features
-        ]
-        told.append(
-            (
-                sorted(one for one in supported if one[0] in names),
-                sorted(one for one in finalized if one[0] in names),
-                answer.finalized_features_epoch >= 0,
-            )
-        )
-    own.close()
-    assert told[0] == told[1]

@@ -27,6 +27,7 @@ from protocol.messages.delegation_tokens import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
+from protocol.messages.features import UnregisterBrokerRequest, UpdateFeaturesRequest
 from protocol.messages.metadata import DescribeClusterRequest
 from protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from protocol.messages.users import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
@@ -41,7 +42,7 @@ DESCRIBED: tuple[type[Any], ...] = (
 )  # fmt: skip
 ALTERED: tuple[type[Any], ...] = (
     CreateAclsRequest, DeleteAclsRequest, AlterUserScramCredentialsRequest, ElectLeadersRequest,
-    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequest, UnregisterBrokerRequest, UpdateFeaturesRequest,
 )  # fmt: skip
 for request in DESCRIBED:
     guards(request)(DESCRIBING)
