@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import sys
 from pathlib import Path
 from struct import Struct
 
@@ -21,6 +22,8 @@ _Cachestat = ctypes.c_char * 40
 
 def _can_tell_cached() -> bool:
     """Whether there is a cachestat, and we may call it: then what is wrong is a descriptor that is none."""
+    if sys.platform != "linux":  # which ends who calls by a number that it does not know
+        return False
     _system_call(CACHESTAT, -1, _stretch(0, 0), _Cachestat(), 0)
     return ctypes.get_errno() == errno.EBADF
 

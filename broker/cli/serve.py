@@ -17,6 +17,7 @@ from click.exceptions import Exit
 
 from broker.cli.asking import BAD_USAGE
 from broker.log_lines import new_handler, one_line
+from broker.system import why_not
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.load import load, parse_assignment
@@ -52,6 +53,10 @@ def serve(
     log_level: str,
 ) -> None:
     """Run the broker."""
+    problem = why_not()
+    if problem is not None:
+        print(f"kompakt: {problem}", file=sys.stderr)
+        raise Exit(BAD_USAGE)
     try:
         loaded = _load(config, port, http_port, data, settings, log_level)
     except ConfigError as error:

@@ -27,9 +27,13 @@ def __getattr__(name: str) -> Any:
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__} has no attribute {name}")
+    from broker import system
     from broker.testing import names
 
     names.check()
+    problem = system.why_not()
+    if problem is not None:
+        raise ImportError(f"kompakt cannot run in this process: {problem}.")
     from broker.testing import throwaway
 
     return getattr(throwaway, name)

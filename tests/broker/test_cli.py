@@ -26,11 +26,13 @@ from click.testing import CliRunner
 import cleaner
 import protocol
 import storage
+from broker import testing
 from broker.cli import app
 from protocol.kernel import Kernel
 from protocol.records import encode_batch
 from storage import integrity
 from storage.layout import TopicPartition, partition_directory_name
+from tests.process import BrokerProcess
 
 runner = CliRunner()
 
@@ -95,6 +97,46 @@ def test_bad_settings_are_one_line_each_and_status_2(monkeypatch: pytest.MonkeyP
     for part in ("no.such.key", "num.partitions", "nonsense", "loud", "log.roll.ms"):
         assert sum(part in line for line in lines) == 1
     assert all(line.startswith("kompakt: ") for line in lines)
+
+
+def test_elsewhere_than_on_linux_serve_says_what_can_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    status, output, errors = invoke("serve")
+    assert (status, output) == (2, "")
+    assert errors.startswith("kompakt: the broker needs Linux")
+    assert "this is darwin. Run it in a container" in errors
+    with pytest.raises(ImportError, match=r"cannot run in this process: the broker needs Linux"):
+        testing.__getattr__("Kompakt")
+
+
+def test_the_other_commands_need_nothing_that_linux_alone_has(tmp_path: Path) -> None:
+    """On a Mac they ask a broker in a container."""
+    missing = {
+        "os": [
+            "eventfd",
+            "fdatasync",
+            "memfd_create",
+            "posix_fadvise",
+            "posix_fallocate",
+            "sched_getaffinity",
+        ],
+        "socket": ["TCP_CORK", "TCP_INFO", "TCP_QUICKACK"],
+    }
+    lines = ["import asyncio, ctypes, os, socket, sys, urllib.request", "sys.platform = 'darwin'"]
+    lines += [f"del {module}.{name}" for module, names in missing.items() for name in names]
+    program = "\n".join([*lines, "from broker.cli import main", "main()"])
+
+    def ask(*arguments: str) -> None:
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, (arguments, done.stderr)
+
+    broker = BrokerProcess(tmp_path / "data").start()
+    broker.wait_until_ready()
+    for command in ("status", "topics list", "topics create t", "topics explain t", "groups list"):
+        ask(*command.split(), "--http", f"127.0.0.1:{broker.http_port}")
+    assert broker.stop() == 0
+    ask("verify", str(tmp_path / "data"))
 
 
 def test_a_missing_file_is_status_2(tmp_path: Path) -> None:
