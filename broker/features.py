@@ -43,27 +43,26 @@ FEATURES = {
     "streams.version": Feature(0, 1),
     "transaction.version": Feature(0, V2),
 }
-_NO_SUCH_FEATURE = Feature(0, 0)
 
 
 def why_not(updates: Iterable[Update], node_id: int) -> str | None:
     """Why not all of these can be; None where each of them already is."""
     for update in updates:
-        reason = _why_not(update, FEATURES.get(update.feature, _NO_SUCH_FEATURE), node_id)
+        reason = _why_not(update, FEATURES.get(update.feature), node_id)
         if reason is not None:
             return f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}"
     return None
 
 
-def _why_not(update: Update, feature: Feature, node_id: int) -> str | None:
+def _why_not(update: Update, feature: Feature | None, node_id: int) -> str | None:
     level = update.max_version_level
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
     if level < 0:
         return "A feature version cannot be less than 0."
+    if feature is None:
+        return f"Local controller {node_id} does not support this feature."
     if not feature.lowest <= level <= feature.highest:
-        if not feature.highest:
-            return f"Local controller {node_id} does not support this feature."
         return f"Local controller {node_id} only supports versions {feature}"
     if level == feature.highest:
         return None

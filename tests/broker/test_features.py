@@ -37,6 +37,7 @@ PREFIX = (
         ("share.version", 1, 0, "does not support the given upgrade type."),
         ("metadata.version", 31, UPGRADE, "Local controller 1 only supports versions 7-30"),
         ("metadata.version", 6, SAFE_DOWNGRADE, "Local controller 1 only supports versions 7-30"),
+        ("nope", 0, SAFE_DOWNGRADE, "Local controller 1 does not support this feature."),
         ("nope", 1, UPGRADE, "Local controller 1 does not support this feature."),
     ],
 )
