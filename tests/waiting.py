@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import pytest
+
 T = TypeVar("T")
 LIMIT_SECONDS = 60.0
 _never = threading.Event()
@@ -25,3 +27,20 @@ def wait_for(condition: Callable[[], T], what: object = "", limit_s: float = LIM
             f"waited {limit_s:g} s in vain for {what or condition}; last: {result!r}"
         )
         _never.wait(0.02)
+
+
+def noted_sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How many seconds this thread wants to sleep, from now on: it does not. All others of the process do (of
+    PySpark's and the clients' some do nothing else).
+    """
+    slept: list[float] = []
+    own, sleep = threading.get_ident(), time.sleep
+
+    def note(seconds: float) -> None:
+        if threading.get_ident() == own:
+            slept.append(seconds)
+        else:
+            sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", note)
+    return slept

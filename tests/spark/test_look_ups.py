@@ -5,7 +5,6 @@ Method: a fake broker that refuses for good what no other try within a look-up w
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import Any
 
@@ -21,6 +20,7 @@ from spark_connector.options import parse_options
 from tests.spark.conftest import options_for
 from tests.spark.fake_broker import FakeBroker, logs_of
 from tests.spark.test_ranges import Start, batch, read
+from tests.waiting import noted_sleeps
 
 T0 = TopicPartition("t", 0)
 REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -61,8 +61,7 @@ def test_as_many_tries_as_are_given(start_broker: Start, kind: type[Any], tries:
 
 
 def test_the_pause_is_the_one_given(start_broker: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    slept = noted_sleeps(monkeypatch)
     for given, pause in (({"fetchOffset__retryIntervalMs": "2500"}, 2.5), ({}, 0.01)):
         broker = start_broker(logs_of([batch(0, 3)]))
         refuse(broker, ListOffsetsRequest, 2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +27,7 @@ from spark_connector.reader import BatchReader
 from spark_connector.shape import Shape
 from tests.spark.conftest import options_for
 from tests.spark.fake_broker import FakeBroker, FakeLog, logs_of
+from tests.waiting import noted_sleeps
 
 Start = Callable[[dict[TopicPartition, FakeLog]], FakeBroker]
 COMMITTED = {"kafka__isolation__level": "read_committed"}
@@ -513,8 +513,7 @@ def test_a_throttle_is_borne_no_longer_than_an_answer_may_take(
     start_broker: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker out of its mind asks for 24 days."""
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    slept = noted_sleeps(monkeypatch)
     broker = start_broker(logs_of([batch(0, 3)]))
     broker.throttles.extend([2**31 - 1, 250])
     assert read(broker, kafka__request__timeout__ms="20000") == [0, 1, 2]
