@@ -37,7 +37,7 @@ ANSWERS = {
     "committed": "{0=1000, 1=1000}",
     "directories": "1",
     "acls": "SecurityDisabledException",
-    "tokens": "UnsupportedVersionException",
+    "tokens": "UnsupportedByAuthenticationException",  # as in Kafka, of a client that has not said who it is
     "left": "[]",
 }
 ASSIGNORS = {"oldest": "RangeAssignor,RangeAssignor", "middle": ",".join(["CooperativeStickyAssignor"] * 2)}
