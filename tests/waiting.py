@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 T = TypeVar("T")
 LIMIT_SECONDS = 60.0

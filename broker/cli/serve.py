@@ -15,9 +15,9 @@ from pathlib import Path
 import click
 from click.exceptions import Exit
 
+from broker import system
 from broker.cli.asking import BAD_USAGE
 from broker.log_lines import new_handler, one_line
-from broker.system import why_not
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.load import load, parse_assignment
@@ -53,7 +53,7 @@ def serve(
     log_level: str,
 ) -> None:
     """Run the broker."""
-    problem = why_not()
+    problem = system.why_not()
     if problem is not None:
         print(f"kompakt: {problem}", file=sys.stderr)
         raise Exit(BAD_USAGE)
