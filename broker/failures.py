@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.api import Api, apis
 from broker.context import RequestContext
@@ -19,6 +19,7 @@ from protocol.schema import NO_VERSIONS, Field, schema_of
 
 logger = logging.getLogger(__name__)
 
+ERROR_CODES = ("error_code", "partition_error_code")
 SYNONYMS = (
     ("partition_index", "partition", "index"),
     ("name", "topic", "topic_name"),
@@ -33,61 +34,83 @@ def response_to(error: BaseException, api: Api, context: RequestContext, request
     place for it.
     """
     if isinstance(error, KafkaError):
-        return failure_response(api, request, error.code, error.message)
+        return failure_response(api, request, context.api_version, error.code, error.message)
     peer = context.connection.peer if context.connection is not None else ""
     logger.error(
         "%s v%d of %s (client %.100s) failed", api.name, context.api_version, peer, context.client_id,
         exc_info=error,
     )  # fmt: skip
-    return failure_response(api, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+    return failure_response(api, request, context.api_version, ErrorCode.UNKNOWN_SERVER_ERROR, "")
 
 
-def failure_response(api: Api, request: Any, code: ErrorCode, message: str) -> Any:
-    """The response of `api` with `code` at every place for one; None when it has no such place."""
+def failure_response(api: Api, request: Any, version: int, code: ErrorCode, message: str) -> Any:
+    """The response of `api` with `code` at every place that this version has for one; None when it has none:
+    an empty answer would say that all went well, and that there is nothing.
+    """
     response = api.response()
-    return response if _fill(response, request, code, message) else None
+    failure = _Failure(version, code, message)
+    return response if failure.fill(response, request) else None
 
 
-def _fill(answer: Any, asked: Any, code: ErrorCode, message: str) -> bool:
-    """Put the error into `answer` and all that is nested in it; whether there was a place for it."""
-    is_told = False
-    fields = schema_of(type(answer)).fields
-    for declared in fields:
-        name = declared.name
-        if name == "error_code":
-            answer.error_code = code
-            is_told = True
-        elif name == "error_message":
-            answer.error_message = message or None
-        elif declared.kind == "records":
-            setattr(answer, name, b"")  # a null would be a protocol error to librdkafka
-        elif declared.struct is not None and declared.tag is None and declared.nullable == NO_VERSIONS:
-            setattr(answer, name, declared.struct())  # it has to be there
-        elif declared.kind != "array":
-            value = _value_of(asked, name)
-            if value is not None and type(value) is type(getattr(answer, name)):
-                setattr(answer, name, value)
-    lists = [declared for declared in fields if _is_list_of_structs(declared) and declared.tag is None]
-    if lists:
-        items = _first_list(asked)
-        mirrored = [_mirror(lists[0].element, item, code, message) for item in items]
-        told = [item for item, has_place in mirrored if has_place]
-        if told:
-            setattr(answer, lists[0].name, told)
-            is_told = True
-    return is_told
+class _Failure(NamedTuple):
+    version: int
+    code: ErrorCode
+    message: str
 
+    def fill(self, answer: Any, asked: Any) -> bool:
+        """Put it into `answer` and all that is nested in it; whether there was a place for it."""
+        is_told = False
+        fields = self._fields_of(type(answer))
+        for declared in fields:
+            name = declared.name
+            if name in ERROR_CODES:
+                setattr(answer, name, self.code)
+                is_told = True
+            elif name == "error_message":
+                answer.error_message = self.message or None
+            elif declared.kind == "records":
+                setattr(answer, name, b"")  # a null would be a protocol error to librdkafka
+            elif declared.struct is not None and declared.tag is None and declared.nullable == NO_VERSIONS:
+                setattr(answer, name, declared.struct())  # it has to be there
+            elif declared.kind != "array":
+                value = _value_of(asked, name)
+                if value is not None and type(value) is type(getattr(answer, name)):
+                    setattr(answer, name, value)
+        return self._fill_list(answer, asked, fields) or is_told
 
-def _mirror(element: Field | None, asked: Any, code: ErrorCode, message: str) -> tuple[Any, bool]:
-    assert element is not None
-    assert element.struct is not None
-    item = element.struct()
-    if isinstance(asked, str | int):
-        for declared in schema_of(element.struct).fields:
-            if declared.name != "error_code" and type(getattr(item, declared.name)) is type(asked):
-                setattr(item, declared.name, asked)
-                break
-    return item, _fill(item, asked, code, message)
+    def _fill_list(self, answer: Any, asked: Any, fields: Sequence[Field]) -> bool:
+        """The first list that has a place for it mirrors what was asked for."""
+        items = self._first_list(asked)
+        for declared in fields:
+            if _is_list_of_structs(declared) and declared.tag is None:
+                mirrored = [self._mirror(declared.element, item) for item in items]
+                told = [item for item, has_place in mirrored if has_place]
+                if told:
+                    setattr(answer, declared.name, told)
+                    return True
+        return False
+
+    def _mirror(self, element: Field | None, asked: Any) -> tuple[Any, bool]:
+        assert element is not None
+        assert element.struct is not None
+        item = element.struct()
+        if isinstance(asked, str | int):
+            for declared in schema_of(element.struct).fields:
+                if declared.name not in ERROR_CODES and type(getattr(item, declared.name)) is type(asked):
+                    setattr(item, declared.name, asked)
+                    break
+        return item, self.fill(item, asked)
+
+    def _first_list(self, asked: Any) -> Sequence[Any]:
+        if hasattr(type(asked), "__schema__"):
+            for declared in self._fields_of(type(asked)):
+                value = getattr(asked, declared.name)
+                if declared.kind == "array" and value:
+                    return value  # type: ignore[no-any-return]
+        return ()
+
+    def _fields_of(self, cls: type[Any]) -> list[Field]:
+        return [declared for declared in schema_of(cls).fields if declared.versions.has(self.version)]
 
 
 def _value_of(asked: Any, name: str) -> Any:
@@ -99,17 +122,6 @@ def _value_of(asked: Any, name: str) -> Any:
 
 def _is_list_of_structs(declared: Field) -> bool:
     return declared.kind == "array" and declared.element is not None and declared.element.struct is not None
-
-
-def _first_list(asked: Any) -> Sequence[Any]:
-    schema = getattr(type(asked), "__schema__", None)
-    if schema is None:
-        return ()
-    for declared in schema.fields:
-        value = getattr(asked, declared.name)
-        if declared.kind == "array" and value:
-            return value  # type: ignore[no-any-return]
-    return ()
 
 
 def served_versions() -> list[ApiVersionsResponse.ApiVersion]:

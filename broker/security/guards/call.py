@@ -61,7 +61,7 @@ class Call:
     def refusal(self, code: ErrorCode, **changes: Any) -> Any:
         """The response that has the code at every place for one, for a request with these fields changed."""
         request = dataclasses.replace(self.request, **changes) if changes else self.request
-        return failure_response(self.api, request, code, MESSAGES[code])
+        return failure_response(self.api, request, self.context.api_version, code, MESSAGES[code])
 
 
 Guard = Callable[[Call], Answer]
