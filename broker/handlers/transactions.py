@@ -1,4 +1,4 @@
-"""InitProducerId (key 22) v0-v5, AddPartitionsToTxn (24) v0-v3, AddOffsetsToTxn (25) v0-v4, EndTxn (26)
+"""InitProducerId (key 22) v0-v5, AddPartitionsToTxn (24) v0-v5, AddOffsetsToTxn (25) v0-v4, EndTxn (26)
 v0-v5, TxnOffsetCommit (28) v0-v5: producers, with transactions and without.
 
 Without a transactional id every InitProducerId gets a fresh id with epoch 0, which is never given again, not
@@ -6,7 +6,8 @@ even after a crash (`producer_ids.py`). A producer that sends its old id and epo
 id as well, as Kafka does for producers without transactions. With one the coordinator decides
 (`broker/transactions/`). Transactions v2 (KIP-890, G15) are EndTxn 5, which gives the producer its next
 epoch, and TxnOffsetCommit 5, by which the transaction takes part in the group's offsets. AddPartitionsToTxn
-v4 is between brokers (G16).
+v4 and v5 are how brokers of a Kafka ask each other, about several transactions, and whether a partition was
+added. Kafka tells clients of them too (against G16): they take v3 at most, and some guess its release by it.
 
 Version notes: PRODUCER_FENCED is known from AddPartitionsToTxn, AddOffsetsToTxn and EndTxn v2 and
 InitProducerId v4 on, INVALID_PRODUCER_EPOCH before; TRANSACTION_ABORTABLE from TxnOffsetCommit v4 on,
@@ -15,7 +16,7 @@ INVALID_TXN_STATE before.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.api import Later, handles
@@ -25,12 +26,15 @@ from broker.handlers.group_offsets import commit_rows, positions_of
 from broker.handlers.transactional import check_epoch
 from broker.state_topic import Producer
 from broker.topic import INTERNAL_TOPICS
+from broker.transactions.state import V2
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
@@ -51,6 +55,8 @@ V2_VERSION = 5
 """of EndTxn and TxnOffsetCommit"""
 INIT_FENCED_VERSION = 4
 FENCED_VERSION = 2
+OF_BROKERS_VERSION = 4
+"""of AddPartitionsToTxn"""
 
 
 # InitProducerId
@@ -111,34 +117,87 @@ def _known(code: ErrorCode, knows_fenced: bool) -> ErrorCode:
 async def add_partitions(
     broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    places = [
-        TopicPartition(topic.name, index)
-        for topic in request.v3_and_below_topics
-        for index in topic.partitions
-    ]
-    codes = {place: _why_not(broker, place) for place in places}
-    if any(codes.values()):  # all or none
-        codes = {place: code or ErrorCode.OPERATION_NOT_ATTEMPTED for place, code in codes.items()}
-    else:
-        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        code = await _take_part(broker, request.v3_and_below_transactional_id, producer, places)
-        codes = dict.fromkeys(places, _known(code, context.api_version >= FENCED_VERSION))
-    topic_result = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
-    partition_result = topic_result.AddPartitionsToTxnPartitionResult
+    if context.api_version >= OF_BROKERS_VERSION:
+        return await _of_brokers(broker, request)
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    codes = _not_attempted(broker, _places(request.v3_and_below_topics))
+    if not any(codes.values()):
+        code = await _take_part(broker, request.v3_and_below_transactional_id, producer, codes)
+        codes = dict.fromkeys(codes, _known(code, context.api_version >= FENCED_VERSION))
     return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            topic_result(
-                name=topic.name,
-                results_by_partition=[
-                    partition_result(
-                        partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
-                    )
-                    for index in topic.partitions
-                ],
-            )
-            for topic in request.v3_and_below_topics
-        ]
+        results_by_topic_v3_and_below=_results(request.v3_and_below_topics, codes)
     )
+
+
+async def _of_brokers(broker: Broker, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    """Each transaction by itself. To none at all Kafka never answers."""
+    results = []
+    for row in request.transactions:
+        codes = _not_attempted(broker, _places(row.topics))
+        if any(codes.values()):
+            pass
+        elif row.verify_only:
+            codes = _taking_part(broker, row, codes)
+        else:
+            producer = Producer(row.producer_id, row.producer_epoch)
+            code = await _take_part(broker, row.transactional_id, producer, codes, V2)
+            codes = dict.fromkeys(codes, code)
+        results.append(
+            AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
+                transactional_id=row.transactional_id, topic_results=_results(row.topics, codes)
+            )
+        )
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def _places(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _results(
+    topics: list[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    partition_result = AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                partition_result(
+                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _not_attempted(broker: Broker, places: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+    """All or none: where one cannot be, the others are not attempted."""
+    codes = {place: _why_not(broker, place) for place in places}
+    if any(codes.values()):
+        return {place: code or ErrorCode.OPERATION_NOT_ATTEMPTED for place, code in codes.items()}
+    return codes
+
+
+def _taking_part(
+    broker: Broker,
+    row: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
+    places: Iterable[TopicPartition],
+) -> dict[TopicPartition, ErrorCode]:
+    """Whether the transaction does already, as Produce asks."""
+    if not row.transactional_id:
+        return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
+    producer = Producer(row.producer_id, row.producer_epoch)
+    codes = {}
+    for place in places:
+        try:
+            broker.transactions.check_part(row.transactional_id, producer, place)
+        except KafkaError as error:
+            codes[place] = error.code
+        else:
+            codes[place] = ErrorCode.NONE
+    return codes
 
 
 def _why_not(broker: Broker, place: TopicPartition) -> ErrorCode:
@@ -148,13 +207,18 @@ def _why_not(broker: Broker, place: TopicPartition) -> ErrorCode:
 
 
 async def _take_part(
-    broker: Broker, transactional_id: str, producer: Producer, places: list[TopicPartition]
+    broker: Broker,
+    transactional_id: str,
+    producer: Producer,
+    places: Iterable[TopicPartition],
+    client_version: int = 0,
 ) -> ErrorCode:
     if not transactional_id:
         return ErrorCode.INVALID_REQUEST
     transactions = broker.transactions
     try:
-        await transactions.shielded(transactions.add_partitions(transactional_id, producer, places))
+        adding = transactions.add_partitions(transactional_id, producer, places, client_version)
+        await transactions.shielded(adding)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -5,8 +5,9 @@ DescribeTransactions, ListTransactions: by which an administrator sees them and 
 InitProducerId v2: flexible. v3: a producer may bring the id and epoch it has (KIP-360). v4: PRODUCER_FENCED.
 v5: transaction errors (KIP-890). The four others of producers: v2 PRODUCER_FENCED (TxnOffsetCommit: leader
 epochs), v3 flexible (TxnOffsetCommit: the member and its generation as well, KIP-447), v4
-TRANSACTION_ABORTABLE (AddPartitionsToTxn: between brokers only). EndTxn and TxnOffsetCommit v5: transactions
-v2 (KIP-890, G15). ListTransactions v1: filter by duration.
+TRANSACTION_ABORTABLE (AddPartitionsToTxn: v5; its v4 is how one broker asks another, about several
+transactions). EndTxn and TxnOffsetCommit v5: transactions v2 (KIP-890, G15). ListTransactions v1: filter by
+duration.
 """
 
 from __future__ import annotations
@@ -34,39 +35,63 @@ class InitProducerIdResponse:
     producer_epoch: int = int16()
 
 
-@request(key=24, versions="0-3", flexible="3+")
+@struct
+class AddPartitionsToTxnTopic:
+    """What to add of a topic."""
+
+    name: str = string()
+    partitions: list[int] = array(int32)
+
+
+@request(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest:
-    """Before the first record goes to a partition: the transaction takes part in it."""
+    """Before the first record goes to a partition: the transaction takes part in it. Of brokers that ask for
+    their clients (v4): of several transactions at once, or only whether they do.
+    """
 
     @struct
-    class AddPartitionsToTxnTopic:
-        name: str = string()
-        partitions: list[int] = array(int32)
+    class AddPartitionsToTxnTransaction:
+        transactional_id: str = string("4+")
+        producer_id: int = int64("4+")
+        producer_epoch: int = int16("4+")
+        verify_only: bool = boolean("4+")
+        topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "4+")
 
-    v3_and_below_transactional_id: str = string()
-    v3_and_below_producer_id: int = int64()
-    v3_and_below_producer_epoch: int = int16()
-    v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
+    transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
+    v3_and_below_transactional_id: str = string("0-3")
+    v3_and_below_producer_id: int = int64("0-3")
+    v3_and_below_producer_epoch: int = int16("0-3")
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "0-3")
 
 
-@response(key=24, versions="0-3", flexible="3+")
-class AddPartitionsToTxnResponse:
+@struct
+class AddPartitionsToTxnTopicResult:
     """What came of it, a row a partition."""
 
     @struct
-    class AddPartitionsToTxnTopicResult:
-        @struct
-        class AddPartitionsToTxnPartitionResult:
-            partition_index: int = int32()
-            partition_error_code: int = int16()
+    class AddPartitionsToTxnPartitionResult:
+        partition_index: int = int32()
+        partition_error_code: int = int16()
 
-        name: str = string()
-        results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(
-            AddPartitionsToTxnPartitionResult
-        )
+    name: str = string()
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
+
+
+@response(key=24, versions="0-5", flexible="3+")
+class AddPartitionsToTxnResponse:
+    """By topic, or by transaction."""
+
+    @struct
+    class AddPartitionsToTxnResult:
+        transactional_id: str = string("4+")
+        topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "4+")
 
     throttle_time_ms: int = int32()
-    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
+    error_code: int = int16("4+")
+    results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, "4+")
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(
+        AddPartitionsToTxnTopicResult, "0-3"
+    )
 
 
 @request(key=25, versions="0-4", flexible="3+")

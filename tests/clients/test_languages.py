@@ -139,3 +139,13 @@ def test_clients_move_records_exactly_once(
     places = group.committed([TopicPartition(source, index) for index in range(PARTITIONS)], 60)
     assert [place.offset for place in places] == [count // PARTITIONS] * PARTITIONS
     group.close()
+
+
+def test_franz_go_takes_it_for_a_release_of_today(
+    made: Callable[[str], list[str]], broker: BrokerProcess
+) -> None:
+    """By the versions of its APIs. It was 3.5 to 3.6 without the brokers' own AddPartitionsToTxn."""
+    guess = [*made("franz-go"), broker.bootstrap, "-", "-", "guess"]
+    ended = subprocess.run(guess, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == "at least v3.9"

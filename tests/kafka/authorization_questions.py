@@ -67,6 +67,7 @@ from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsReques
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     EndTxnRequest,
@@ -371,8 +372,7 @@ def share_groups(ids: Mapping[str, UUID]) -> dict[str, Question]:
 
 
 def transactions() -> dict[str, Question]:
-    added = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-    both = [added(name=name, partitions=[0]) for name in (OWN, OTHER)]
+    both = [AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in (OWN, OTHER)]
     producer = {"producer_id": 99, "producer_epoch": 0}
     committed = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     offsets = [
@@ -399,6 +399,16 @@ def transactions() -> dict[str, Question]:
         ),
         "AddPartitionsToTxn": add(both),
         "AddPartitionsToTxn of one": add(both[:1]),
+        "AddPartitionsToTxn of a broker": (
+            AddPartitionsToTxnRequest(
+                transactions=[
+                    AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+                        transactional_id=TX, topics=both, **producer
+                    )
+                ]
+            ),
+            5,
+        ),
         "AddOffsetsToTxn": (AddOffsetsToTxnRequest(transactional_id=TX, group_id=GROUP, **producer), 3),
         "EndTxn": (EndTxnRequest(transactional_id=TX, **producer), 3),
         "TxnOffsetCommit": (

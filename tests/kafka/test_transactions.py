@@ -19,6 +19,8 @@ from protocol.messages.produce import ProduceRequest
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
     DescribeTransactionsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
@@ -86,20 +88,39 @@ class Player:
         return answer.error_code, self.name_of(answer.producer_id), answer.producer_epoch
 
     def add(self, name: str, *places: tuple[str, int], transactional_id: str = "tx", version: int = 3) -> Any:
-        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = AddPartitionsToTxnRequest(
-            v3_and_below_topics=[topic(name=topic_name, partitions=[index]) for topic_name, index in places],
+            v3_and_below_topics=topics_of(places),
             **{f"v3_and_below_{name}": value for name, value in self.who(name, transactional_id).items()},
         )
 
         def rows(answer: Any) -> list[int]:
-            return sorted(
-                one.partition_error_code
-                for result in answer.results_by_topic_v3_and_below
-                for one in result.results_by_partition
-            )
+            return codes_of(answer.results_by_topic_v3_and_below)
 
         return rows(self.ask(request, version, rows))
+
+    def add_as_broker(
+        self, name: str, *ids: str, places: Iterable[tuple[str, int]] = (("a", 0),), is_verify: bool = False,
+        version: int = 5,
+    ) -> Any:  # fmt: skip
+        """The same for each of the transactional ids."""
+        transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+        request = AddPartitionsToTxnRequest(
+            transactions=[
+                transaction(topics=topics_of(places), verify_only=is_verify, **self.who(name, one))
+                for one in ids
+            ]
+        )
+
+        def rows(answer: Any) -> list[tuple[str, list[int]]]:
+            return sorted(
+                (row.transactional_id, codes_of(row.topic_results)) for row in answer.results_by_transaction
+            )
+
+        def codes(answer: Any) -> list[int]:
+            return [code for _, codes in rows(answer) for code in codes]
+
+        answer = self.ask(request, version, codes)
+        return answer.error_code, rows(answer)
 
     def write(
         self, name: str, topic: str = "a", index: int = 0, *, transactional_id: str | None = "tx",
@@ -222,6 +243,14 @@ class Player:
         return found, sorted(aborted), part.last_stable_offset, part.high_watermark
 
 
+def topics_of(places: Iterable[tuple[str, int]]) -> list[AddPartitionsToTxnTopic]:
+    return [AddPartitionsToTxnTopic(name=topic, partitions=[index]) for topic, index in places]
+
+
+def codes_of(results: Iterable[AddPartitionsToTxnTopicResult]) -> list[int]:
+    return sorted(one.partition_error_code for result in results for one in result.results_by_partition)
+
+
 Step = tuple[str, Callable[[Player], Any]]
 P = TypeVar("P", bound=Player)
 
@@ -233,6 +262,7 @@ def steps() -> Iterator[Step]:
     yield from fences()
     yield from refusals()
     yield from successions()
+    yield from brokers()
     yield from offsets()
     yield from looks()
 
@@ -338,6 +368,53 @@ def successions() -> Iterator[Step]:
     yield "another begins", lambda it: it.init("another", "goes")
     yield "goes on behind another", lambda it: it.init("x", "goes", goes_on="on")
     yield "settle at last", lambda it: it.described("goes")
+
+
+def brokers() -> Iterator[Step]:
+    """What one broker of a Kafka asks another."""
+    for version in (4, 5):
+        yield (
+            f"verify before {version}",
+            lambda it, v=version: it.add_as_broker("two", "tx", is_verify=True, version=v),
+        )
+        yield f"add as broker {version}", lambda it, v=version: it.add_as_broker("two", "tx", version=v)
+        yield f"add as broker again {version}", lambda it, v=version: it.add_as_broker("two", "tx", version=v)
+        yield (
+            f"verify {version}",
+            lambda it, v=version: it.add_as_broker(
+                "two", "tx", places=[("a", 0), ("a", 1)], is_verify=True, version=v
+            ),
+        )
+        yield (
+            f"of several {version}",
+            lambda it, v=version: it.add_as_broker(
+                "two", "tx", "other", "never", "", is_verify=True, version=v
+            ),
+        )
+        yield (
+            f"add of several {version}",
+            lambda it, v=version: it.add_as_broker(
+                "two", "tx", "other", "never", "", places=[("a", 1)], version=v
+            ),
+        )
+        yield (
+            f"of what is not there {version}",
+            lambda it, v=version: it.add_as_broker(
+                "two", "tx", "never", places=[("a", 0), ("a", 9), ("none", 0)], version=v
+            ),
+        )
+        yield (
+            f"zombie verifies {version}",
+            lambda it, v=version: it.add_as_broker("one", "tx", is_verify=True, version=v),
+        )
+        yield (
+            f"zombie adds as broker {version}",
+            lambda it, v=version: it.add_as_broker("one", "tx", version=v),
+        )
+        yield f"nothing {version}", lambda it, v=version: it.add_as_broker("two", "tx", places=[], version=v)
+        yield f"writes as added {version}", lambda it: it.write("two")
+        yield f"commits as added {version}", lambda it: it.end("two", True)
+        yield f"settle as added {version}", lambda it: it.described("tx")
 
 
 def offsets() -> Iterator[Step]:

@@ -28,6 +28,7 @@ from protocol.messages.streams_groups import (
     TaskOffset,
     TopicInfo,
 )
+from protocol.messages.transactions import AddPartitionsToTxnTopic, AddPartitionsToTxnTopicResult
 from protocol.schema import NO_VERSIONS, Field, Versions, registry, schema_of
 from tests.kafka.fixtures import or_skip
 from tests.kafka.jars import libraries
@@ -50,8 +51,10 @@ SHARED = [
     TopicInfo,
     CopartitionGroup,
     Subtopology,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
 ]
-"""structs that two messages declare alike"""
+"""structs that two places declare alike"""
 WITHIN = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 OLDER_NAMES = {
     0: "NO_ERROR",

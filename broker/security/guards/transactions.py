@@ -12,6 +12,7 @@ from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
     DescribeTransactionsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
@@ -20,6 +21,8 @@ from protocol.messages.transactions import (
     WriteTxnMarkersRequest,
 )
 
+OF_BROKERS_VERSION = 4
+"""of AddPartitionsToTxn"""
 ID, TOPIC, GROUP = Resource.TRANSACTIONAL_ID, Resource.TOPIC, Resource.GROUP
 
 guards(WriteTxnMarkersRequest)(of_cluster(Operation.ALTER, Operation.CLUSTER_ACTION))
@@ -43,8 +46,12 @@ def init_producer_id(call: Call) -> Answer:
 
 @guards(AddPartitionsToTxnRequest)
 def add_partitions_to_txn(call: Call) -> Answer:
-    """All of them, or none: those that could be added are not attempted."""
+    """All of them, or none: those that could be added are not attempted. Of another broker that it is one."""
     request = call.request
+    if call.context.api_version >= OF_BROKERS_VERSION:
+        if call.may_cluster(Operation.CLUSTER_ACTION):
+            return call.go_on()
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not call.may(Operation.WRITE, ID, request.v3_and_below_transactional_id):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return _none_added([(row, code) for row in request.v3_and_below_topics])
@@ -59,7 +66,7 @@ def add_partitions_to_txn(call: Call) -> Answer:
 
 
 def _none_added(codes: list[tuple[Any, ErrorCode]]) -> AddPartitionsToTxnResponse:
-    topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+    topic = AddPartitionsToTxnTopicResult
     partition = topic.AddPartitionsToTxnPartitionResult
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[

@@ -13,6 +13,7 @@ from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
     EndTxnRequest,
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
@@ -70,8 +71,7 @@ class Transactional:
         return ErrorCode(answer.error_code)
 
     async def add(self, *places: TopicPartition, version: int = 3) -> list[ErrorCode]:
-        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        topics = [topic(name=place.topic, partitions=[place.partition]) for place in places]
+        topics = [AddPartitionsToTxnTopic(name=place.topic, partitions=[place.partition]) for place in places]
         answer = await self.client.ask(partitions_request(topics, self.who), version)
         return [
             ErrorCode(one.partition_error_code)

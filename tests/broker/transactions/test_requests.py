@@ -25,6 +25,7 @@ from protocol.messages.transactions import (
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
@@ -246,6 +247,56 @@ async def test_what_cannot_be_is_refused_and_nothing_is_added(world: World) -> N
     assert (await tx.client.ask(half, 4)).error_code == ErrorCode.INVALID_REQUEST
 
 
+async def test_brokers_ask_about_several_transactions_at_once(world: World) -> None:
+    """Version 4 on: each by itself, and each is of transactions v2, or only looked at."""
+    world.topic()
+    world.topic("u", 2)
+    tx, other = await Transactional.begin(world), await Transactional.begin(world, "other")
+    mapping = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    async def ask(*places: TopicPartition, is_verify: bool = False, version: int = 5) -> dict[str, list[int]]:
+        topics = [AddPartitionsToTxnTopic(name=place.topic, partitions=[place.partition]) for place in places]
+        row = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+        owners = {"tx": tx.producer, "other": other.producer, "nobody": tx.producer, "": tx.producer}
+        request = AddPartitionsToTxnRequest(
+            transactions=[
+                row(
+                    transactional_id=name, producer_id=producer.producer_id, producer_epoch=producer.epoch,
+                    verify_only=is_verify, topics=topics,
+                )
+                for name, producer in owners.items()
+            ]
+        )  # fmt: skip
+        answer = await tx.client.ask(request, version)
+        assert answer.error_code == 0
+        return {
+            row.transactional_id: [
+                one.partition_error_code for topic in row.topic_results for one in topic.results_by_partition
+            ]
+            for row in answer.results_by_transaction
+        }
+
+    not_added = [ErrorCode.TRANSACTION_ABORTABLE]
+    for version in (4, 5):
+        found = await ask(T, is_verify=True, version=version)
+        assert found == {"tx": not_added, "other": not_added, "nobody": [mapping], "": [42]}
+        assert status_of(world) is not Status.ONGOING
+        found = await ask(T, version=version)
+        assert found == {"tx": [0], "other": [0], "nobody": [mapping], "": [42]}
+        assert status_of(world) is Status.ONGOING
+        found = await ask(T, U, is_verify=True, version=version)
+        assert found["tx"] == found["other"] == [0, *not_added]
+        nowhere = await ask(T, TopicPartition("none", 0), version=version)
+        assert set(map(tuple, nowhere.values())) == {(ErrorCode.OPERATION_NOT_ATTEMPTED, 3)}
+        assert await tx.write(b"1") == 0
+        for one in (tx, other):
+            assert await one.end(is_commit=True) == 0
+    tx.producer = Producer(tx.producer.producer_id, tx.producer.epoch + 1)
+    for is_verify in (True, False):
+        assert (await ask(T, is_verify=is_verify))["tx"] == [ErrorCode.PRODUCER_FENCED]
+    assert (await tx.client.ask(AddPartitionsToTxnRequest(), 5)).results_by_transaction == []
+
+
 async def test_requests_that_come_together_are_carried_out_one_after_another(world: World) -> None:
     """librdkafka sends AddOffsetsToTxn and AddPartitionsToTxn at once; Kafka reads one request of a
     connection at a time.
@@ -253,7 +304,7 @@ async def test_requests_that_come_together_are_carried_out_one_after_another(wor
     world.topic()
     tx = await Transactional.begin(world)
     await tx.client.ask(FindCoordinatorRequest(key="g"), 2)
-    part = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])
+    part = AddPartitionsToTxnTopic(name="t", partitions=[0])
     tx.client.send(AddOffsetsToTxnRequest(group_id="g", **tx.who), 3)
     tx.client.send(partitions_request([part], tx.who), 3)
     tx.client.send(EndTxnRequest(committed=True, **tx.who), 3)

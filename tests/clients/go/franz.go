@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 // franz-go: idempotent by default, cooperative-sticky groups, fetch sessions.
@@ -87,4 +89,20 @@ func (f *franz) read(topic, group string) ([]record, []int64, error) {
 	offsets := make([]int64, partitions)
 	committed.Each(func(one kadm.OffsetResponse) { offsets[one.Partition] = one.At })
 	return received, offsets, err
+}
+
+// Which release the broker is taken for, as kminion and rpk tell it.
+func (f *franz) guess() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	plain, err := kgo.NewClient(kgo.SeedBrokers(f.bootstrap))
+	if err != nil {
+		return "", err
+	}
+	defer plain.Close()
+	answer, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, plain)
+	if err != nil {
+		return "", err
+	}
+	return kversion.FromApiVersionsResponse(answer).VersionGuess(), nil
 }

@@ -8,6 +8,10 @@
 //	clients franz-go|sarama BOOTSTRAP TOPIC GROUP move SOURCE COUNT
 //
 // Moves so many records from SOURCE to TOPIC in transactions, and prints nothing.
+//
+//	clients franz-go BOOTSTRAP - - guess
+//
+// Prints which release of Kafka the broker is taken for.
 package main
 
 import (
@@ -102,6 +106,14 @@ func main() {
 		if err != nil {
 			log.Fatalf("move: %v", err)
 		}
+		return
+	}
+	if len(os.Args) > 5 && os.Args[5] == "guess" {
+		release, err := one.(*franz).guess()
+		if err != nil {
+			log.Fatalf("guess: %v", err)
+		}
+		fmt.Println(release)
 		return
 	}
 	if len(os.Args) > 5 {
