@@ -100,11 +100,16 @@ class QuotaPlayer:
         )  # fmt: skip
 
     def set(self, names: Names, *values: tuple[str, float | None]) -> int:
-        """Returns when it holds: Apache Kafka tells of what its parts learn one after the other only behind
-        that, when the next change is told.
-        """
+        """Returns when it holds."""
         ((_, code, message),) = self.alter((names, values))
         assert code == 0, message
+        return self.settle()
+
+    def settle(self) -> int:
+        """Returns when all that was set before is told, and holds. Kafka answers when its controller has
+        written a change, its broker learns of it later, and its parts one after the other: all of them have,
+        when the next change is told.
+        """
         number = float(next(self._numbers))
         self.alter(([("client-id", "nobody")], [("producer_byte_rate", number)]))
         wanted = [([("client-id", "nobody")], [("producer_byte_rate", number)])]

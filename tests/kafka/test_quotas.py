@@ -55,18 +55,22 @@ def settings() -> Iterator[Step]:
     )
     yield "only a check", lambda it: it.alter(([(CLIENT, "x")], [(WRITTEN, 1)]), validate_only=True)
     yield "only a bad check", lambda it: it.alter(([(CLIENT, "x")], [(WRITTEN, -1)]), validate_only=True)
+    yield "all: settled", lambda it: it.settle()
     yield "all", lambda it: it.described()
     yield "all, version 0", lambda it: it.described(version=0)
     yield from refusals()
     yield from filters()
     yield "another value", lambda it: it.alter(([(CLIENT, "c")], [(WRITTEN, 1001)]))
     yield "one less", lambda it: it.alter(([(CLIENT, "c")], [(READ, None)]))
+    yield "it is so: settled", lambda it: it.settle()
     yield "it is so", lambda it: it.described((CLIENT, EXACT, "c"), strict=True)
     yield "none left", lambda it: it.alter(([(CLIENT, "c")], [(WRITTEN, None)]))
+    yield "it is gone: settled", lambda it: it.settle()
     yield "it is gone", lambda it: it.described((CLIENT, EXACT, "c"))
     yield "none to lose", lambda it: it.alter(([(CLIENT, "c")], [(WRITTEN, None)]))
     yield "no such key to lose", lambda it: it.alter(([(CLIENT, "c")], [("no", None)]))
     yield "no name to lose", lambda it: it.alter(([(IP, None)], [(CONNECTED, None)]))
+    yield "all in the end: settled", lambda it: it.settle()
     yield "all in the end", lambda it: it.described()
 
 
@@ -114,6 +118,7 @@ def refusals() -> Iterator[Step]:
     yield "good and bad of one", lambda it: it.alter(([(CLIENT, "r10")], [(WRITTEN, 1), (READ, -2)]))
     yield "nothing of one", lambda it: it.alter(([(CLIENT, "r11")], []))
     yield "no entity", lambda it: it.alter()
+    yield "what was refused: settled", lambda it: it.settle()
     yield "what was refused", lambda it: it.described((CLIENT, ANY, None))
 
 
