@@ -275,6 +275,10 @@ def commit_offsets_in_transaction(
         positions=positions_of(request.topics),
         producer=producer,
     )
+    if not any(position.topic_partition in broker.partitions for position in commit.positions):
+        # Nothing begins then, and nothing else is looked at (as in Kafka).
+        nowhere = broker.groups.refused_commit(commit, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _commit_response(request, nowhere)
     joined = None
     try:
         if not request.group_id:

@@ -39,6 +39,8 @@ NOW_MS = 1_700_000_000_000
 NOT_YET = {14, 15, 16, 51}
 """loading, no coordinator yet, ending: what a client tries again"""
 TOPICS = {"a": 2, "b": 1}
+SETTINGS = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
+"""the records are years old: half a minute after its start a broker would delete them"""
 
 
 class Player:
@@ -240,7 +242,7 @@ class Player:
         aborted = [
             (self.name_of(one.producer_id), one.first_offset) for one in part.aborted_transactions or ()
         ]
-        return found, sorted(aborted), part.last_stable_offset, part.high_watermark
+        return part.error_code, found, sorted(aborted), part.last_stable_offset, part.high_watermark
 
 
 def topics_of(places: Iterable[tuple[str, int]]) -> list[AddPartitionsToTxnTopic]:
@@ -472,8 +474,8 @@ def play(
     explained: Collection[str] = (),
 ) -> None:
     """Take the steps on both brokers: they part in those that are `explained`, and there alone."""
-    own = BrokerProcess(directory / "data", {"node.id": "1", "auto.create.topics.enable": "false"}).start()
-    kafka = start_kafka({"auto.create.topics.enable": "false"})
+    own = BrokerProcess(directory / "data", {"node.id": "1", **SETTINGS}).start()
+    kafka = start_kafka(SETTINGS)
     players = [player(Raw(broker.port)) for broker in (kafka, own)]
     for one in players:
         for topic, count in TOPICS.items():

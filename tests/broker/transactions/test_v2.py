@@ -323,6 +323,18 @@ async def test_offsets_are_a_part_without_being_announced(world: World) -> None:
     assert await tx.commit_offsets({T: 11}, version=5, group_id="") == [ErrorCode.INVALID_GROUP_ID]
 
 
+async def test_offsets_of_what_is_not_there_begin_nothing(world: World) -> None:
+    """As in Kafka, which looks at nothing else then."""
+    tx = await Transactional.begin(world)
+    await tx.client.ask(FindCoordinatorRequest(key="g"), 2)
+    nowhere = TopicPartition("none", 0)
+    for fields in ({}, {"group_id": ""}, {"producer_epoch": 7}, {"transactional_id": "nobody"}):
+        answer = await tx.commit_offsets({nowhere: 5}, version=5, **fields)
+        assert answer == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await tx.commit_offsets({}, version=5) == []
+    assert world.broker.transactions.states["tx"].status is Status.EMPTY
+
+
 async def test_offsets_wait_for_what_they_are_a_part_of(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
