@@ -66,7 +66,12 @@ class Background:
         self._every("rolls of idle segments", IDLE_CHECK_MS, self.roll_idle)
         self._every("growth of logs", GROWTH_LOOK_MS, self.look_at_growth)
         self._every("offset expiry", config.offsets_retention_check_interval_ms, self.expire_offsets)
-        self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
+        self._every(
+            "producer expiry",
+            config.producer_id_expiration_check_interval_ms,
+            self.expire_producers,
+            is_soon=False,  # as in Kafka: old by its records' times is also who writes old ones just now
+        )
         self._every("segment statistics", keeping.LOOK_MS, self._statistics.run)
         self._every("offline logs", reopening.LOOK_MS, self._broker.reopening.run)
         transactions = self._broker.transactions
@@ -101,7 +106,10 @@ class Background:
         for job in self._jobs:
             await job()
 
-    def _every(self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+    def _every(
+        self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]], *, is_soon: bool = True
+    ) -> None:
+        """From `log.initial.task.delay.ms` on, or else from the first interval on."""
         at_work = asyncio.Lock()
 
         async def alone() -> None:
@@ -110,12 +118,17 @@ class Background:
 
         self._jobs.append(alone)
         self._tasks.append(
-            asyncio.get_running_loop().create_task(self._repeat(name, interval_ms, alone), name=name)
+            asyncio.get_running_loop().create_task(
+                self._repeat(name, interval_ms, alone, is_soon=is_soon), name=name
+            )
         )
 
-    async def _repeat(self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(
+        self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]], *, is_soon: bool
+    ) -> None:
         interval_ms = max(MIN_SLEEP_MS, min(interval_ms, MAX_SLEEP_MS))
-        await self._broker.clock.sleep(min(interval_ms, self._broker.config.log_initial_task_delay_ms))
+        delay_ms = self._broker.config.log_initial_task_delay_ms if is_soon else interval_ms
+        await self._broker.clock.sleep(min(interval_ms, delay_ms))
         told = ""
         while True:
             try:

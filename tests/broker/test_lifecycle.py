@@ -27,6 +27,7 @@ from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequ
 from protocol.messages.groups import FindCoordinatorRequest, HeartbeatRequest, SyncGroupRequest
 from protocol.messages.metadata import ApiVersionsRequest
 from protocol.messages.transactions import InitProducerIdRequest
+from protocol.records import encode_batch
 from storage.deleted import DeletedDirectories
 from storage.jobs import Expired
 from storage.layout import TopicPartition
@@ -211,6 +212,24 @@ async def test_flushes_checkpoints_and_expiries_run_by_the_clock(world: World) -
     await passes(1_000, world.broker.config.log_initial_task_delay_ms, is_written)
     await passes(HOUR_MS, 24 * HOUR_MS, lambda: 7 not in log.producers.producers)
     await passes(HOUR_MS, 168 * HOUR_MS, lambda: "g" not in groups)
+
+
+async def test_a_producer_that_writes_old_records_is_not_forgotten_at_once(world: World) -> None:
+    """By its records' times it is old already. As in Kafka the first look is an interval behind the start."""
+    world.topic()
+    client = await world.connect()
+    old_ms = world.clock.now_ms() - 48 * HOUR_MS
+    batch = encode_batch([(old_ms, b"k", b"v", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+    assert (await world.produce(client, batch)).error_code == 0
+    producers = world.broker.partitions[TopicPartition("t", 0)].log.producers.producers
+    interval_ms, began_ms = world.broker.config.producer_id_expiration_check_interval_ms, world.clock.now_ms()
+
+    def is_forgotten() -> bool:
+        world.clock.advance(1_000)
+        return 7 not in producers
+
+    await until(is_forgotten)
+    assert world.clock.now_ms() - began_ms >= interval_ms
 
 
 async def test_the_files_of_removed_segments_stay_for_the_delay_of_their_topic(
