@@ -26,7 +26,7 @@ from protocol.messages.offsets import ListOffsetsRequest
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.records import Record, decode_all, encode_batch
 from storage.verify import verify_data_directory
-from tests.broker.client import Client
+from tests.broker.client import Client, until
 from tests.siege import Neighbour, Siege
 
 PartitionAnswer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
@@ -60,6 +60,11 @@ class World:
             await client.close()
         self._clients.clear()
         await self.broker.stop()
+
+    async def hold_lingering(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A flush that nobody waits for does not come by itself any more, nor with one that is due."""
+        await until(lambda: not self.broker.flusher._lingering)
+        monkeypatch.setattr("broker.flusher.LINGER_SECONDS", 3600)
 
     async def restart(self) -> None:
         await self.stop()

@@ -136,7 +136,7 @@ async def test_a_reader_that_polls_ends_the_lingering(world: World, monkeypatch:
     """max_wait_ms=0 at the end of the log is a reader that waits, as Kafka's end-to-end tool does."""
     world.topic()
     client = await world.connect()
-    monkeypatch.setattr("broker.flusher.LINGER_SECONDS", 3600)
+    await world.hold_lingering(monkeypatch)
     flushes = HeldFlushes(world, monkeypatch)
     assert (await fetch(client)).high_watermark == 0
     assert not flushes.held  # nothing is unflushed yet

@@ -150,7 +150,7 @@ async def test_times_wait_for_what_was_acknowledged_with_acks_1(
     """Whoever was told that its record is written finds it by its time, and as the youngest of all."""
     world.topic()
     client = await world.connect()
-    monkeypatch.setattr("broker.flusher.LINGER_SECONDS", 3600)
+    await world.hold_lingering(monkeypatch)
     start = world.clock.now_ms()
     for offset in range(0, 4, 2):
         await world.produce(client, world.batch((b"k", b"v"), now_ms=start + offset), acks=1)
@@ -180,7 +180,7 @@ async def test_the_end_of_the_current_epoch_is_that_of_the_log(
     """Who seeks behind its own record, with the epoch, must not be sent back as if it had been lost."""
     world.topic()
     client = await world.connect()
-    monkeypatch.setattr("broker.flusher.LINGER_SECONDS", 3600)
+    await world.hold_lingering(monkeypatch)
     await world.produce(client, world.batch((b"k", b"v")), acks=1)
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     partition = topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
@@ -226,7 +226,7 @@ async def test_what_was_acknowledged_with_acks_1_can_be_deleted(
     """Not refused, and none of it left over: to the producer the record is there."""
     world.topic()
     client = await world.connect()
-    monkeypatch.setattr("broker.flusher.LINGER_SECONDS", 3600)
+    await world.hold_lingering(monkeypatch)
     await world.produce(client, world.batch(*[(b"k", b"v")] * 3), acks=1)
     assert await deleted(client, offset) == (0, 3)
     assert await listed(client, -2) == (0, -1, 3)

