@@ -10,9 +10,9 @@ brokers. A seed that parts the two is shown with the steps that led there.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import time_ns
 from typing import Any, NamedTuple
 
 import pytest
@@ -32,7 +32,7 @@ from tests.process import BrokerProcess
 Start = Callable[..., KafkaBroker]
 Step = tuple[str, Callable[["LogPlayer"], Any]]
 HOUR_MS = 3_600_000
-BEGAN_MS = time.time_ns() // 1_000_000 - 200 * HOUR_MS
+BEGAN_MS = time_ns() // 1_000_000 - 200 * HOUR_MS
 PATIENT = {**SETTINGS, "producer.id.expiration.ms": str(2**31 - 1)}
 """the two do not look for old producers at the same moment"""
 STEPS = 60
@@ -176,10 +176,10 @@ class Dice:
         self._deleted_ms = 0
         self._last: Sent
         self._now_ms = BEGAN_MS
-        self.next = dict.fromkeys((*PRODUCERS, "tx"), 0)
-        self._epochs = dict.fromkeys(self.next, 0)
-        self.end = 0
-        self.is_open = self._has_written = False
+        self._next = dict.fromkeys((*PRODUCERS, "tx"), 0)
+        self._epochs = dict.fromkeys(self._next, 0)
+        self._end = 0
+        self._is_open = self._has_written = False
 
     def times(self) -> list[int]:
         """To ask for: those near what was written, and the special ones."""
@@ -208,14 +208,14 @@ class Dice:
                 topic, time, isolation, version
             )
         if kind == "fetch":
-            at, isolation, version = dice.randint(-1, self.end + 1), dice.randint(0, 1), dice.randint(4, 12)
+            at, isolation, version = dice.randint(-1, self._end + 1), dice.randint(0, 1), dice.randint(4, 12)
             size_bytes = dice.choice((1, 100, 1_000, 1_000_000))
             return f"fetch {at} v{version} {isolation} {size_bytes}", lambda it: it.fetch(
                 topic, at, size_bytes, isolation, version
             )
         if kind == "delete":
-            at = dice.choice((-1, dice.randint(-2, self.end + 1), dice.randint(0, self.end)))
-            if self.is_open:  # within a batch, Kafka's last stable offset would be before its start
+            at = dice.choice((-1, dice.randint(-2, self._end + 1), dice.randint(0, self._end)))
+            if self._is_open:  # within a batch, Kafka's last stable offset would be before its start
                 at = dice.choice((-1, *(first for first, _ in self._places)))
             return f"delete before {at}", lambda it: it.raw.delete_records(topic, at)
         if kind == "epoch":
@@ -223,8 +223,8 @@ class Dice:
             return f"end of epoch {epoch} of {current} v{version}", lambda it: it.end_of_epoch(
                 topic, epoch, current, version
             )
-        if kind == "end" and self.is_open:
-            self.is_open = self._has_written = False
+        if kind == "end" and self._is_open:
+            self._is_open = self._has_written = False
             is_commit = dice.random() < 0.5
             return f"ends {is_commit}", lambda it: (
                 it.end("tx", is_commit, self.transactional_id), it.described(self.transactional_id)
@@ -249,7 +249,7 @@ class Dice:
         if producer is not None:
             epoch = self._epochs[producer]
             shift = epoch + dice.choices((0, 1, -1), (30, producer != "tx", epoch > 0))[0]
-            begin = 0 if shift > epoch else self.next[producer]
+            begin = 0 if shift > epoch else self._next[producer]
             is_first = producer == "tx" and not self._has_written  # see above
             sequence = begin + dice.choices((0, 1, -1), (20, 1, not is_first))[0]
         sent = Sent(
@@ -276,18 +276,18 @@ class Dice:
             return
         sent = self._last
         added, (code, base_offset, *_) = told
-        self.is_open |= added is not None
+        self._is_open |= added is not None
         if code:
             return
         self._sent.append(sent)
         self._places.append((base_offset, sent))
         self._has_written |= sent.is_transactional
-        self.end = max(self.end, base_offset + len(sent.times))
+        self._end = max(self._end, base_offset + len(sent.times))
         if sent.producer is not None:
             is_new = sent.epoch_shift > self._epochs[sent.producer]
             self._epochs[sent.producer] = max(self._epochs[sent.producer], sent.epoch_shift)
             behind = sent.sequence + len(sent.times)
-            self.next[sent.producer] = behind if is_new else max(self.next[sent.producer], behind)
+            self._next[sent.producer] = behind if is_new else max(self._next[sent.producer], behind)
 
 
 @pytest.mark.java

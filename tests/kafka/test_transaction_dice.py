@@ -81,27 +81,30 @@ def play_seed(players: list[DicePlayer], seed: int) -> None:
     is_v2, transactional_id = bool(seed % 2), f"tx{seed}"
     for one in players:
         find(one, 1, transactional_id)
-    first = f"p{seed}"
-    steps: list[Step] = [
-        ("begins", lambda it: it.begin(first, transactional_id, "", is_reset=True, version=4 + is_v2))
-    ]
+    first, version = f"p{seed}", 4 + is_v2
     taken = []
     for number in range(STEPS):
-        ((name, take),) = steps or [
-            drawn(dice, transactional_id, known(players[0], seed), number, is_v2=is_v2)
-        ]
-        steps = []
+        if number:
+            name, take = drawn(dice, transactional_id, known(players[0], seed), number, is_v2=is_v2)
+        else:
+            name, take = beginning(first, transactional_id, "", is_reset=True, version=version)
         expected, found = ((take(one), one.described(transactional_id)) for one in players)
         taken.append(f"{name}\n    {expected}")
         assert found == expected, "\n".join((f"seed {seed}", *taken, f"kompakt: {found}"))
     for one in players:
-        one.begin(f"last{seed}", transactional_id, "", is_reset=True, version=4 + is_v2)
+        one.begin(f"last{seed}", transactional_id, "", is_reset=True, version=version)
         one.described(transactional_id)
     for topic, index in PLACES[:-1]:
         expected, found = (one.log(topic, index) for one in players)
         assert found == expected, "\n".join((f"seed {seed}, {topic}-{index}", *taken))
     expected, found = (one.settled_offsets() for one in players)
     assert found == expected, "\n".join((f"seed {seed}, offsets", *taken, f"{expected}, kompakt {found}"))
+
+
+def beginning(name: str, transactional_id: str, goes_on: str, *, is_reset: bool, version: int) -> Step:
+    return f"{name} begins, {goes_on!r} {is_reset} v{version}", lambda it: it.begin(
+        name, transactional_id, goes_on, is_reset=is_reset, version=version
+    )
 
 
 def known(one: DicePlayer, seed: int) -> list[str]:
@@ -121,9 +124,7 @@ def drawn(dice: random.Random, transactional_id: str, names: list[str], number: 
         fresh = dice.choice("pq") + transactional_id[2:]
         goes_on, is_reset = dice.choice(("", name)), dice.random() < 0.9
         version = dice.choice((4, 5)) if is_v2 else dice.choice((3, 4))
-        return f"{fresh} begins, {goes_on!r} {is_reset}", lambda it: it.begin(
-            fresh, transactional_id, goes_on, is_reset=is_reset, version=version
-        )
+        return beginning(fresh, transactional_id, goes_on, is_reset=is_reset, version=version)
     if kind == "write":
         version = 12 if is_v2 else dice.choice((7, 9, 10, 11))
         return f"{name} writes {place} v{version}", lambda it: it.write(name, *place, version=version, **who)
