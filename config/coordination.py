@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from config.definition import HOUR_MS, MIB, MINUTE_MS, Type, key
 from config.streams_groups import StreamsGroupsConfig
 
+ASSIGNORS = ("uniform", "range")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinationConfig(StreamsGroupsConfig):
@@ -71,6 +73,11 @@ class CoordinationConfig(StreamsGroupsConfig):
     group_consumer_max_size: int = key(
         Type.INT, 10_000, "How many members a group of the consumer protocol may have (Kafka: no limit)",
         at_least=1,
+    )  # fmt: skip
+    group_consumer_assignors: tuple[str, ...] = key(
+        Type.LIST, ASSIGNORS,
+        "What members of the consumer protocol may ask for to divide partitions; the first for who does not",
+        one_of=ASSIGNORS, allows_empty=False,
     )  # fmt: skip
     group_consumer_migration_policy: str = key(
         Type.STRING, "bidirectional",

@@ -55,7 +55,6 @@ HARMLESS: dict[str, str] = {
     "group.coordinator.background.threads": "groups live on the event loop",
     "group.coordinator.cached.buffer.max.bytes": "records of groups are small and encoded one by one",
     "group.coordinator.rebalance.protocols": "all protocols are served",
-    "group.consumer.assignors": "uniform and range are there",
     "group.consumer.assignor.offload.enable": "groups live on the event loop",
     "group.consumer.regex.refresh.interval.ms": "a group is looked at whenever the topics have changed",
     "group.coordinator.append.linger.ms": "one flush serves all commits that wait",

@@ -241,7 +241,8 @@ class GroupCoordinator:
 
     def beat(self, request: Heartbeat, *, api_version: int) -> Beat:
         """ConsumerGroupHeartbeat: a group comes into being, or changes its protocol, with who joins."""
-        check_heartbeat(request, api_version)
+        assignors = self._heartbeats.config.group_consumer_assignors
+        check_heartbeat(request, api_version, assignors)
         self._store.check_available(request.group_id)
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
@@ -255,7 +256,7 @@ class GroupCoordinator:
                 else f"Group {request.group_id} is not a consumer group.",
             )
         if not isinstance(group, Group):
-            made = ConsumerGroup(request.group_id)
+            made = ConsumerGroup(request.group_id, assignors)
             beat = self._heartbeats.beat(made, request)
             self.groups[request.group_id] = made
             return beat

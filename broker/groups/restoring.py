@@ -76,7 +76,7 @@ class Restoring:
 
     def _put_modern_groups(self, made: _Made) -> None:
         for group_id, of_consumers in made[Protocol.CONSUMER].items():
-            consumers = ConsumerGroup(group_id)
+            consumers = ConsumerGroup(group_id, self._node.config.group_consumer_assignors)
             consumer_changes.apply(consumers, of_consumers)
             self._put(consumers)
             self._heartbeats.resume(consumers)

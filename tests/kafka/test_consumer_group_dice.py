@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.group_player import NOTHING, Player
+from tests.kafka.group_player import NOT_YET, NOTHING, Player
 from tests.kafka.raw import Raw
 from tests.kafka.test_consumer_groups import KAFKAS, SETTINGS, TOPICS, A, B
 from tests.process import BrokerProcess
+from tests.waiting import wait_for
 
 Start = Callable[..., KafkaBroker]
 Step = tuple[str, Callable[[Player], Any]]
@@ -29,7 +31,7 @@ MEMBERS = ("m", "n", "o", STATIC)
 PLACES = [*A, *B, ("other", 0)]
 SUBSCRIPTIONS = (["a"], ["b"], ["a", "b"], ["a", "b", "other"], ["other"], ["none"], ["b", "none"])
 STEPS = 50
-ASSIGNOR = "range"
+RANGE = {"group.consumer.assignors": "range"}
 """the other one is as even and moves as little as Kafka's, but may choose other partitions of many"""
 
 
@@ -40,8 +42,8 @@ def test_random_members_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> No
 
 
 def play_at_random(start_kafka: Start, directory: Path, seeds: range) -> None:
-    own = BrokerProcess(directory / "data", {"node.id": "1", **SETTINGS}).start()
-    kafka = start_kafka(KAFKAS)
+    own = BrokerProcess(directory / "data", {"node.id": "1", **SETTINGS, **RANGE}).start()
+    kafka = start_kafka({**KAFKAS, **RANGE})
     players = [Player(Raw(broker.port)) for broker in (kafka, own)]
     for one in players:
         one.prepare(TOPICS)
@@ -60,6 +62,7 @@ def play_seed(players: list[Player], seed: int) -> None:
     dice, group = Dice(seed), f"g{seed}"
     for one in players:
         one.use(group)
+        wait_for(partial(has_coordinator, one), f"who coordinates {group}")
     taken = []
     for _ in range(STEPS):
         name, take = dice.drawn()
@@ -67,6 +70,10 @@ def play_seed(players: list[Player], seed: int) -> None:
         taken.append(f"{name}\n    {expected}")
         assert found == expected, "\n".join((f"seed {seed}", *taken, f"kompakt: {found}"))
         dice.learn(expected[0])
+
+
+def has_coordinator(one: Player) -> bool:
+    return one.described(one.group)[0][0] not in NOT_YET
 
 
 class Dice:
@@ -103,7 +110,9 @@ class Dice:
 
     def _join(self, member: str) -> Step:
         dice = self._dice
-        more: dict[str, Any] = {"version": dice.randint(0, 1), "server_assignor": ASSIGNOR}
+        more: dict[str, Any] = {"version": dice.randint(0, 1)}
+        if dice.random() < 0.3:
+            more["server_assignor"] = dice.choice(("range", "uniform"))
         if dice.random() < 0.3:
             more["rack_id"] = dice.choice(("r", "q"))
         if member == STATIC:
@@ -118,7 +127,7 @@ class Dice:
         if dice.random() < 0.15:
             more["topics"] = dice.choice(SUBSCRIPTIONS)
         if dice.random() < 0.05:
-            more["server_assignor"] = dice.choice((ASSIGNOR, "none"))
+            more["server_assignor"] = dice.choice(("range", "uniform"))
         owns = dice.choices(("nothing said", "all", "part", "none", "more"), (5, 6, 1, 1, 1))[0]
         owned = {
             "nothing said": None,

@@ -64,7 +64,7 @@ def uniform_assignor(members: Sequence[Subscriber], sizes: Mapping[UUID, int], b
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": uniform_assignor, "range": range_assignor}
-"""by name; the first is the default"""
+"""by name, as `group.consumer.assignors` has them"""
 
 
 def _still_valid(

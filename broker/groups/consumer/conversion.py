@@ -71,7 +71,7 @@ class Conversion:
         """The group as it is under the consumer protocol, its members in their places. KafkaError where it
         cannot be.
         """
-        made = ConsumerGroup(group.group_id)
+        made = ConsumerGroup(group.group_id, self.config.group_consumer_assignors)
         made.offsets = group.offsets
         if group.is_empty:
             return made

@@ -7,11 +7,11 @@ can change, `heartbeats.py` what does.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from broker.groups.consumer.assignors import ASSIGNORS
 from broker.groups.consumer.member import (
     ConsumerMember,
     MemberState,
@@ -41,8 +41,10 @@ class ConsumerGroup(CommittingGroup[ConsumerMember, Partitions]):
     protocol_type = CONSUMER_PROTOCOL_TYPE
     tables = ("members", "targets", "static_members", "regexes", "_holders")
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, assignors: Sequence[str]) -> None:
+        """`assignors` are those that its members may want, the first of them that of who wants none."""
         super().__init__(group_id)
+        self._assignors = assignors
         self.static_members: dict[str, str] = {}
         self.regexes: dict[str, frozenset[str]] = {}
         """the topics that a regular expression of a member stood for at that epoch"""
@@ -136,10 +138,8 @@ class ConsumerGroup(CommittingGroup[ConsumerMember, Partitions]):
     @property
     def assignor(self) -> str:
         """The server-side assignor that most members want."""
-        votes = Counter(
-            one.server_assignor for one in self.members.values() if one.server_assignor in ASSIGNORS
-        )
-        names = list(ASSIGNORS)
+        votes = Counter(one.server_assignor for one in self.members.values())
+        names = self._assignors
         return max(names, key=lambda name: (votes[name], -names.index(name)))
 
     # offsets

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TypeVar
 from broker.group_settings import GroupSettings
 from broker.groups import kinds, records
 from broker.groups.consumer import changes
-from broker.groups.consumer.assignors import ASSIGNORS
 from broker.groups.consumer.conversion import Conversion, Groups
 from broker.groups.consumer.draft import Draft
 from broker.groups.consumer.group import ConsumerGroup
@@ -87,7 +86,7 @@ class Beat:
     flushed: Flushed | None = None
 
 
-def check_heartbeat(beat: Heartbeat, api_version: int) -> None:
+def check_heartbeat(beat: Heartbeat, api_version: int, assignors: Sequence[str]) -> None:
     """What is wrong with a request whatever the group's state is (GroupCoordinatorService)."""
 
     def refuse(message: str) -> KafkaError:
@@ -115,11 +114,11 @@ def check_heartbeat(beat: Heartbeat, api_version: int) -> None:
         raise refuse("InstanceId can't be null.")
     elif beat.epoch < STATIC_LEAVE_EPOCH:
         raise refuse("MemberEpoch is invalid.")
-    if beat.server_assignor is not None and beat.server_assignor not in ASSIGNORS:
+    if beat.server_assignor is not None and beat.server_assignor not in assignors:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {beat.server_assignor} is not supported. "
-            f"Supported assignors: {', '.join(ASSIGNORS)}.",
+            f"Supported assignors: {', '.join(assignors)}.",
         )
     records.check_group_id(beat.group_id)
     for name, value in (("MemberId", beat.member_id), ("SubscribedTopicRegex", beat.topic_regex)):

@@ -26,6 +26,7 @@ from broker.groups.epochs import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from broker.groups.membership import JoinResult
 from broker.groups.topics import Partitions
 from config.broker import BrokerConfig
+from config.definition import ConfigError
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.world import REBALANCE_TIMEOUT_MS, ROWS_0, ROWS_1, World, refused
 
@@ -239,6 +240,23 @@ async def test_t201_a_group_has_room_for_so_many() -> None:
     world.beat("b", 0)
     assert refused(lambda: world.beat("c", 0)) is ErrorCode.GROUP_MAX_SIZE_REACHED
     world.beat("b", 0)
+
+
+async def test_the_first_assignor_is_that_of_who_wants_none_and_others_are_not_to_be_had() -> None:
+    world = World(group_consumer_assignors=("range",))
+    world.beat("a", 0)
+    assert world.consumer_group().assignor == "range"
+    assert refused(lambda: world.beat("b", 0, server_assignor="uniform")) is ErrorCode.UNSUPPORTED_ASSIGNOR
+    world.beat("c", 0, server_assignor="range")
+    await world.restart()
+    assert world.consumer_group().assignor == "range"
+    both = World(group_consumer_assignors=("range", "uniform"))
+    both.beat("a", 0)
+    assert both.consumer_group().assignor == "range"
+    both.beat("b", 0, server_assignor="uniform")
+    assert both.consumer_group().assignor == "uniform"
+    with pytest.raises(ConfigError, match="one of: uniform, range"):
+        BrokerConfig.parse({"group.consumer.assignors": "range,mine"})
 
 
 async def test_t201_members_outlive_a_restart() -> None:
