@@ -16,14 +16,12 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.broker import KafkaBroker
+from tests.kafka.both import Start, both
 from tests.kafka.group_player import NOT_YET, NOTHING, Player
 from tests.kafka.raw import Raw
 from tests.kafka.test_consumer_groups import KAFKAS, SETTINGS, TOPICS, A, B
-from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
-Start = Callable[..., KafkaBroker]
 Step = tuple[str, Callable[[Player], Any]]
 Places = list[tuple[str, int]]
 STATIC = "s"
@@ -42,19 +40,14 @@ def test_random_members_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> No
 
 
 def play_at_random(start_kafka: Start, directory: Path, seeds: range) -> None:
-    own = BrokerProcess(directory / "data", {"node.id": "1", **SETTINGS, **RANGE}).start()
-    kafka = start_kafka({**KAFKAS, **RANGE})
-    players = [Player(Raw(broker.port)) for broker in (kafka, own)]
-    for one in players:
-        one.prepare(TOPICS)
-    for seed in seeds:
-        play_seed(players, seed)
-    for one in players:
-        one.raw.close()
-    own.stop()
-    log = own.log()
-    own.close()
-    assert "Traceback" not in log, log
+    with both(start_kafka, directory, {**SETTINGS, **RANGE}, {**KAFKAS, **RANGE}) as brokers:
+        players = [Player(Raw(broker.port)) for broker in brokers]
+        for one in players:
+            one.prepare(TOPICS)
+        for seed in seeds:
+            play_seed(players, seed)
+        for one in players:
+            one.raw.close()
 
 
 def play_seed(players: list[Player], seed: int) -> None:

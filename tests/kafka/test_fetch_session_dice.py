@@ -19,13 +19,11 @@ import pytest
 from protocol.batch import iterate_headers
 from protocol.messages.fetch import FetchRequest
 from protocol.records import encode_batch
-from tests.kafka.broker import KafkaBroker
+from tests.kafka.both import Start, both
 from tests.kafka.raw import Raw
 from tests.kafka.test_transactions import SETTINGS
-from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
-Start = Callable[..., KafkaBroker]
 Place = tuple[str, int]
 Step = tuple[str, Callable[["FetchPlayer"], Any]]
 SESSIONS = ("s", "u")
@@ -85,17 +83,12 @@ def test_random_sessions_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> N
 
 
 def play_at_random(start_kafka: Start, directory: Path, seeds: range) -> None:
-    own = BrokerProcess(directory / "data", {"node.id": "1", **SETTINGS}).start()
-    kafka = start_kafka(SETTINGS)
-    players = [FetchPlayer(Raw(broker.port)) for broker in (kafka, own)]
-    for seed in seeds:
-        play_seed(players, seed)
-    for one in players:
-        one.raw.close()
-    own.stop()
-    log = own.log()
-    own.close()
-    assert "Traceback" not in log, log
+    with both(start_kafka, directory, SETTINGS) as brokers:
+        players = [FetchPlayer(Raw(broker.port)) for broker in brokers]
+        for seed in seeds:
+            play_seed(players, seed)
+        for one in players:
+            one.raw.close()
 
 
 def play_seed(players: list[FetchPlayer], seed: int) -> None:

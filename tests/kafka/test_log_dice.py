@@ -24,12 +24,10 @@ from protocol.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRe
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.transactions import DescribeProducersRequest, InitProducerIdRequest
 from protocol.records import encode_batch
-from tests.kafka.broker import KafkaBroker
+from tests.kafka.both import Start, both
 from tests.kafka.raw import Raw
 from tests.kafka.test_transactions import SETTINGS, Player
-from tests.process import BrokerProcess
 
-Start = Callable[..., KafkaBroker]
 Step = tuple[str, Callable[["LogPlayer"], Any]]
 HOUR_MS = 3_600_000
 BEGAN_MS = time_ns() // 1_000_000 - 200 * HOUR_MS
@@ -302,27 +300,22 @@ def test_many_random_logs_answer_as_in_kafka(start_kafka: Start, tmp_path: Path)
 
 
 def play_at_random(start_kafka: Start, directory: Path, seeds: range) -> None:
-    own = BrokerProcess(directory / "data", {"node.id": "1", **PATIENT}).start()
-    kafka = start_kafka(PATIENT)
-    players = [LogPlayer(Raw(broker.port), is_kafka=broker is kafka) for broker in (kafka, own)]
-    played = [(play_seed(players, dice), dice)[1] for dice in map(Dice, seeds)]
-    for one, broker in zip(players, (kafka, own), strict=True):
-        one.raw.close()
-        broker.stop()
-        broker.start()
-        one.raw = Raw(broker.port)
-    for dice in played:
-        times = dice.times()
+    with both(start_kafka, directory, PATIENT) as brokers:
+        players = [LogPlayer(Raw(broker.port), is_kafka=broker is brokers[0]) for broker in brokers]
+        played = [(play_seed(players, dice), dice)[1] for dice in map(Dice, seeds)]
+        for one, broker in zip(players, brokers, strict=True):
+            one.raw.close()
+            broker.stop()
+            broker.start()
+            one.raw = Raw(broker.port)
+        for dice in played:
+            times = dice.times()
+            for one in players:
+                one.raw.wait_for_leader(dice.topic)
+            expected, found = (one.looked_at(dice.topic, times) for one in players)
+            assert found == expected, f"{dice.topic} {dice.settings} after a restart\n{expected}\n{found}"
         for one in players:
-            one.raw.wait_for_leader(dice.topic)
-        expected, found = (one.looked_at(dice.topic, times) for one in players)
-        assert found == expected, f"{dice.topic} {dice.settings} after a restart\n{expected}\n{found}"
-    for one in players:
-        one.raw.close()
-    own.stop()
-    log = own.log()
-    own.close()
-    assert "Traceback" not in log, log
+            one.raw.close()
 
 
 def play_seed(players: list[LogPlayer], dice: Dice) -> None:

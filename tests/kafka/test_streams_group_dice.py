@@ -15,13 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.broker import KafkaBroker
+from tests.kafka.both import Start, both
 from tests.kafka.raw import Raw
 from tests.kafka.streams_player import NOTHING, TOLD, StreamsPlayer, sub, topology
 from tests.kafka.test_streams_groups import KAFKAS, SETTINGS, TOPICS
-from tests.process import BrokerProcess
 
-Start = Callable[..., KafkaBroker]
 Step = tuple[str, Callable[[StreamsPlayer], Any]]
 MEMBERS = ("m", "n")
 TOPOLOGIES = (
@@ -41,20 +39,15 @@ def test_random_members_go_as_in_kafka(start_kafka: Start, tmp_path: Path) -> No
 
 
 def play_at_random(start_kafka: Start, directory: Path, seeds: range) -> None:
-    own = BrokerProcess(directory / "data", {"node.id": "1", **SETTINGS}).start()
-    kafka = start_kafka(KAFKAS)
-    players = [StreamsPlayer(Raw(broker.port)) for broker in (kafka, own)]
-    for one in players:
-        one.use("first")
-        one.prepare(TOPICS)
-    for seed in seeds:
-        play_seed(players, seed)
-    for one in players:
-        one.raw.close()
-    own.stop()
-    log = own.log()
-    own.close()
-    assert "Traceback" not in log, log
+    with both(start_kafka, directory, SETTINGS, KAFKAS) as brokers:
+        players = [StreamsPlayer(Raw(broker.port)) for broker in brokers]
+        for one in players:
+            one.use("first")
+            one.prepare(TOPICS)
+        for seed in seeds:
+            play_seed(players, seed)
+        for one in players:
+            one.raw.close()
 
 
 def play_seed(players: list[StreamsPlayer], seed: int) -> None:

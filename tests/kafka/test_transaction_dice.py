@@ -16,13 +16,11 @@ from typing import Any
 import pytest
 
 from protocol.messages.groups import FindCoordinatorRequest
-from tests.kafka.broker import KafkaBroker
+from tests.kafka.both import Start, both
 from tests.kafka.raw import Raw
 from tests.kafka.test_transactions import SETTINGS, TOPICS
 from tests.kafka.test_transactions_v2 import PlayerV2
-from tests.process import BrokerProcess
 
-Start = Callable[..., KafkaBroker]
 Step = tuple[str, Callable[["DicePlayer"], Any]]
 PLACES = (*((topic, index) for topic, count in TOPICS.items() for index in range(count)), ("none", 0))
 STEPS = 40
@@ -53,21 +51,16 @@ def test_many_random_transactions_go_as_in_kafka(start_kafka: Start, tmp_path: P
 
 
 def play_at_random(start_kafka: Start, directory: Path, seeds: range) -> None:
-    own = BrokerProcess(directory / "data", {"node.id": "1", **SETTINGS}).start()
-    kafka = start_kafka(SETTINGS)
-    players = [DicePlayer(Raw(broker.port)) for broker in (kafka, own)]
-    for one in players:
-        for topic, count in TOPICS.items():
-            one.raw.create(topic, {}, partitions=count)
-        find(one, 0, "g")
-    for seed in seeds:
-        play_seed(players, seed)
-    for one in players:
-        one.raw.close()
-    own.stop()
-    log = own.log()
-    own.close()
-    assert "Traceback" not in log, log
+    with both(start_kafka, directory, SETTINGS) as brokers:
+        players = [DicePlayer(Raw(broker.port)) for broker in brokers]
+        for one in players:
+            for topic, count in TOPICS.items():
+                one.raw.create(topic, {}, partitions=count)
+            find(one, 0, "g")
+        for seed in seeds:
+            play_seed(players, seed)
+        for one in players:
+            one.raw.close()
 
 
 def find(one: DicePlayer, kind: int, name: str) -> None:
