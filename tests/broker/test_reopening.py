@@ -42,9 +42,9 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test itself says when the broker looks at its logs."""
     every = Background._every
 
-    def without_reopening(self: Background, name: str, interval_ms: int, job: Any) -> None:
+    def without_reopening(self: Background, name: str, interval_ms: int, job: Any, **how: Any) -> None:
         if name != "offline logs":
-            every(self, name, interval_ms, job)
+            every(self, name, interval_ms, job, **how)
 
     monkeypatch.setattr(Background, "_every", without_reopening)
 
