@@ -29,6 +29,7 @@ from broker.topic import INTERNAL_TOPICS
 from broker.transactions.state import V2
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.transactions import (
+    OF_BROKERS_VERSION,
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
@@ -55,8 +56,6 @@ V2_VERSION = 5
 """of EndTxn and TxnOffsetCommit"""
 INIT_FENCED_VERSION = 4
 FENCED_VERSION = 2
-OF_BROKERS_VERSION = 4
-"""of AddPartitionsToTxn"""
 
 
 # InitProducerId
@@ -120,7 +119,7 @@ async def add_partitions(
     if context.api_version >= OF_BROKERS_VERSION:
         return await _of_brokers(broker, request)
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    codes = _not_attempted(broker, _places(request.v3_and_below_topics))
+    codes = _obstacles(broker, _places(request.v3_and_below_topics))
     if not any(codes.values()):
         code = await _take_part(broker, request.v3_and_below_transactional_id, producer, codes)
         codes = dict.fromkeys(codes, _known(code, context.api_version >= FENCED_VERSION))
@@ -133,13 +132,11 @@ async def _of_brokers(broker: Broker, request: AddPartitionsToTxnRequest) -> Add
     """Each transaction by itself. To none at all Kafka never answers."""
     results = []
     for row in request.transactions:
-        codes = _not_attempted(broker, _places(row.topics))
-        if any(codes.values()):
-            pass
-        elif row.verify_only:
-            codes = _taking_part(broker, row, codes)
-        else:
-            producer = Producer(row.producer_id, row.producer_epoch)
+        codes = _obstacles(broker, _places(row.topics))
+        producer = Producer(row.producer_id, row.producer_epoch)
+        if not any(codes.values()) and row.verify_only:
+            codes = _taking_part(broker, row.transactional_id, producer, codes)
+        elif not any(codes.values()):
             code = await _take_part(broker, row.transactional_id, producer, codes, V2)
             codes = dict.fromkeys(codes, code)
         results.append(
@@ -172,8 +169,8 @@ def _results(
     ]
 
 
-def _not_attempted(broker: Broker, places: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-    """All or none: where one cannot be, the others are not attempted."""
+def _obstacles(broker: Broker, places: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+    """What each is refused with, NONE if nothing: where one cannot be, the others are not attempted."""
     codes = {place: _why_not(broker, place) for place in places}
     if any(codes.values()):
         return {place: code or ErrorCode.OPERATION_NOT_ATTEMPTED for place, code in codes.items()}
@@ -181,18 +178,15 @@ def _not_attempted(broker: Broker, places: list[TopicPartition]) -> dict[TopicPa
 
 
 def _taking_part(
-    broker: Broker,
-    row: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
-    places: Iterable[TopicPartition],
+    broker: Broker, transactional_id: str, producer: Producer, places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     """Whether the transaction does already, as Produce asks."""
-    if not row.transactional_id:
+    if not transactional_id:
         return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
-    producer = Producer(row.producer_id, row.producer_epoch)
     codes = {}
     for place in places:
         try:
-            broker.transactions.check_part(row.transactional_id, producer, place)
+            broker.transactions.check_part(transactional_id, producer, place)
         except KafkaError as error:
             codes[place] = error.code
         else:

@@ -35,6 +35,10 @@ class InitProducerIdResponse:
     producer_epoch: int = int16()
 
 
+OF_BROKERS_VERSION = 4
+"""of AddPartitionsToTxn, from which on one broker asks another"""
+
+
 @struct
 class AddPartitionsToTxnTopic:
     """What to add of a topic."""

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.kafka.both import Start, both
 from tests.kafka.share_player import SharePlayer
-from tests.kafka.test_share_groups import ACCEPT, GAP, KAFKAS, REJECT, RELEASE, SETTINGS, Place, Start, Step
-from tests.process import BrokerProcess
+from tests.kafka.test_share_groups import ACCEPT, GAP, KAFKAS, REJECT, RELEASE, SETTINGS, Place, Step
 from tests.waiting import wait_for
 
 Run = tuple[int, int]
@@ -37,19 +37,14 @@ def test_many_random_deliveries_go_as_in_kafka(start_kafka: Start, tmp_path: Pat
 
 
 def play_at_random(start_kafka: Start, directory: Path, seeds: range) -> None:
-    own = BrokerProcess(directory / "data", SETTINGS).start()
-    kafka = start_kafka(KAFKAS)
-    players = [SharePlayer(broker.port) for broker in (kafka, own)]
-    for one in players:
-        one.prepare({})
-    for seed in seeds:
-        play_seed(players, seed)
-    for one in players:
-        one.close()
-    own.stop()
-    log = own.log()
-    own.close()
-    assert "Traceback" not in log, log
+    with both(start_kafka, directory, SETTINGS, KAFKAS) as brokers:
+        players = [SharePlayer(broker.port) for broker in brokers]
+        for one in players:
+            one.prepare({})
+        for seed in seeds:
+            play_seed(players, seed)
+        for one in players:
+            one.close()
 
 
 def play_seed(players: list[SharePlayer], seed: int) -> None:

@@ -9,6 +9,7 @@ from broker.security.acls import Operation, Resource
 from broker.security.guards.call import Call, after, as_whole, by_row, guards, name_of, of_cluster, split
 from protocol.errors import ErrorCode
 from protocol.messages.transactions import (
+    OF_BROKERS_VERSION,
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -21,8 +22,6 @@ from protocol.messages.transactions import (
     WriteTxnMarkersRequest,
 )
 
-OF_BROKERS_VERSION = 4
-"""of AddPartitionsToTxn"""
 ID, TOPIC, GROUP = Resource.TRANSACTIONAL_ID, Resource.TOPIC, Resource.GROUP
 
 guards(WriteTxnMarkersRequest)(of_cluster(Operation.ALTER, Operation.CLUSTER_ACTION))
