@@ -193,9 +193,10 @@ def parse(row: Row, text: str, *, name: str | None = None) -> Any:
         )
     value = _read(row, text.strip(), name)
     problem = _problem(row, value)
-    if problem is not None:
-        raise ConfigError.of_value(text.strip(), name, problem)
-    return value
+    if problem is None:
+        return value
+    is_number = row.type is Type.DOUBLE and math.isfinite(value)
+    raise ConfigError.of_value(text_of_double(value) if is_number else text.strip(), name, problem)
 
 
 def check_client_floor(row: Row, value: Any) -> None:

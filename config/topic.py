@@ -288,21 +288,21 @@ class TopicConfig:
         lack the header that was named for all (`lacks_version`): any other rule removes what should stay.
         """
         rows = topic_rows()
+        strange = sorted(overrides.keys() - rows.keys())
+        if strange:
+            raise ConfigError(f"Unknown topic config name: {strange[0]}", strange[0])
         values: dict[str, Any] = {}
         for name, row in rows.items():
             values[row.attribute] = (
                 parse(row, overrides[name]) if name in overrides else from_broker(row, broker)
             )
-        strange = sorted(overrides.keys() - rows.keys())
-        if strange:
-            raise ConfigError(f"Unknown topic config name: {strange[0]}", strange[0])
         if "segment.bytes" not in overrides or "internal.segment.bytes" in overrides:
             values["segment_bytes"] = values["internal_segment_bytes"] or values["segment_bytes"]
         if not is_stored and values["min_compaction_lag_ms"] > values["max_compaction_lag_ms"]:
-            raise ConfigError.of_value(
-                values["max_compaction_lag_ms"],
+            raise ConfigError(
+                f"conflict topic config setting min.compaction.lag.ms ({values['min_compaction_lag_ms']}) > "
+                f"max.compaction.lag.ms ({values['max_compaction_lag_ms']})",
                 "max.compaction.lag.ms",
-                f"It must not be below min.compaction.lag.ms ({values['min_compaction_lag_ms']})",
             )
         is_versioned = values["compaction_strategy"] == HEADER and not is_internal
         if is_versioned and not is_stored and not values["compaction_strategy_header"]:

@@ -153,6 +153,8 @@ class ErrorCode(IntEnum):
 
 
 LONGEST_MESSAGE = 2000
+NOT_HOSTED = "This server does not host this topic-partition."
+"""what Kafka says of UNKNOWN_TOPIC_OR_PARTITION, where an answer has a place for words"""
 
 
 class KafkaError(Exception):

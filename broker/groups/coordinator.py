@@ -278,11 +278,17 @@ class GroupCoordinator:
     # groups
 
     def find(self, group_id: str) -> AnyGroup | ShareGroup | None:
-        """The group for who describes it; None when there is none. KafkaError: nothing is known of it."""
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        """The group for who describes it; None when there is none. KafkaError: nothing is known of it. One
+        without a name there is as well, of who commits offsets without one.
+        """
         self._store.check_available(group_id)
         return self.groups.get(group_id) or self.shared.groups.get(group_id)
+
+    def find_named(self, group_id: str) -> AnyGroup | ShareGroup | None:
+        """As `find`; of the newer protocols none is without a name."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return self.find(group_id)
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[AnyGroup | ShareGroup]:
         """Groups in any of `states` and of any of `types` (names in any case; none given = all)."""

@@ -71,9 +71,9 @@ class EpochGroup(Generic[M, T]):
     tables: ClassVar[tuple[str, ...]] = ("members", "targets")
     """what a draft has a copy of before it changes it"""
 
-    def __init__(self, group_id: str, epoch: int = FIRST_EPOCH) -> None:
+    def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = epoch
+        self.epoch = FIRST_EPOCH
         """how often what there is to divide, or among whom, has changed"""
         self.metadata_hash = 0
         """of the topics as they were at that epoch"""

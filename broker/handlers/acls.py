@@ -182,7 +182,10 @@ def _acl(wanted: Creation) -> Acl:
     elif acl.permission not in (Permission.ALLOW, Permission.DENY):
         problem = f"Invalid permissionType {acl.permission.name}"
     elif ":" not in acl.principal:
-        problem = f"Could not parse principal from `{acl.principal}`: it is not like User:alice"
+        problem = (
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal "
+            "type from the principal name)"
+        )
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
     return acl

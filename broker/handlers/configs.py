@@ -158,7 +158,7 @@ def _entries(broker: Broker, resource_type: int, name: str) -> list[Entry]:
         topic = topic_of(broker, name)
         return topic_entries(topic.overrides, topic.config, broker.config)
     if resource_type == Resource.BROKER:
-        check_broker_name(broker, name)
+        check_broker_name(broker, name, is_change=False)
         return broker_entries(broker.config) if name else default_broker_entries(broker.config)
     if resource_type == Resource.GROUP:
         if not name:
@@ -181,11 +181,10 @@ def _alter(broker: Broker, request: AlterConfigsRequest) -> Answer:
         )
         try:
             _check_once(times[resource.resource_type, resource.resource_name])
-            target = target_of(broker, resource.resource_type, resource.resource_name)
             _check_distinct(entry.name for entry in resource.configs)
-            changed = {
-                target.row(entry.name).name: _text(entry.name, entry.value) for entry in resource.configs
-            }
+            _check_texts(resource.configs)
+            target = target_of(broker, resource.resource_type, resource.resource_name)
+            changed = {target.key_of(entry.name): entry.value or "" for entry in resource.configs}
             target.change(changed, validate_only=request.validate_only)
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message or None
@@ -215,8 +214,9 @@ def _alter_incrementally(broker: Broker, request: IncrementalAlterConfigsRequest
         )
         try:
             _check_once(times[resource.resource_type, resource.resource_name])
-            target = target_of(broker, resource.resource_type, resource.resource_name)
             _check_distinct(change.name for change in resource.configs)
+            _check_texts(one for one in resource.configs if one.config_operation != Operation.DELETE)
+            target = target_of(broker, resource.resource_type, resource.resource_name)
             changed = dict(target.current)
             for change in resource.configs:
                 _edit(target, changed, change)
@@ -305,24 +305,20 @@ async def _when_durable(
 
 def _edit(target: Target, overrides: dict[str, str], change: Change) -> None:
     """One incremental change of a resource's own settings; a key that nobody knows can be deleted."""
-    if change.config_operation == Operation.DELETE:
+    if change.config_operation not in set(Operation):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.config_operation}")
+    operation, text = Operation(change.config_operation), change.value or ""
+    if operation is Operation.DELETE:
         known = target.find(change.name)
         if known is not None:
             overrides.pop(known.name, None)
         return
-    row = target.row(change.name)
-    text = _text(change.name, change.value)
-    if change.config_operation == Operation.SET:
-        overrides[row.name] = text
+    if operation is Operation.SET:
+        overrides[target.key_of(change.name)] = text
         return
-    if change.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.config_operation}.")
-    operation = Operation(change.config_operation)
-    if row.type is not Type.LIST:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"Can't {operation.name} to key {change.name} because its type is not LIST.",
-        )
+    row = target.find(change.name)
+    if row is None or row.type is not Type.LIST:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, target.why_no_list(operation.name, change.name))
     # Where the resource sets nothing itself Kafka begins with the key's default, whatever it inherits.
     members = members_of(row, overrides.get(row.name, text_of(row, row.default) or ""))
     members = [member for member in members if member]
@@ -353,10 +349,12 @@ def _java_split(text: str) -> list[str]:
     return [member.strip() for member in members]
 
 
-def _text(name: str, value: str | None) -> str:
-    if value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
-    return value
+def _check_texts(
+    entries: Iterable[Change | AlterConfigsRequest.AlterConfigsResource.AlterableConfig],
+) -> None:
+    empty = [entry.name for entry in entries if entry.value is None]
+    if empty:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(empty)}")
 
 
 def _check_once(times: int) -> None:

@@ -109,7 +109,7 @@ def describe_consumer_groups(
 
 def _describe(broker: Broker, group_id: str, operations: int) -> _Described:
     try:
-        group = broker.groups.find(group_id)
+        group = broker.groups.find_named(group_id)
     except KafkaError as error:
         return _Described(group_id=group_id, error_code=error.code)
     if not isinstance(group, ConsumerGroup):

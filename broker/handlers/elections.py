@@ -1,4 +1,8 @@
-"""ElectLeaders (key 43) v0-v2: there is one node, no leader is ever to be elected (ELECTION_NOT_NEEDED)."""
+"""ElectLeaders (key 43) v0-v2: there is one node, no leader is ever to be elected (ELECTION_NOT_NEEDED).
+
+Of all partitions at once only those would be listed that had an election, that is none; Kafka names their
+topics, each without partitions.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +26,33 @@ Elected = ElectLeadersResponse.ReplicaElectionResult
 def elect_leaders(
     broker: Broker, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """All partitions asked for at once: only those that had an election would be listed, that is none."""
     response = ElectLeadersResponse()
     unknown = f"Unknown election type {request.election_type}"
     is_known = request.election_type in (PREFERRED, UNCLEAN)
     if not is_known:
         response.error_code = ErrorCode.INVALID_REQUEST
-    for topic in request.topic_partitions or ():
+    elif request.topic_partitions is None:
+        response.replica_election_results = [
+            Elected(topic=topic.name, partition_result=[]) for topic in broker.topics.all()
+        ]
+    for asked in request.topic_partitions or ():
         results = []
-        for index in topic.partitions:
+        for index in asked.partitions:
             if not is_known:
                 code, message = ErrorCode.INVALID_REQUEST, unknown
-            elif TopicPartition(topic.topic, index) in broker.partitions:
-                code, message = (
-                    ErrorCode.ELECTION_NOT_NEEDED,
-                    "Leader election not needed for topic partition.",
-                )
             else:
-                code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such topic partition."
+                code, message = _outcome(broker, asked.topic, index)
             results.append(
                 Elected.PartitionResult(partition_id=index, error_code=code, error_message=message)
             )
-        response.replica_election_results.append(Elected(topic=topic.topic, partition_result=results))
+        response.replica_election_results.append(Elected(topic=asked.topic, partition_result=results))
     return response
+
+
+def _outcome(broker: Broker, topic: str, index: int) -> tuple[ErrorCode, str]:
+    """Why no leader is elected, in the words of Kafka's `ReplicationControlManager`."""
+    if broker.topics.get(topic) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}"
+    if TopicPartition(topic, index) not in broker.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}"
+    return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."

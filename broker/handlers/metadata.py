@@ -48,6 +48,9 @@ NOT_ASKED = -(2**31)
 IDS_ALONE_VERSION = 12
 BROKER_ENDPOINT = 1
 CONTROLLER_ENDPOINT = 2
+NO_CONTROLLER = (
+    "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+)
 MOST_MADE_AT_ONCE = 100
 """how many topics one Metadata request may make: files are made meanwhile, and nothing else happens"""
 
@@ -149,10 +152,10 @@ def _asked_topic(
 
 
 def _topic_by_id(broker: Broker, context: RequestContext, asked: Asked, operations: int) -> MetadataTopic:
-    if context.api_version < IDS_ALONE_VERSION or asked.topic_id == NO_ID:
-        return MetadataTopic(
-            error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id
-        )
+    if context.api_version < IDS_ALONE_VERSION:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are asked for by their names in this version")
+    if asked.topic_id == NO_ID:
+        return MetadataTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=NO_ID)
     topic = broker.topics.by_id(asked.topic_id)
     if topic is None:
         return MetadataTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
@@ -196,14 +199,13 @@ def describe_cluster(
     broker: Broker, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKER_ENDPOINT:
-        is_known = request.endpoint_type == CONTROLLER_ENDPOINT
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            if is_known
-            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"This is an endpoint of brokers; type {request.endpoint_type} was asked for",
-            endpoint_type=request.endpoint_type,
+        code, words = (
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            f"Unsupported endpoint type {request.endpoint_type}",
         )
+        if request.endpoint_type == CONTROLLER_ENDPOINT:
+            code, words = ErrorCode.MISMATCHED_ENDPOINT_TYPE, NO_CONTROLLER
+        return DescribeClusterResponse(error_code=code, error_message=words)
     listener = context.listener
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,

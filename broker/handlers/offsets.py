@@ -91,9 +91,10 @@ def list_offsets(
             try:
                 if times[topic.name, asked.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
+                _check_time(context.api_version, asked.timestamp)
                 partition = find_partition(broker, topic.name, asked.partition_index)
                 check_leader_epoch(asked.current_leader_epoch, partition.log.leader_epoch)
-                later = _list_one(context, request, partition, asked.timestamp, answer)
+                later = _list_one(request, partition, asked.timestamp, answer)
                 if isinstance(later, Search):
                     searches.append(later)
                 elif later is not None:
@@ -114,8 +115,12 @@ async def _when_all(waiting: list[Awaitable[None]], response: ListOffsetsRespons
     return response
 
 
+def _check_time(api_version: int, timestamp: int) -> None:
+    if api_version < LOWEST_VERSION.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
 def _list_one(
-    context: RequestContext,
     request: ListOffsetsRequest,
     partition: Partition,
     timestamp: int,
@@ -123,8 +128,6 @@ def _list_one(
 ) -> Awaitable[None] | Search | None:
     """Fill `answer`, now or by what is returned."""
     log = partition.log
-    if context.api_version < LOWEST_VERSION.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     is_committed_only = request.isolation_level == READ_COMMITTED
     if timestamp == LATEST:
         if request.replica_id == DEBUG_REPLICA:

@@ -12,7 +12,7 @@ from broker.api import handles
 from broker.context import RequestContext
 from broker.metadata_log import METADATA_PARTITION
 from broker.topic import CLUSTER_METADATA_TOPIC
-from protocol.errors import ErrorCode
+from protocol.errors import NOT_HOSTED, ErrorCode
 from protocol.messages.admin import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _unknown(index: int) -> Partition:
     return Partition(
         partition_index=index,
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        error_message="This server does not host this topic-partition.",
+        error_message=NOT_HOSTED,
     )
 
 

@@ -32,7 +32,7 @@ def alter_partition_reassignments(
     broker: Broker, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
     for topic in request.topics:
         answered = TopicAnswer(name=topic.name)
@@ -64,4 +64,4 @@ def _judge(broker: Broker, topic: str, wanted: Wanted) -> None:
 def list_partition_reassignments(
     broker: Broker, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse()
+    return ListPartitionReassignmentsResponse(error_message=None)

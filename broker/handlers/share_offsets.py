@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.share.partition import NO_COUNT, NO_OFFSET, ShareKey, SharePartition
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import NOT_HOSTED, ErrorCode, KafkaError
 from protocol.messages.share_groups import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -38,8 +38,8 @@ DeletedTopic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTo
 
 T = TypeVar("T", AlterShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponse)
 R = TypeVar("R")
-NO_SUCH_PARTITION = "This server does not host this topic-partition."
 NO_LAG = -1
+NO_GROUP_ID = "The group id is invalid."
 
 
 # DescribeShareGroupOffsets
@@ -115,7 +115,9 @@ def alter_share_group_offsets(
     broker: Broker, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse | Later | Awaitable[AlterShareGroupOffsetsResponse | Later]:
     if not request.group_id:
-        return AlterShareGroupOffsetsResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        return AlterShareGroupOffsetsResponse(
+            error_code=ErrorCode.INVALID_GROUP_ID, error_message=NO_GROUP_ID
+        )
     if broker.shares.has_topic:
         return _alter(broker, request)
     return once_there_is_a_topic(broker, AlterShareGroupOffsetsResponse, lambda: _alter(broker, request))
@@ -146,7 +148,7 @@ def _alter(broker: Broker, request: AlterShareGroupOffsetsRequest) -> AlterShare
             answer.partitions.append(row)
             if topic is None or not 0 <= partition.partition_index < topic.partition_count:
                 row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                row.error_message = NO_SUCH_PARTITION
+                row.error_message = NOT_HOSTED
             else:
                 key = ShareKey(request.group_id, topic.topic_id, partition.partition_index)
                 start_offsets[key] = partition.start_offset
@@ -164,7 +166,9 @@ def delete_share_group_offsets(
     broker: Broker, context: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse | Later:
     if not request.group_id:
-        return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        return DeleteShareGroupOffsetsResponse(
+            error_code=ErrorCode.INVALID_GROUP_ID, error_message=NO_GROUP_ID
+        )
     response = DeleteShareGroupOffsetsResponse()
     try:
         group = broker.groups.shared.existing(request.group_id)
@@ -177,7 +181,7 @@ def delete_share_group_offsets(
         response.responses.append(answer)
         if topic is None:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answer.error_message = NO_SUCH_PARTITION
+            answer.error_message = NOT_HOSTED
         elif topic.topic_id not in group.begun:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answer.error_message = "There is no offset information to delete."

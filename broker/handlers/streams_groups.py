@@ -244,7 +244,7 @@ def describe_streams_groups(
 
 def _describe(broker: Broker, group_id: str, operations: int) -> _Described:
     try:
-        group = broker.groups.find(group_id)
+        group = broker.groups.find_named(group_id)
     except KafkaError as error:
         return _Described(group_id=group_id, error_code=error.code)
     if not isinstance(group, StreamsGroup):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
@@ -25,7 +25,7 @@ from broker.quotas.mutations import Unbounded
 from broker.topic import INTERNAL_TOPICS
 from config.definition import ConfigError
 from config.topic import TopicConfig, check_client_overrides
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import NOT_HOSTED, ErrorCode, KafkaError
 from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -50,8 +50,6 @@ T = TypeVar("T")
 NO_ID = UUID(int=0)
 DEFAULT = -1
 IDS_VERSION = 6
-NOT_HOSTED = "This server does not host this topic-partition."
-"""of a topic, too: the words of the code"""
 DISABLED_CODE_VERSION = 3
 STRICT_CREATION_VERSION, STRICT_DELETION_VERSION, STRICT_GROWTH_VERSION = 6, 5, 3
 """from here on clients know that a quota refuses"""
@@ -73,7 +71,7 @@ async def create_topics(
     if sum(_wanted_partitions(broker, topic) for topic in request.topics) > most:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"Excessively large number of partitions per request: {most} in all are allowed.",
+            f"Excessively large number of partitions per request. {most} in all are allowed.",
         )
     quota = broker.quotas.mutations(context, STRICT_CREATION_VERSION)
     created = await _a_few_at_once(
@@ -117,8 +115,8 @@ async def create_one(
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' is made by the broker only."
             )
-        partition_count = _partition_count(broker, topic)
         overrides, config = _settings(broker, topic)
+        partition_count = _partition_count(broker, topic)
         quota.take(partition_count)
         topic_id = NO_ID
         if not validate_only:
@@ -137,13 +135,12 @@ async def create_one(
 
 def _settings(broker: Broker, topic: Creatable) -> tuple[dict[str, str], TopicConfig]:
     """What the new topic sets itself, and all that holds for it then."""
-    overrides: dict[str, str] = {}
-    for entry in topic.configs:
-        if entry.value is None:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {entry.name}"
-            )
-        overrides[entry.name] = entry.value
+    empty = [entry.name for entry in topic.configs if entry.value is None]
+    if empty:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}"
+        )
+    overrides = {entry.name: entry.value or "" for entry in topic.configs}
     try:
         return overrides, check_client_overrides(overrides, broker.config)
     except ConfigError as error:
@@ -167,32 +164,31 @@ def _partition_count(broker: Broker, topic: Creatable) -> int:
     """How many partitions the new topic gets; KafkaError when they cannot be, or not with these replicas."""
     config = broker.config
     if topic.assignments:
-        if topic.num_partitions != DEFAULT:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "A manual partition assignment was specified, but numPartitions was not set to -1.",
-            )
         if topic.replication_factor != DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 "A manual partition assignment was specified, but replication factor was not set to -1.",
             )
-        count = len(topic.assignments)
-        if sorted(assignment.partition_index for assignment in topic.assignments) != list(range(count)):
+        if topic.num_partitions != DEFAULT:
             raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "partitions should be a consecutive 0-based integer sequence",
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but numPartitions was not set to -1.",
             )
-        for assignment in topic.assignments:
-            check_placement(assignment.broker_ids, broker.node_id)
+        count = len(topic.assignments)
+        _check_assignments(topic.assignments, broker.node_id)
     else:
         count = config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
+        if topic.replication_factor == 0 or topic.replication_factor < DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "Replication factor must be larger than 0, or -1 to use the default value.",
+            )
         if count < 1:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
                 "Number of partitions was set to an invalid non-positive value.",
             )
-        _check_replication_factor(topic.replication_factor)
+        _check_replicas(topic.replication_factor)
     if count > config.max_partitions_per_topic:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
@@ -201,17 +197,30 @@ def _partition_count(broker: Broker, topic: Creatable) -> int:
     return count
 
 
-def _check_replication_factor(factor: int) -> None:
-    if factor == 0 or factor < DEFAULT:
+def _check_assignments(assignments: Sequence[Creatable.CreatableReplicaAssignment], node_id: int) -> None:
+    seen: set[int] = set()
+    for assignment in assignments:
+        if assignment.partition_index in seen:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}",
+            )
+        check_placement(assignment.broker_ids, node_id)
+        seen.add(assignment.partition_index)
+    if seen != set(range(len(seen))):
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 to use the default value.",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
         )
+
+
+def _check_replicas(factor: int) -> None:
     if factor > 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
-            "cannot be reached because only 1 broker(s) are registered.",
+            "cannot be reached because only 1 broker(s) are registered or some brokers have all their log "
+            "directories cordoned.",
         )
 
 

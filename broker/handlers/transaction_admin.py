@@ -20,8 +20,9 @@ from broker.patterns import compiled
 from broker.state_topic import call_when_flushed
 from broker.topic import METADATA_TOPIC, TRANSACTIONS_TOPIC
 from broker.transactions.state import STATE_NAMES, TransactionState
+from config.topic import topic_name_problem
 from protocol.control import Marker
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import NOT_HOSTED, ErrorCode, KafkaError
 from protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -65,9 +66,13 @@ def describe_producers(
 
 def _producers_of(broker: Broker, topic: str, index: int) -> ProducersPartition:
     try:
+        problem = topic_name_problem(topic)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         partition = find_partition(broker, topic, index)
     except KafkaError as error:
-        return ProducersPartition(partition_index=index, error_code=error.code)
+        message = error.message or NOT_HOSTED
+        return ProducersPartition(partition_index=index, error_code=error.code, error_message=message)
     states = partition.log.producers.producers.values()
     return ProducersPartition(partition_index=index, active_producers=[_described(one) for one in states])
 

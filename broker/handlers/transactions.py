@@ -281,6 +281,8 @@ def commit_offsets_in_transaction(
         partition = broker.partitions.get(place)
         if partition is not None:
             check_epoch(partition, producer)
+        if not request.transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         if context.api_version >= V2_VERSION:
             joined = broker.transactions.join(request.transactional_id, producer, [place])
         else:

@@ -32,7 +32,7 @@ from broker.state_topic import KeyValue, StateTopic
 from broker.topic import KEEP_EVERYTHING, SHARE_STATE_TOPIC
 from broker.topics import TopicRegistry
 from config.group import EARLIEST, GroupConfig, reset_age_ms
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import NOT_HOSTED, ErrorCode, KafkaError
 from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
@@ -235,9 +235,7 @@ class ShareCoordinator:
         """How deliveries went; the futures of what makes it durable. KafkaError: nothing has changed."""
         share = self.find(key)
         if share is None or share.in_flight is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
         config = self._config_of(key.group_id)
         renewed_until_ms = self._node.clock.passed_ms() + config.share_record_lock_duration_ms
         transition = share.in_flight.acknowledge(

@@ -79,8 +79,14 @@ async def test_no_leader_is_to_be_elected(world: World, version: int) -> None:
         (0, ErrorCode.ELECTION_NOT_NEEDED),
         (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
+    assert result.partition_result[1].error_message == "No such partition as t-1"
+    wanted = [ElectLeadersRequest.TopicPartitions(topic="none", partitions=[0])]
+    answer = await client.ask(ElectLeadersRequest(topic_partitions=wanted), version)
+    assert answer.replica_election_results[0].partition_result[0].error_message == "No such topic as none"
     answer = await client.ask(ElectLeadersRequest(topic_partitions=None), version)
-    assert answer.replica_election_results == []
+    assert [(row.topic, row.partition_result) for row in answer.replica_election_results] == [
+        (name, []) for name in ("__kompakt_metadata", "t")
+    ]
 
 
 @pytest.mark.parametrize(("election_type", "version"), [(7, 2), (-1, 1)])

@@ -572,7 +572,7 @@ async def test_values_are_told_as_kafka_spells_them(world: World) -> None:
         assert (entries[name].value, entries[name].synonyms[0].value) == (text, text)
 
 
-@pytest.mark.parametrize(("kind", "words"), [(8, "--log-level"), (16, "metrics of clients"), (3, "type: 3")])
+@pytest.mark.parametrize(("kind", "words"), [(8, "--log-level"), (16, "metrics of clients"), (3, "type 3")])
 async def test_who_asks_for_settings_that_are_not_here_is_told_what_they_are(
     world: World, kind: int, words: str
 ) -> None:
@@ -584,6 +584,39 @@ async def test_who_asks_for_settings_that_are_not_here_is_told_what_they_are(
     for answer in (*answers.results, *changed.responses):
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert words in answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "code", "words"),
+    [
+        (3, "x", ("a", SET, None), ErrorCode.INVALID_REQUEST, "Null value not supported for : a"),
+        (TOPIC, "none", ("preallocate", APPEND, "true"), ErrorCode.INVALID_CONFIG,
+         "Can't APPEND to key preallocate because its type is not LIST."),
+        (TOPIC, "none", ("nonsense", SUBTRACT, "1"), ErrorCode.INVALID_CONFIG,
+         "Can't SUBTRACT to key nonsense because its type is not LIST."),
+        (TOPIC, "none", ("nonsense", SET, "1"), ErrorCode.INVALID_CONFIG,
+         "Unknown topic config name: nonsense"),
+        (TOPIC, "none", ("segment.ms", SET, "0"), ErrorCode.INVALID_CONFIG,
+         "Invalid value 0 for configuration segment.ms: Value must be at least 1"),
+        (TOPIC, "none", ("segment.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+         "The topic 'none' does not exist."),
+        (TOPIC, "a b", ("segment.ms", SET, "0"), ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid"),
+        (BROKER, "x", ("compression.type", SET, "lz4"), ErrorCode.INVALID_REQUEST,
+         "Node id must be an integer, but it is: x"),
+        (BROKER, "", ("compression.type", APPEND, "lz4"), ErrorCode.INVALID_CONFIG,
+         "Config value append is not allowed for config key: compression.type"),
+        (BROKER, "", ("log.cleaner.min.cleanable.ratio", SET, "2"), ErrorCode.INVALID_REQUEST,
+         "Invalid value 2.0 for configuration log.cleaner.min.cleanable.ratio: Value must be no more than 1"),
+    ],
+)  # fmt: skip
+async def test_of_several_mistakes_the_one_is_named_that_kafka_names(
+    world: World, kind: int, name: str, change: tuple[str, int, str | None], code: ErrorCode, words: str
+) -> None:
+    """Kafka looks at keys and values first, and last whether there is such a topic."""
+    client = await world.connect()
+    answer = (await client.ask(incremental(kind, name, change), 1)).responses[0]
+    assert answer.error_code == code
+    assert answer.error_message.startswith(words)
 
 
 async def test_a_setting_that_no_topic_has_is_refused_in_kafkas_words(world: World) -> None:

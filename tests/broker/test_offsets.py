@@ -67,6 +67,7 @@ async def test_special_timestamps(world: World, version: int) -> None:
     assert await listed(client, -5, version) == ((0, -1, -1) if version >= 9 else unsupported)
     assert await listed(client, -6, version) == ((0, -1, -1) if version >= 11 else unsupported)
     assert await listed(client, -7, version) == unsupported
+    assert await listed(client, -7, version, topic="none") == unsupported
 
 
 async def test_offsets_by_time(world: World) -> None:

@@ -54,7 +54,7 @@ async def test_topics_that_are_too_many_to_be_made_together_are_told_with_what_i
     assert told[StatusCode.MISSING_INTERNAL_TOPICS] == (
         "Internal topics are missing: log0, log1, log2 and 98 additional topics; Creation failed: "
         + ", ".join(
-            f"log{number} (Excessively large number of partitions per request: 10000 in all are allowed.)"
+            f"log{number} (Excessively large number of partitions per request. 10000 in all are allowed.)"
             for number in range(3)
         )
         + " and 98 more."

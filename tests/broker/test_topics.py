@@ -137,6 +137,37 @@ async def test_refused(world: World, topic: Creatable, code: ErrorCode) -> None:
     assert fine.error_code == 0
 
 
+WORST: list[tuple[Creatable, str]] = [
+    (new("t", 0, 0, no_such_key="1"), "Unknown topic config name: no.such.key"),
+    (
+        new("t", 0, retention_ms=None, segment_ms=None),
+        "Null value not supported for topic configs: retention.ms,segment.ms",
+    ),
+    (new("t", 0, 0), "Replication factor must be larger than 0"),
+    (new("t", 0, 3), "Number of partitions was set to an invalid non-positive value."),
+    (assigned(1, 1, {0: 1}), "A manual partition assignment was specified, but replication factor"),
+    (
+        Creatable(
+            name="t",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[Assignment(partition_index=0, broker_ids=[1])] * 2,
+        ),
+        "Found multiple manual partition assignments for partition 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("topic", "words"), WORST, ids=[f"{number}" for number in range(len(WORST))])
+async def test_of_several_mistakes_the_one_is_named_that_kafka_names(
+    world: World, topic: Creatable, words: str
+) -> None:
+    client = await world.connect()
+    (refused,) = await create(client, topic)
+    assert refused.error_message is not None
+    assert refused.error_message.startswith(words)
+
+
 @pytest.mark.parametrize("last", [new("u", 1), new("u", -1), assigned(-1, -1, {0: 1}), new("..", 1)])
 async def test_so_many_partitions_by_one_request(world: World, last: Creatable) -> None:
     """Kafka's limit, which it looks at before anything else; what cannot be a number counts for nothing."""

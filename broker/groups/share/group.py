@@ -14,6 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from broker.groups.epoch_group import EpochGroup
+from broker.groups.epochs import FIRST_EPOCH
 from broker.groups.topics import Partitions
 
 
@@ -53,7 +54,8 @@ class ShareGroup(EpochGroup[ShareMember, Partitions]):
     assignor = "simple"
 
     def __init__(self, group_id: str) -> None:
-        super().__init__(group_id, epoch=0)
+        super().__init__(group_id)
+        self.target_epoch = FIRST_EPOCH
         self.begun: Mapping[UUID, Begun] = {}
         """by topic id"""
 

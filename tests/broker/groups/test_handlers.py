@@ -294,6 +294,18 @@ async def test_t191_commit_in_every_version(version: int) -> None:
     assert codes(ask(world, wrong, version)) == expected
 
 
+async def test_a_group_without_a_name_can_be_looked_at() -> None:
+    """Old clients commit without one."""
+    world = World()
+    (group,) = ask(world, DescribeGroupsRequest(groups=[""]), 5).groups
+    assert (group.error_code, group.group_state) == (ErrorCode.NONE, "Dead")
+    request = commit_request(5)
+    request.group_id = ""
+    assert codes(ask(world, request, 8))[0] == ErrorCode.NONE
+    (group,) = ask(world, DescribeGroupsRequest(groups=[""]), 5).groups
+    assert (group.error_code, group.group_state) == (ErrorCode.NONE, "Empty")
+
+
 async def test_a_commit_is_answered_after_its_flush() -> None:
     world = World()
     world.hold_flushes()

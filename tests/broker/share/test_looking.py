@@ -46,7 +46,7 @@ async def test_where_it_stands(world: World, member: Member) -> None:
     (row,) = (await asked(world, "/api/groups"))["groups"]
     assert row == {
         "group": "g", "type": "share", "state": "Stable", "protocol_type": "share", "assignor": "simple",
-        "epoch": 1, "members": 1, "topics": ["t"], "lag": 3,
+        "epoch": 2, "members": 1, "topics": ["t"], "lag": 3,
     }  # fmt: skip
     shown = await asked(world, "/api/groups/g")
     place = {"topic": "t", "partition": 0, "start_offset": 0, "high_watermark": 4, "lag": 3, "acquired": 3}

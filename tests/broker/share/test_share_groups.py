@@ -24,6 +24,7 @@ from protocol.messages.share_fetch import AcknowledgementBatch, ShareAcknowledge
 from protocol.messages.share_groups import (
     AlterShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest,
     ShareGroupHeartbeatRequest,
 )
 from protocol.records import decode_all
@@ -524,6 +525,10 @@ async def test_only_an_empty_group_begins_elsewhere(world: World, client: Client
     assert (await client.ask(request, 0)).error_code == ErrorCode.NON_EMPTY_GROUP
     await m.beat(epoch=-1)
     assert (await client.ask(request, 0)).error_code == ErrorCode.NONE
+    request.group_id = "new"
+    assert (await client.ask(request, 0)).error_code == ErrorCode.NONE
+    (described,) = (await client.ask(ShareGroupDescribeRequest(group_ids=["new"]), 1)).groups
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Empty", 1, 1)
     assert await stands(client) == (2, 1)
     m = await Member.join(world, "n")
     assert (await m.fetch())[1] == [b"c"]

@@ -150,6 +150,7 @@ async def test_offsets_are_taken_only_where_the_group_takes_part(world: World) -
     tx = await begun(world)
     assert await tx.commit_offsets({T: 5}, version=3) == [ErrorCode.INVALID_TXN_STATE]
     assert await tx.commit_offsets({T: 5}, version=4) == [ErrorCode.TRANSACTION_ABORTABLE]
+    assert await tx.commit_offsets({T: 5}, transactional_id="") == [ErrorCode.INVALID_REQUEST]
     assert await tx.add_offsets() == 0
     assert await tx.commit_offsets({T: 5, TopicPartition("none", 0): 1}) == [
         0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
