@@ -30,8 +30,6 @@ class Limits:
     queued_bytes: int
     unread_bytes: int
     fetch_bytes: int
-    connections: int
-    connections_per_host: int
     idle_ms: int
 
     @classmethod
@@ -46,13 +44,11 @@ class Limits:
             queued_bytes=config.connection_max_queued_bytes,
             unread_bytes=config.connection_max_unread_bytes,
             fetch_bytes=config.fetch_max_bytes,
-            connections=min(config.max_connections, _affordable_connections()),
-            connections_per_host=config.max_connections_per_ip,
             idle_ms=config.connections_max_idle_ms,
         )
 
 
-def _affordable_connections() -> int:
+def affordable_connections() -> int:
     """A quarter of the files that the process may open: half are for segments (`storage/file.py`), the rest
     for everything else.
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.connection import Connection
 from broker.context import Listener
-from broker.door import Limits
+from broker.door import Limits, affordable_connections
 from broker.listening import bind, listen
 from broker.quotas.gate import Gate
 from broker.receiving import RECEIVE_BYTES, Room
@@ -44,6 +44,7 @@ class Server:
         self.broker = broker
         self.listener = listener
         self.limits = Limits.of(broker.config)
+        self._affordable = affordable_connections()
         stranger_bytes = listener.security.keys.sasl_server_max_receive_size
         self.limits_of_strangers = replace(
             self.limits,
@@ -84,7 +85,11 @@ class Server:
 
     def _room_to_wait(self) -> int:
         """How many connections may wait to be let in."""
-        return 0 if self.is_draining else self.limits.connections - len(self.connections)
+        return 0 if self.is_draining else self._most_connections() - len(self.connections)
+
+    def _most_connections(self) -> int:
+        """Both limits are dynamic settings of the broker; who is in stays."""
+        return min(self.broker.config.max_connections, self._affordable)
 
     def _new_connection(self) -> asyncio.BufferedProtocol:
         if self._tls is None:
@@ -133,8 +138,8 @@ class Server:
         if self.is_draining:
             return False
         if (
-            len(self.connections) <= self.limits.connections
-            and self._per_host[connection.client_host] <= self.limits.connections_per_host
+            len(self.connections) <= self._most_connections()
+            and self._per_host[connection.client_host] <= self.broker.config.max_connections_per_ip
         ):
             return True
         counters.connections_refused += 1

@@ -113,10 +113,10 @@ class BrokerConfig(CoordinationConfig):
     )  # fmt: skip
     max_connections: int = key(
         Type.INT, 10_000, "How many connections may be open; more are refused (Kafka: no limit)",
-        at_least=1,
+        at_least=1, dynamic=True,
     )  # fmt: skip
     max_connections_per_ip: int = key(
-        Type.INT, INT_MAX, "How many connections one address may have open", at_least=1
+        Type.INT, INT_MAX, "How many connections one address may have open", at_least=1, dynamic=True
     )
     max_connection_creation_rate: int = key(
         Type.INT, INT_MAX,

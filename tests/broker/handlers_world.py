@@ -62,6 +62,9 @@ class World:
         return client
 
 
+MOST_CONNECTIONS = 3
+
+
 @contextlib.asynccontextmanager
 async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> AsyncIterator[World]:
     """A world that answers heartbeats with their generation as the throttle time."""
@@ -69,7 +72,7 @@ async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> 
     broker: Any = SimpleNamespace(
         clock=clock,
         metrics_state=Counters(),
-        config=BrokerConfig(),
+        config=BrokerConfig(max_connections=MOST_CONNECTIONS),
         busy_poll=BusyPoll(100),
         departure=Departure(),
         large_frames=LargeFrames(LARGE_FRAMES_BYTES, clock),
@@ -88,8 +91,6 @@ async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> 
         queued_bytes=QUEUED_BYTES,
         unread_bytes=UNREAD_BYTES,
         fetch_bytes=FETCH_BYTES,
-        connections=3,
-        connections_per_host=3,
         idle_ms=idle_ms,
     )
     monkeypatch.setattr(Limits, "of", staticmethod(lambda config: limits))

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -500,6 +501,18 @@ async def test_too_many_connections_are_refused(world: World) -> None:
     await clients[0].close()
     await until(lambda: world.counters.connections_open == 2)
     assert (await (await world.connect()).ask(beat(2), 4)).throttle_time_ms == 2
+
+
+async def test_how_many_connections_may_be_open_is_changed_while_they_are(world: World) -> None:
+    broker = world.server.broker
+    clients = [await world.connect() for _ in range(3)]
+    for client in clients:
+        await client.ask(beat(1), 4)
+    broker.config = replace(broker.config, max_connections=4)
+    assert (await (await world.connect()).ask(beat(1), 4)).throttle_time_ms == 1
+    broker.config = replace(broker.config, max_connections=100, max_connections_per_ip=2)
+    assert await (await world.connect()).is_closed_by_peer()
+    assert (await clients[0].ask(beat(2), 4)).throttle_time_ms == 2, "who is in stays"
 
 
 async def test_idle_connections_are_closed(world: World) -> None:

@@ -36,8 +36,6 @@ def test_the_limits_of_a_connection() -> None:
         "connection.max.queued.bytes": "12",
         "connection.max.unread.bytes": "13",
         "fetch.max.bytes": "1400",
-        "max.connections": "15",
-        "max.connections.per.ip": "16",
         "connections.max.idle.ms": "17",
     }
     assert Limits.of(BrokerConfig.parse(texts)) == Limits(
@@ -48,8 +46,6 @@ def test_the_limits_of_a_connection() -> None:
         queued_bytes=12,
         unread_bytes=13,
         fetch_bytes=1400,
-        connections=15,
-        connections_per_host=16,
         idle_ms=17,
     )
     texts["socket.request.max.bytes"] = "5000"
