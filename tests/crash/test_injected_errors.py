@@ -28,6 +28,8 @@ SETTINGS = {
     "log.cleaner.min.cleanable.ratio": "0.01",
     "log.initial.task.delay.ms": "10",
 }
+ROLL_SECONDS = 300.0
+"""for the writes that fill a segment, each with its flush: a loaded disk takes its time"""
 FIRST = "00000000000000000000.log"
 WRITES, RENAMES = "pwritev,pwritev2", "rename,renameat,renameat2"
 
@@ -119,11 +121,15 @@ def test_a_failing_call_costs_one_partition(
     assert broker.stop() == 0
     broker.inject(calls, error, name, when).start()
     if name.endswith(".cleaned"):  # nothing was changed yet: the cleaning alone failed, and says why
-        wait_for(lambda: producer.write(VICTIM) or "cannot be cleaned" in broker.log(), "the failed swap")
+        wait_for(
+            lambda: producer.write(VICTIM) or "cannot be cleaned" in broker.log(),
+            "the failed swap",
+            ROLL_SECONDS,
+        )
         assert f"{VICTIM}-0 cannot be cleaned" in broker.log()
         assert producer.write(VICTIM) == ErrorCode.NONE
     else:
-        wait_for(lambda: producer.write(VICTIM) == ErrorCode.KAFKA_STORAGE_ERROR, "the failure")
+        producer.write_until(VICTIM, ErrorCode.KAFKA_STORAGE_ERROR, ROLL_SECONDS)
         assert wait_for(lambda: offline_reason(broker), "the reason")
         if when.endswith("+"):  # the broker's own attempts to open it fail as well
             assert producer.write(VICTIM) == ErrorCode.KAFKA_STORAGE_ERROR
