@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker.api import handles
 from broker.context import RequestContext
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.admin import ElectLeadersRequest, ElectLeadersResponse
 from storage.layout import TopicPartition
 
@@ -27,10 +27,10 @@ def elect_leaders(
     broker: Broker, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     response = ElectLeadersResponse()
-    unknown = f"Unknown election type {request.election_type}"
+    unknown = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     is_known = request.election_type in (PREFERRED, UNCLEAN)
     if not is_known:
-        response.error_code = ErrorCode.INVALID_REQUEST
+        response.error_code = unknown.code
     elif request.topic_partitions is None:
         response.replica_election_results = [
             Elected(topic=topic.name, partition_result=[]) for topic in broker.topics.all()
@@ -38,21 +38,18 @@ def elect_leaders(
     for asked in request.topic_partitions or ():
         results = []
         for index in asked.partitions:
-            if not is_known:
-                code, message = ErrorCode.INVALID_REQUEST, unknown
-            else:
-                code, message = _outcome(broker, asked.topic, index)
+            why = _why_not(broker, asked.topic, index) if is_known else unknown
             results.append(
-                Elected.PartitionResult(partition_id=index, error_code=code, error_message=message)
+                Elected.PartitionResult(partition_id=index, error_code=why.code, error_message=why.message)
             )
         response.replica_election_results.append(Elected(topic=asked.topic, partition_result=results))
     return response
 
 
-def _outcome(broker: Broker, topic: str, index: int) -> tuple[ErrorCode, str]:
+def _why_not(broker: Broker, topic: str, index: int) -> KafkaError:
     """Why no leader is elected, in the words of Kafka's `ReplicationControlManager`."""
     if broker.topics.get(topic) is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}"
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
     if TopicPartition(topic, index) not in broker.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}"
-    return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
+    return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")

@@ -83,6 +83,9 @@ async def test_no_leader_is_to_be_elected(world: World, version: int) -> None:
     wanted = [ElectLeadersRequest.TopicPartitions(topic="none", partitions=[0])]
     answer = await client.ask(ElectLeadersRequest(topic_partitions=wanted), version)
     assert answer.replica_election_results[0].partition_result[0].error_message == "No such topic as none"
+    wanted = [ElectLeadersRequest.TopicPartitions(topic="n" * 32_000, partitions=[0])]
+    answer = await client.ask(ElectLeadersRequest(topic_partitions=wanted), version)
+    assert answer.replica_election_results[0].partition_result[0].error_message.endswith("nnn...")
     answer = await client.ask(ElectLeadersRequest(topic_partitions=None), version)
     assert [(row.topic, row.partition_result) for row in answer.replica_election_results] == [
         (name, []) for name in ("__kompakt_metadata", "t")
