@@ -27,8 +27,8 @@ SYNONYMS = (
     ("resource_name",),
     ("resource_type",),
 )
-OUTCOMES = ("num_partitions", "replication_factor")
-"""what was asked for, not what there is"""
+NOT_MIRRORED = ("num_partitions", "replication_factor")
+"""a topic that was not made has none, whatever was asked for"""
 
 
 def response_to(error: BaseException, api: Api, context: RequestContext, request: Any) -> Any:
@@ -74,7 +74,7 @@ class _Failure(NamedTuple):
                 setattr(answer, name, b"")  # a null would be a protocol error to librdkafka
             elif declared.struct is not None and declared.tag is None and declared.nullable == NO_VERSIONS:
                 setattr(answer, name, declared.struct())  # it has to be there
-            elif declared.kind != "array" and name not in OUTCOMES:
+            elif declared.kind != "array" and name not in NOT_MIRRORED:
                 value = _value_of(asked, name)
                 if value is not None and type(value) is type(getattr(answer, name)):
                     setattr(answer, name, value)

@@ -88,7 +88,7 @@ class Server:
         return 0 if self.is_draining else self._most_connections() - len(self.connections)
 
     def _most_connections(self) -> int:
-        """Both limits are dynamic settings of the broker; who is in stays."""
+        """`max.connections` may change while connections are open: who is in stays."""
         return min(self.broker.config.max_connections, self._affordable)
 
     def _new_connection(self) -> asyncio.BufferedProtocol:
