@@ -337,9 +337,10 @@ class OffsetIndex(IndexFile):
     def last(self) -> tuple[int, int]:
         """The last entry as (offset, position); (base offset, 0) when there is none."""
         offsets, positions = self.columns()
-        if not offsets:
+        found = len(offsets) - 1  # asked once: another one may be appended meanwhile
+        if found < 0:
             return self.base_offset, 0
-        return self.base_offset + offsets[-1], positions[-1]
+        return self.base_offset + offsets[found], positions[found]
 
 
 class TimeIndex(IndexFile):
@@ -384,9 +385,10 @@ class TimeIndex(IndexFile):
 
     def last(self) -> tuple[int, int]:
         timestamps, offsets = self.columns()
-        if not timestamps:
+        found = len(timestamps) - 1
+        if found < 0:
             return NO_TIMESTAMP, self.base_offset
-        return timestamps[-1], self.base_offset + offsets[-1]
+        return timestamps[found], self.base_offset + offsets[found]
 
 
 def _packed(numbers: Longs) -> bytes:

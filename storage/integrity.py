@@ -108,9 +108,10 @@ class Anchors(NamedTuple):
     @classmethod
     def around(cls, offsets: Any, positions: Any, start: int, end: int) -> Anchors:
         """The smallest stretch between index entries that holds [start, end)."""
-        first = bisect_right(positions, start) - 1
-        behind = bisect_left(positions, end)
-        has_end = behind < len(positions)
+        count = len(offsets)  # of an entry that is being appended the position comes first
+        first = bisect_right(positions, start, 0, count) - 1
+        behind = bisect_left(positions, end, 0, count)
+        has_end = behind < count
         inside = slice(max(first, 0), behind)
         return cls(
             positions[first] if first >= 0 else 0,

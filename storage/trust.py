@@ -146,7 +146,8 @@ class Trust:
                 offsets, positions = segment.offset_index.columns()
             except (BrokenIndex, FileNotFoundError):
                 return None
-            if len(positions) and positions[-1] >= segment.size_bytes and not segment.is_active:
+            # Not active is asked first: an append has its entry before its bytes count.
+            if not segment.is_active and len(positions) and positions[-1] >= segment.size_bytes:
                 self._say_cut(segment, int(positions[-1]))
                 return None
             anchors = Anchors.around(offsets, positions, position, end)
