@@ -216,7 +216,6 @@ class GroupCoordinator:
         group = self._group_of_member(group_id)
         if isinstance(group, ConsumerGroup):
             return self._classic_members.leave(group, leaving)
-        size = len(group.members)
         answers: list[ErrorCode] = []
         for member_id, group_instance_id in leaving:
             try:
@@ -224,15 +223,16 @@ class GroupCoordinator:
                 answers.append(ErrorCode.NONE)
             except KafkaError as error:
                 answers.append(error.code)
-        if len(group.members) < size or group.state is GroupState.PREPARING_REBALANCE:
-            self._rebalancer.after_leaving(group, f"{size - len(group.members)} members leave")
+        gone = answers.count(ErrorCode.NONE)
+        if gone and not group.is_empty:  # also of those who were only about to join, as in Kafka
+            self._rebalancer.after_leaving(group, f"{gone} members leave")
         return answers
 
     def _leave_one(self, group: Group, member_id: str, group_instance_id: str | None) -> None:
         if group_instance_id is not None and not member_id:
             # The admin client removes static members by their instance alone.
             member_id = group.static_members.get(group_instance_id, "")
-        if group_instance_id is None and member_id in group.pending_members:
+        if member_id in group.pending_members:
             group.forget_pending(member_id)
         else:
             self._rebalancer.discard(group, group.check_member(member_id, group_instance_id))

@@ -83,8 +83,8 @@ class Joining:
         """Take the member in or back; the future resolves when the group's join phase ends."""
         max_size = self._rebalancer.config.group_max_size
         if not group.has_room(request.member_id, max_size):
-            group.forget_pending(request.member_id)
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{max_size} members")
+            group.remove(request.member_id)
+            return JoinResult("", ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not group.accepts(request.protocol_type, request.protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no protocol that all members support")
         if not request.member_id:
@@ -99,8 +99,6 @@ class Joining:
             if current is not None:
                 return self._replace_static(group, request, current, member_id)
         elif request.requires_known_member_id:
-            if len(group.pending_members) >= self._rebalancer.config.group_max_size:
-                raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members are about to join")
             self._rebalancer.expect_join(group, member_id, request.session_timeout_ms)
             return JoinResult(member_id, ErrorCode.MEMBER_ID_REQUIRED)
         return self._add(group, request, member_id)

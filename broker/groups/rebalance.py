@@ -273,7 +273,7 @@ class Rebalancer:
     # members out
 
     def after_leaving(self, group: Group, reason: str) -> None:
-        """Members went: those who stay need a new generation, unless one is forming already."""
+        """Somebody went: those who stay need a new generation, unless one is forming already."""
         if group.state is GroupState.PREPARING_REBALANCE:
             self.complete_join_if_ready(group)
         else:
@@ -281,6 +281,6 @@ class Rebalancer:
 
     def discard(self, group: Group, member: Member) -> None:
         """Take a member out; `after_leaving` has to follow."""
-        group.answer_join(member, JoinResult(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+        group.answer_join(member, JoinResult("", ErrorCode.UNKNOWN_MEMBER_ID))
         group.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)

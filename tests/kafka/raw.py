@@ -7,6 +7,7 @@ Nothing is retried behind the caller's back but what a fresh topic needs: a lead
 from __future__ import annotations
 
 import itertools
+import select
 import socket
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -46,13 +47,29 @@ class Raw:
         self._client_id = client_id
         self._socket = socket.create_connection(("127.0.0.1", port), limit_seconds)
         self._correlation_ids = itertools.count(1)
+        self._asked: tuple[Any, int, int] | None = None
 
     def ask(self, request: Any, version: int) -> Any:
         """Send `request`, return its answer."""
+        self.send(request, version)
+        return self.answer()
+
+    def send(self, request: Any, version: int) -> None:
+        """Send `request`, whose answer may come when others have said something on other connections."""
         sent = next(self._correlation_ids)
         self._socket.sendall(b"".join(encode_request(request, version, sent, self._client_id)))
+        self._asked = registry[schema_of(request).key].response, version, sent
+
+    def has_answer(self) -> bool:
+        """Whether something has come that answers what was sent."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+    def answer(self) -> Any:
+        """The answer of what was sent, waited for."""
+        assert self._asked is not None
+        (expected, version, sent), self._asked = self._asked, None
         frame = self._read(int.from_bytes(self._read(4), "big"))
-        answered, message = decode_response(registry[schema_of(request).key].response, version, frame)
+        answered, message = decode_response(expected, version, frame)
         assert answered == sent
         return message
 

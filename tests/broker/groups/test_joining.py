@@ -174,22 +174,52 @@ async def test_limits_of_a_join() -> None:
     assert refused(lambda: world.join("nobody")) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+FULL = JoinResult("", ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+
 async def test_group_max_size_keeps_out_who_is_not_in() -> None:
     world = World(group_max_size=2)
     leader, follower = await world.form(None, None)
-    assert refused(world.join) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert answered(world.join()) == FULL
     rejoined = world.joining(leader.member_id)
     world.joining(follower.member_id)
     assert rejoined.result().error is ErrorCode.NONE
-    assert refused(world.join) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert answered(world.join()) == FULL
 
 
-async def test_group_max_size_also_bounds_the_ids_handed_out() -> None:
-    world = World(group_max_size=2)
-    for _ in range(2):
-        answered(world.join(requires_known_member_id=True))
-    answer = refused(lambda: world.join(requires_known_member_id=True))
-    assert answer is ErrorCode.GROUP_MAX_SIZE_REACHED
+async def test_group_max_size_turns_away_who_was_asked_to_come_back() -> None:
+    """As in Kafka ids are handed out to more than there is room for; who comes too late has none any more."""
+    world = World(group_max_size=1)
+    first, second = (answered(world.join(requires_known_member_id=True)) for _ in range(2))
+    world.joining(first.member_id)
+    assert answered(world.join(second.member_id)) == FULL
+    world.clock.advance(100)
+    assert world.group().pending_members == {}
+    assert world.state() is GroupState.COMPLETING_REBALANCE
+
+
+async def test_who_is_taken_out_while_it_joins_has_no_id_any_more() -> None:
+    world = World()
+    await world.form("a", None)
+    waiting = world.joining(group_instance_id="other")
+    assert world.groups.leave("g", [("", "other")]) == [ErrorCode.NONE]
+    assert waiting.result() == JoinResult("", ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+async def test_who_leaves_before_it_has_joined_makes_the_others_join_again() -> None:
+    """Kafka asks whether anybody has left, and not whether it was a member."""
+    world = World()
+    await world.form(None)
+    pending = answered(world.join(requires_known_member_id=True))
+    assert world.groups.leave("g", [(pending.member_id, "of anybody")]) == [ErrorCode.NONE]
+    assert world.state() is GroupState.PREPARING_REBALANCE
+
+
+async def test_an_empty_group_stays_so_when_somebody_leaves_before_it_has_joined() -> None:
+    world = World()
+    pending = answered(world.join(requires_known_member_id=True))
+    assert world.groups.leave("g", [(pending.member_id, None)]) == [ErrorCode.NONE]
+    assert world.state() is GroupState.EMPTY
 
 
 async def test_t188_a_static_member_comes_back_to_its_assignment_without_a_rebalance() -> None:
