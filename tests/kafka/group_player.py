@@ -5,7 +5,7 @@ in a form that can be compared with another broker's.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from protocol.codegen import decode, encode
@@ -57,7 +57,7 @@ class Player:
     def _rows(self, places: list[tuple[str, int]]) -> list[Any]:
         topic = ConsumerGroupHeartbeatRequest.TopicPartitions
         ids = {name: topic_id for topic_id, name in self._topics.items()}
-        return [topic(topic_id=ids[name], partitions=found) for name, found in _by_topic(places)]
+        return [topic(topic_id=ids[name], partitions=found) for name, found in by_topic(places)]
 
     def _id(self, member: str) -> str:
         """The member id that a broker gave to a classic member, which it has no say in."""
@@ -194,7 +194,7 @@ class Player:
     def classic_described(self, group: str, version: int = 6) -> Any:
         row = self.raw.ask(DescribeGroupsRequest(groups=[group]), version).groups[0]
         members = sorted(
-            (self._name(one.member_id), self._assigned(one.member_assignment)) for one in row.members
+            (self._name(one.member_id), assigned_places(one.member_assignment)) for one in row.members
         )
         return row.error_code, row.error_message, row.group_state, row.protocol_type, members
 
@@ -208,15 +208,8 @@ class Player:
         protocol_type: str = "consumer",
         instance: str | None = None,
     ) -> Any:
-        said = ConsumerProtocolSubscription
-        metadata = said(
-            topics=topics,
-            owned_partitions=[
-                said.TopicPartition(topic=name, partitions=found) for name, found in _by_topic(owned)
-            ],
-        )
         own = JoinGroupRequest.JoinGroupRequestProtocol(
-            name=protocol, metadata=struct.pack(">h", 1) + b"".join(encode(metadata, 1))
+            name=protocol, metadata=subscription_bytes(topics, owned)
         )
         request = JoinGroupRequest(
             group_id=self.group,
@@ -244,18 +237,12 @@ class Player:
             protocol_type="consumer",
             protocol_name=protocol,
             assignments=[
-                each(member_id=self._id(name), assignment=_assignment(places))
+                each(member_id=self._id(name), assignment=assignment_bytes(places))
                 for name, places in given.items()
             ],
         )
         row = self.raw.ask(request, 5)
-        return row.error_code, row.protocol_type, row.protocol_name, self._assigned(row.assignment)
-
-    def _assigned(self, assignment: bytes) -> Any:
-        if not assignment:
-            return None
-        said = decode(ConsumerProtocolAssignment, 1, bytes(assignment), 2)
-        return sorted((row.topic, index) for row in said.assigned_partitions for index in row.partitions)
+        return row.error_code, row.protocol_type, row.protocol_name, assigned_places(row.assignment)
 
     def classic_beat(self, member: str, generation: int) -> Any:
         request = HeartbeatRequest(group_id=self.group, generation_id=generation, member_id=self._id(member))
@@ -274,16 +261,34 @@ class Player:
         return self.raw.set_group(self.group, settings)
 
 
-def _by_topic(places: Iterable[tuple[str, int]]) -> list[tuple[str, list[int]]]:
+# what members of the classic protocol tell each other
+
+
+def by_topic(places: Iterable[tuple[str, int]]) -> list[tuple[str, list[int]]]:
     found: dict[str, list[int]] = {}
     for name, index in places:
         found.setdefault(name, []).append(index)
     return list(found.items())
 
 
-def _assignment(places: list[tuple[str, int]]) -> bytes:
-    topic = ConsumerProtocolAssignment.TopicPartition
-    said = ConsumerProtocolAssignment(
-        assigned_partitions=[topic(topic=name, partitions=found) for name, found in _by_topic(places)]
-    )
-    return struct.pack(">h", 1) + b"".join(encode(said, 1))
+def subscription_bytes(topics: Sequence[str], owned: Iterable[tuple[str, int]]) -> bytes:
+    """What a member says when it joins."""
+    said = ConsumerProtocolSubscription
+    place = said.TopicPartition
+    rows = [place(topic=name, partitions=found) for name, found in by_topic(owned)]
+    return struct.pack(">h", 1) + b"".join(encode(said(topics=list(topics), owned_partitions=rows), 1))
+
+
+def assignment_bytes(places: Iterable[tuple[str, int]]) -> bytes:
+    """What the leader says of a member."""
+    said = ConsumerProtocolAssignment
+    place = said.TopicPartition
+    rows = [place(topic=name, partitions=found) for name, found in by_topic(places)]
+    return struct.pack(">h", 1) + b"".join(encode(said(assigned_partitions=rows), 1))
+
+
+def assigned_places(assignment: bytes) -> list[tuple[str, int]] | None:
+    if not assignment:
+        return None
+    said = decode(ConsumerProtocolAssignment, 1, bytes(assignment), 2)
+    return sorted((row.topic, index) for row in said.assigned_partitions for index in row.partitions)
