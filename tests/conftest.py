@@ -1,6 +1,7 @@
 """What holds for all tests: they run on the broker's event loop (asyncio's own pauses nobody who writes too
 much in Python 3.12), data files that a module has left open are closed behind it, sockets that kafka-python
 leaves are closed, and brokers that a failed test left running end with the session.
+With `--switch-interval 1e-5` threads take turns at almost every step, which finds what one sees of another.
 
 Logs that end by a crash let go of nothing, and thousands of descriptors in one process break what still uses
 `select`: PySpark's callback server ends, and waits for it never do.
@@ -8,6 +9,7 @@ Logs that end by a crash let go of nothing, and thousands of descriptors in one 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -21,6 +23,18 @@ from tests.process import end_what_was_left
 
 LONG = ("spark/test_pipeline_commands.py", "spark/test_pipelines.py", "spark/test_wheel.py")
 """files that take minutes"""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--switch-interval", type=float, help="so many seconds a thread goes on beside others")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def switch_interval(request: pytest.FixtureRequest) -> None:
+    """Of the tests' own process; Python's is 5 ms."""
+    seconds = request.config.getoption("--switch-interval")
+    if seconds is not None:
+        sys.setswitchinterval(seconds)
 
 
 @pytest.hookimpl(trylast=True)

@@ -2,8 +2,7 @@
 answered only when others have asked, so each that waits has a connection of its own.
 
 Brokers give ids to members. Here a member is known by its name and how many ids it was given before (`m.0`),
-so that what two brokers say can be compared. A member's client id is its name: the ids that it is given begin
-with that, and so they sort alike on both.
+so that what two brokers say can be compared. A member's client id is its name.
 """
 
 from __future__ import annotations

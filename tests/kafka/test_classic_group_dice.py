@@ -30,6 +30,8 @@ from tests.waiting import wait_for
 
 INSTANCES = {"s": "i", "t": "j", "u": "i"}
 MEMBERS = ("m", "n", "o", *INSTANCES)
+SOMEBODY = "somebody"
+"""who is no member"""
 SUBSCRIPTIONS = (b"\0\0\0\0\0\1\0\1a\xff\xff\xff\xff", b"\0\0\0\0\0\1\0\1b\xff\xff\xff\xff")
 PROTOCOLS = (("range", "sticky"), ("range",), ("sticky",), ())
 """in one order of preference: who wins where votes are equal Kafka leaves to a hash map"""
@@ -83,8 +85,8 @@ class Dice:
         dice = self._dice
         able = [one for one in idle if one != "u" or dice.random() < 0.1]
         if not able and self._known:  # they wait for one that all have forgotten
-            self._asked.append(("m", ""))
-            return self._leave("m", dice.choice(self._known), None)
+            self._asked.append((SOMEBODY, ""))
+            return self._leave(SOMEBODY, dice.choice(self._known), None)
         member = dice.choice(able if able and dice.random() < 0.97 else MEMBERS)
         kinds = {"join": 4, "sync": 4, "beat": 3, "commit": 2, "leave": 1, "delete": 0.3}
         kinds[AWAITED.get(self._state, "beat")] += 12
@@ -104,7 +106,7 @@ class Dice:
         if kind == "leave":
             return self._leave(member, name, instance)
         if kind == "delete":
-            return "somebody deletes the group", member, 2, deleting()
+            return "somebody deletes the group", SOMEBODY, 2, deleting()
         if kind == "beat":
             version = dice.randint(3 if instance else 0, 4)
             text = f"{name} ({instance}) beats in {generation}, v{version}"

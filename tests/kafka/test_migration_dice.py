@@ -30,7 +30,7 @@ NEWER = ("~c", "~d")
 MEMBERS = (*CLASSIC, *NEWER)
 SUBSCRIPTIONS = (["a"], ["b"], ["a", "b"], ["a", "b"])
 RANGE = {"group.consumer.assignors": "range"}
-AGAIN = (27,)
+AGAIN = 27
 LOST_EPOCH = (*LOST, 110, 113)
 """what a member of the newer protocol is told that has to begin anew"""
 UNRELEASED = 111
@@ -69,7 +69,7 @@ class Dice:
         self._epochs = dict.fromkeys(MEMBERS, 0)
         self._has: dict[str, list[tuple[str, int]]] = {one: [] for one in MEMBERS}
         self._wants: dict[str, list[str]] = {one: ["a", "b"] for one in MEMBERS}
-        self._asked: list[tuple[str, str]] = []
+        self._asked: list[str] = []
         self._group: list[str] = []
         self._must_sync: set[str] = set()
         self._must_leave: set[str] = set()
@@ -83,7 +83,7 @@ class Dice:
         able = [one for one in idle if self._may_act(one)]
         member = dice.choice(able or [one for one in MEMBERS if one != self._absent])
         step = self._newer(member) if member in NEWER else self._classic(member)
-        self._asked.append((member, step[0]))
+        self._asked.append(member)
         return step
 
     def _may_act(self, member: str) -> bool:
@@ -173,7 +173,7 @@ class Dice:
         return True
 
     def learn(self, number: int, answer: Any) -> None:
-        member, _ = self._asked[number]
+        member = self._asked[number]
         kind, error = answer[:2]
         if error == UNRELEASED:
             self._must_leave.add(member)
@@ -186,7 +186,7 @@ class Dice:
         elif kind == "synced":
             if not error:
                 self._has[member] = answer[4] or []
-        elif kind == "beaten" and error in AGAIN:
+        elif kind == "beaten" and error == AGAIN:
             self._must_sync.discard(member)
             self._rejoins(member)
         elif kind == "beaten" and len(answer) == 5 and not error and self._epochs[member] >= 0:
