@@ -7,12 +7,14 @@ time. Which member leads once the leader is gone a Kafka leaves to the order of 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from protocol.messages.groups import FindCoordinatorRequest
+from tests.kafka.broker import KafkaBroker
 from tests.kafka.classic_player import ClassicPlayer, Make
 from tests.kafka.raw import Raw
+from tests.process import BrokerProcess
 from tests.waiting import wait_for
 
 PAUSE_SECONDS = 0.1
@@ -54,6 +56,23 @@ class SomeDice(Protocol):
 
     def see(self, described: Any) -> None:
         """Where the group stands."""
+
+
+def play_seeds(
+    brokers: Sequence[KafkaBroker | BrokerProcess],
+    player: Callable[[int, str], ClassicPlayer],
+    dice: Callable[[int], SomeDice],
+    seeds: range,
+    steps: int,
+) -> None:
+    """Each in a group of its own."""
+    for seed in seeds:
+        players = [player(broker.port, f"g{seed}") for broker in brokers]
+        for one in players:
+            wait_for(one.is_coordinated, "a coordinator")
+        play(players, dice(seed), f"seed {seed}", steps)
+        for one in players:
+            one.close()
 
 
 def play(players: Sequence[ClassicPlayer], dice: SomeDice, name: str, steps: int) -> None:

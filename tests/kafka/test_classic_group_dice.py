@@ -24,9 +24,8 @@ from tests.kafka.classic_player import (
     leaving,
     syncing,
 )
-from tests.kafka.group_play import LOST, Step, play, prepare
+from tests.kafka.group_play import LOST, Step, play_seeds, prepare
 from tests.kafka.raw import Raw
-from tests.waiting import wait_for
 
 INSTANCES = {"s": "i", "t": "j", "u": "i"}
 MEMBERS = ("m", "n", "o", *INSTANCES)
@@ -56,13 +55,7 @@ def play_at_random(start_kafka: Start, directory: Path, seeds: range, room: int)
     with both(start_kafka, directory, {**SETTINGS, "group.max.size": str(room)}) as brokers:
         for broker in brokers:
             prepare(Raw(broker.port), {"a": 1})
-        for seed in seeds:
-            players = [ClassicPlayer(broker.port, f"g{seed}") for broker in brokers]
-            for one in players:
-                wait_for(one.is_coordinated, "a coordinator")
-            play(players, Dice(seed), f"seed {seed}", STEPS)
-            for one in players:
-                one.close()
+        play_seeds(brokers, ClassicPlayer, Dice, seeds, STEPS)
 
 
 class Dice:

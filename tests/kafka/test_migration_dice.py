@@ -16,12 +16,11 @@ import pytest
 
 from tests.kafka.both import Start, both
 from tests.kafka.classic_player import beating, joining, leaving, syncing
-from tests.kafka.group_play import LOST, Step, play, prepare
+from tests.kafka.group_play import LOST, Step, play_seeds, prepare
 from tests.kafka.group_player import assignment_bytes, subscription_bytes
 from tests.kafka.mixed_player import MixedPlayer, Places, beating_anew
 from tests.kafka.raw import Raw
 from tests.kafka.test_consumer_groups import KAFKAS, SETTINGS, A, B
-from tests.waiting import wait_for
 
 TOPICS = {"a": 4, "b": 2}
 CLASSIC, STATIC = ("m", "s"), {"s": "i", "~d": "j"}
@@ -48,13 +47,7 @@ def play_at_random(start_kafka: Start, directory: Path, seeds: range) -> None:
     with both(start_kafka, directory, {**SETTINGS, **RANGE}, {**KAFKAS, **RANGE}) as brokers:
         for broker in brokers:
             prepare(Raw(broker.port), TOPICS)
-        for seed in seeds:
-            players = [MixedPlayer(broker.port, f"g{seed}") for broker in brokers]
-            for one in players:
-                wait_for(one.is_coordinated, "a coordinator")
-            play(players, Dice(seed), f"seed {seed}", STEPS)
-            for one in players:
-                one.close()
+        play_seeds(brokers, MixedPlayer, Dice, seeds, STEPS)
 
 
 class Dice:
