@@ -56,6 +56,8 @@ class CleanerCheckpoints:
         self._source = source
         self._lock = threading.Lock()
         self._offsets: dict[Path, dict[TopicPartition, int]] = {}
+        self.changes = 0
+        """how often an offset became another; read by any thread, before the offset that it goes with"""
 
     def _of(self, path: Path) -> dict[TopicPartition, int]:
         """What is known of one directory; nothing where its file cannot be read: then all of its logs are
@@ -92,6 +94,7 @@ class CleanerCheckpoints:
             known = self._of(directory)
             if known.get(topic_partition) != offset:
                 known[topic_partition] = offset
+                self.changes += 1
                 self._write(directory)
 
     def move(self, source: Path, target: Path, topic_partition: TopicPartition) -> None:
@@ -100,6 +103,7 @@ class CleanerCheckpoints:
             known, offset = self._of(target), self._of(source).pop(topic_partition, None)
             if offset is not None:
                 known[topic_partition] = offset
+                self.changes += 1
                 self._write(target)
                 self._write(source)
 
@@ -118,6 +122,7 @@ class CleanerCheckpoints:
                 if doomed & known.keys():
                     for topic_partition in doomed & known.keys():
                         del known[topic_partition]
+                    self.changes += 1
                     self._write(directory)
 
     def known(self) -> set[TopicPartition]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleaner.checkpoints import CleanerCheckpoints, Directories
 from cleaner.cleaner import Cleaner, CleaningAborted, RunOnOwner, check_policy
+from cleaner.last_look import LastLook, figures_of
 from cleaner.offset_map import OffsetMap
 from cleaner.quarantine import Quarantine, Uncleanable
 from cleaner.results import CleanResult
@@ -43,8 +44,6 @@ logger = logging.getLogger(__name__)
 RETENTION_INTERVAL_MS = 1000
 OTHERS_WORK = (Reason.IN_PROGRESS, Reason.DRY_RUN, Reason.PAUSED, Reason.OFFLINE, Reason.NO_VERSION)
 """reasons for which a log is not cleaned by hand either"""
-
-
 NOT_SEEN = (*OTHERS_WORK, Reason.UNCLEANABLE)
 """reasons for which a log does not count in how dirty logs are (as in Kafka)"""
 
@@ -78,6 +77,7 @@ class CleanerManager:
         self._quarantine = Quarantine()
         self._totals: dict[TopicPartition, PartitionTotals] = {}
         self._tombstones = TombstoneCounts()
+        self._last_look = LastLook()
         self._last_retention_ms = -RETENTION_INTERVAL_MS
         self.is_held = False  # the threads look after retention only
         self.on_cleaned: Callable[[CleanResult], None] = lambda result: None
@@ -190,9 +190,10 @@ class CleanerManager:
     def _held(self, log: Log, now_ms: int) -> Reason | None:
         if log.offline_reason is not None:
             return Reason.OFFLINE
-        if self.is_being_cleaned(log.topic_partition):
+        phase = self.state_of(log.topic_partition).phase
+        if phase in (Phase.IN_PROGRESS, Phase.ABORTED):
             return Reason.DRY_RUN if log.topic_partition in self._dry_runs else Reason.IN_PROGRESS
-        if self.state_of(log.topic_partition).phase is Phase.PAUSED:
+        if phase is Phase.PAUSED:
             return Reason.PAUSED
         return Reason.UNCLEANABLE if self._quarantine.holds(log.topic_partition, now_ms) else None
 
@@ -204,7 +205,12 @@ class CleanerManager:
             # Here: who deletes one takes it away, and then waits for this lock to abort its cleaning.
             logs = [log for log in self._logs() if log.config.is_compacted]
             self.statistics.last_run_ms = now_ms
-            found = [(log, one) for log in logs if (one := self._assess_safely(log, now_ms)) is not None]
+            found = self._last_look.over(
+                logs,
+                now_ms,
+                lambda log: (figures_of(log), self.checkpoints.changes, self._held(log, now_ms)),
+                lambda log: self._assess_safely(log, now_ms),
+            )
             seen = [one for _, one in found if one.total_bytes and one.reason not in NOT_SEEN]
             self.statistics.max_dirty_percent = 100.0 * max((one.dirty_ratio for one in seen), default=0.0)
             delays = (one.compaction_delay_ms for _, one in found)

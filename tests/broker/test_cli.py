@@ -18,6 +18,7 @@ import sys
 import urllib.request
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO
 
 import pytest
@@ -35,6 +36,7 @@ from storage.layout import TopicPartition, partition_directory_name
 from tests.process import BrokerProcess
 
 runner = CliRunner()
+kernels = importlib.import_module("broker.cli.kernels")  # whose name in its package is that of the command
 
 
 def invoke(*arguments: str) -> tuple[int, str, str]:
@@ -51,6 +53,7 @@ def test_version(how: str) -> None:
 
 def test_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of every room that has any, so that no request waits for a compiler."""
+    monkeypatch.setattr(kernels, "FROM_THE_END", "")
     called: list[str] = []
     expected = []
     for room in (cleaner, protocol, storage):
@@ -75,6 +78,23 @@ def test_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     status, output, errors = invoke("kernels")
     assert (status, output) == (1, "")
     assert errors == "kompakt: the kernels cannot be kept: No space left on device\n"
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_a_second_processor_compiles_kernels_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processors: int
+) -> None:
+    """From the end on, in a process that may fail: what it leaves is compiled all the same."""
+    begun = tmp_path / "begun"
+    monkeypatch.setattr(kernels, "FROM_THE_END", f"open({str(begun)!r}, 'x').close(); raise SystemExit(1)")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(processors)), raising=False)
+    called: list[str] = []
+    room = SimpleNamespace(compile_kernels=lambda: called.append("a room"))
+    monkeypatch.setattr(kernels, "rooms_with_kernels", lambda: [room])
+    status, output, errors = invoke("kernels")
+    assert (status, errors, called) == (0, "", ["a room"])
+    assert "compiled" in output
+    assert begun.exists() == (processors > 1)
 
 
 def test_bad_settings_are_one_line_each_and_status_2(monkeypatch: pytest.MonkeyPatch) -> None:
