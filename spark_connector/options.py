@@ -139,7 +139,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
             f"minOffsetsPerTrigger ({minimum}) must not be above maxOffsetsPerTrigger ({maximum})"
         )
     strategy = _word(values, "startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
-    starting = _position(values, "starting")
+    starting, ending = _position(values, "starting"), _position(values, "ending")
+    _refuse_times_in_disorder(starting, ending)
     is_view = _word(values, "view", "", ("", "latest")) == "latest"
     if is_view and starting is not None and starting != Position("startingOffsets", EARLIEST):
         raise ConnectorError(f"view=latest is made of whole logs; {starting.option} cannot go with it")
@@ -147,7 +148,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         client=_with_look_ups(parse_client_settings(values), values),
         subscription=_subscription(values),
         starting=starting,
-        ending=_as_of(values) or _position(values, "ending"),
+        ending=_as_of(values) or ending,
         fail_on_missing_time=strategy == "error",
         fail_on_data_loss=boolean(values, "failondataloss", True),
         min_partitions=positive(values, "minpartitions"),
@@ -246,6 +247,19 @@ def _position(values: Mapping[str, str], side: str) -> Position | None:
     if any(offset < EARLIEST for offset in offsets.values()):
         raise ConnectorError(f"{name} has an offset below -2 (earliest): {text}")
     return Position(name, offsets=tuple(sorted(offsets.items())))
+
+
+def _refuse_times_in_disorder(starting: Position | None, ending: Position | None) -> None:
+    """Times of a partition that end before they begin, whatever records there are, as Spark's own source
+    does; -1 and -2 stand in no order. One time for all is looked up first, there and here.
+    """
+    if starting is None or ending is None:
+        return
+    ends = dict(ending.timestamps)
+    for partition, start in starting.timestamps:
+        if start > ends.get(partition, start) >= 0:
+            where = f"{starting.option} {start} is behind {ending.option} {ends[partition]}"
+            raise ConnectorError(f"{partition}: {where}")
 
 
 def _timestamp(name: str, given: str | int) -> int:

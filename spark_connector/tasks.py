@@ -13,7 +13,7 @@ from typing import Any
 
 from spark_connector.client import Cluster, connect
 from spark_connector.errors import ConnectorError, DataLossError, MissingTopicError
-from spark_connector.offsets import EARLIEST, OffsetRange, TopicPartition
+from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from spark_connector.options import Options
 from spark_connector.planning import resolve_ranges
 from spark_connector.shape import Shape
@@ -79,7 +79,8 @@ def _look_up(options: Options, cluster: Cluster, ranges: Sequence[OffsetRange]) 
     result = []
     for wanted, found in zip(ranges, resolve_ranges(cluster, ranges), strict=True):
         start, end = found.start, found.end
-        if start > end and wanted.start >= 0:
+        is_given = wanted.start >= 0 or (wanted.start == LATEST and wanted.end >= 0)
+        if start > end and is_given:
             raise ConnectorError(
                 f"{wanted.topic_partition}: the read starts at {start}, behind its end {end}"
             )

@@ -57,6 +57,14 @@ def test_names_are_known_in_any_case() -> None:
             {**BASE, "startingOffsetsByTimestamp": '{"t":{"0":-3}}'},
             r"startingOffsetsByTimestamp must be ms since 1970, -1 \(latest\) or -2 \(earliest\), not -3",
         ),
+        (
+            {
+                **BASE,
+                "startingOffsetsByTimestamp": '{"t":{"0":-1,"1":5,"2":8}}',
+                "endingOffsetsByTimestamp": '{"t":{"0":3,"1":-1,"2":7}}',
+            },
+            "t-2: startingOffsetsByTimestamp 8 is behind endingOffsetsByTimestamp 7",
+        ),
         ({**BASE, "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be positive"),
         ({**BASE, "minOffsetsPerTrigger": "some"}, "minOffsetsPerTrigger must be a number"),
         ({**BASE, "startingOffset": "earliest"}, "did you mean startingOffsets"),

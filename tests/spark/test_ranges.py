@@ -438,6 +438,12 @@ def test_a_start_behind_the_end_is_an_error(start_broker: Start) -> None:
         read(broker, startingOffsets='{"t":{"0":5}}', endingOffsets='{"t":{"0":3}}')
     with pytest.raises(ConnectorError, match="the read starts at 12, behind its end 9"):
         read(broker, startingOffsets='{"t":{"0":12}}')
+    latest = {"startingTimestamp": "9000000000000", "startingOffsetsByTimestampStrategy": "latest"}
+    for more in ({}, {"minPartitions": "6"}, {"maxRecordsPerPartition": "7"}):
+        with pytest.raises(ConnectorError, match=r"9(, behind its end| is behind endingOffsets) 3"):
+            read(broker, **latest, endingOffsets='{"t":{"0":3}}', **more)
+        assert read(broker, **latest, endingOffsets='{"t":{"0":9}}', **more) == []
+        assert read(broker, **latest, **more) == []
 
 
 @pytest.mark.parametrize("more", [{}, {"minPartitions": "6"}, {"maxRecordsPerPartition": "7"}])
