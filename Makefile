@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# The tests' compiled form is kept, whatever the environment says: to make it takes each worker 17 s.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := broker cleaner config demo protocol spark_connector storage tests benchmarks pyspark_kompakt
 
 .DEFAULT_GOAL := help
@@ -31,6 +33,9 @@ run: setup ## the broker on 127.0.0.1:9092, its data in ./data, HTTP on 127.0.0.
 
 test: setup ## the whole test suite but the slow suites below
 	$(PYTEST) -m 'not slow and not crash and not fuzz'
+
+collect: setup ## look what tests there are, which leaves them compiled for the workers of `test`
+	$(BIN)/python -m pytest --collect-only -qqqq
 
 test-slow: setup ## the tests that take long
 	$(PYTEST) -m slow --timeout 3600
@@ -91,4 +96,4 @@ clean: ## remove what was built here; data and .venv stay
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print | xargs rm -rf
 	rm -f .venv/.ready
 
-.PHONY: help setup run test test-slow crash fuzz check format demo bench-cleaner bench-spark bench bench-long bench-quick wheel docs lock clean
+.PHONY: help setup run test collect test-slow crash fuzz check format demo bench-cleaner bench-spark bench bench-long bench-quick wheel docs lock clean
