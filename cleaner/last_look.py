@@ -24,8 +24,8 @@ def figures_of(log: Log) -> tuple[Hashable, ...]:
 
 
 def stays_until_ms(found: Assessment) -> int:
-    """When time alone may make it another; `found.now_ms` where each look has to ask anew."""
-    if found.is_cleanable or found.tombstones_expire_ms is not None:
+    """When time alone may make it another; `found.now_ms` where others decide whether it is cleaned."""
+    if found.is_cleanable:
         return found.now_ms
     times = (found.next_eligible_ms, found.lag_ends_ms, found.max_lag_ends_ms)
     return min((time for time in times if time is not None), default=FOREVER_MS)
@@ -55,7 +55,10 @@ class LastLook:
             known, found = before.get(log, (None, None))
             if found is None or known != state or not found.now_ms <= now_ms < stays_until_ms(found):
                 found = assess(log)
-            if found is not None:
+            if found is None:
+                continue
+            seen.append((log, found))
+            # When kept tombstones expire is also found in statistics, which are made when there is time.
+            if not log.config.compaction_expired_tombstones_enable:
                 self._found[log] = state, found
-                seen.append((log, found))
         return seen

@@ -170,6 +170,17 @@ def test_only_what_changed_is_weighed(tmp_path: Path) -> None:
     assert looker.weighed == [*TOPICS]
 
 
+def test_a_log_to_clean_of_expired_tombstones_is_weighed_each_time(tmp_path: Path) -> None:
+    """When they expire may be found in statistics that nothing in the log tells of."""
+    house = House(tmp_path)
+    looker = Looker(house)
+    house.log("a", compaction_expired_tombstones_enable=True)
+    house.put("a", ("k", None))
+    for _ in range(2):
+        looker.look()
+        assert looker.weighed == ["a"]
+
+
 def test_a_log_that_waits_for_a_time_is_weighed_when_it_comes(tmp_path: Path) -> None:
     house = House(tmp_path)
     looker = Looker(house)

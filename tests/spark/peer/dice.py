@@ -114,7 +114,8 @@ class ReadDice:
     def _offset(self, name: str, number: int, side: str) -> int:
         log = self._logs[name][number]
         if self._perhaps(WRONG):
-            return self._dice.choice((log.end + 1, log.end + 100, -3))
+            # An end below -2 is refused by ours; Spark's own reads nothing of that partition.
+            return self._dice.choice((log.end + 1, log.end + 100, -3 if side == "starting" else 0))
         if self._perhaps(0.2):
             return self._dice.choice((EARLIEST, LATEST))
         middle = (log.start + log.end) // 2
