@@ -1,9 +1,9 @@
 """`kompakt kernels`: compile every kernel of the broker into its cache; no request waits for a compiler then.
 
 Each room that has kernels knows how to call them once with the types that they are used with. A compiler uses
-one processor: where there are more, a second process begins at the other end, and each finds in the cache
-what the other one has compiled. Exit status 1 when there is no place to keep them: the next start would
-compile them again.
+one processor: where there are more, and memory for it, a second process begins at the other end, and each
+finds in the cache what the other one has compiled. Exit status 1 when there is no place to keep them: the
+next start would compile them again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import click
 
 from broker.cli.asking import fail
 
+TWO_COMPILERS_BYTES = 2 << 30
+"""the memory that there must be for two processes; each takes up to half a GiB"""
 FROM_THE_END = "from broker.cli.kernels import compile_all; compile_all(from_the_end=True)"
 
 
@@ -44,8 +46,10 @@ def helped() -> Iterator[None]:
     """Meanwhile another process does the same from the end. How far it comes decides about the time alone:
     what it left undone is compiled here, and what troubles it is met here.
     """
+    from broker.memory import memory_limit_bytes
+
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if processors == 1:
+    if processors == 1 or memory_limit_bytes() < TWO_COMPILERS_BYTES:
         yield
         return
     command = [sys.executable, "-c", FROM_THE_END]

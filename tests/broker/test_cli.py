@@ -80,21 +80,24 @@ def test_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert errors == "kompakt: the kernels cannot be kept: No space left on device\n"
 
 
-@pytest.mark.parametrize("processors", [1, 2])
+@pytest.mark.parametrize(("processors", "memory_gib"), [(1, 4), (2, 1), (2, 2)])
 def test_a_second_processor_compiles_kernels_too(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processors: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processors: int, memory_gib: int
 ) -> None:
-    """From the end on, in a process that may fail: what it leaves is compiled all the same."""
+    """Where there is memory for two; from the end on, in a process that may fail: what it leaves is compiled
+    all the same.
+    """
     begun = tmp_path / "begun"
     monkeypatch.setattr(kernels, "FROM_THE_END", f"open({str(begun)!r}, 'x').close(); raise SystemExit(1)")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(processors)), raising=False)
+    monkeypatch.setattr("broker.memory.memory_limit_bytes", lambda: memory_gib << 30)
     called: list[str] = []
     room = SimpleNamespace(compile_kernels=lambda: called.append("a room"))
     monkeypatch.setattr(kernels, "rooms_with_kernels", lambda: [room])
     status, output, errors = invoke("kernels")
     assert (status, errors, called) == (0, "", ["a room"])
     assert "compiled" in output
-    assert begun.exists() == (processors > 1)
+    assert begun.exists() == (processors > 1 and memory_gib > 1)
 
 
 def test_bad_settings_are_one_line_each_and_status_2(monkeypatch: pytest.MonkeyPatch) -> None:
