@@ -1,7 +1,7 @@
 """What the last look at each log found, as long as another one could find nothing else.
 
 The threads look at every compacted log again and again; most have not changed meanwhile, and to weigh one
-takes ten times as long as to see that. An `Assessment` stays what it is until the log, its settings, a
+takes six times as long as to see that. An `Assessment` stays what it is until the log, its settings, a
 checkpoint or what holds it changes, or until a time comes at which a rule lets go or asks for a cleaning.
 """
 

@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from typing import Any
 
-import confluent_kafka
 import pytest
 
 from tests.spark.peer.topics import Options, Topics
@@ -91,7 +90,6 @@ class WriteDice:
             "int": 7,
             "bigint": 8,
             "double": 0.5,
-            "boolean": True,
         }
         return kinds.get(kind)
 
@@ -123,17 +121,10 @@ def written(topics: Topics, sink: str, frame: Any, options: Options) -> str:
     return ""
 
 
-def count_of(topics: Topics, name: str) -> int:
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": topics.bootstrap, "group.id": "dice"})
-    partitions = [confluent_kafka.TopicPartition(name, number) for number in range(3)]
-    ends = [consumer.get_watermark_offsets(partition, 30)[1] for partition in partitions]
-    consumer.close()
-    return sum(ends)
-
-
 def records(topics: Topics, name: str, has_partition: bool) -> Counter[Any]:
     """What is in a topic, without times; without partitions where none was asked for and there is no key."""
-    found: list[Message] = read_back(topics.bootstrap, name, count_of(topics, name))
+    count = sum(end for _, end in topics.bounds(name))
+    found: list[Message] = read_back(topics.bootstrap, name, count)
     return Counter(
         (partition if key is not None or has_partition else None, key, value, headers)
         for partition, key, value, headers, _ in found

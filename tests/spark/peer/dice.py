@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tests.spark.peer.topics import Options
@@ -46,15 +46,8 @@ class ReadDice:
 
     def batch(self) -> Options:
         chosen, options = self._subscription()
-        options |= self._starting(chosen)
-        options |= self._ending(chosen)
-        return options | self._others()
-
-    def stream(self) -> Options:
-        chosen, options = self._subscription()
-        options |= self._starting(chosen)
-        if self._perhaps(0.5):
-            options["maxOffsetsPerTrigger"] = str(self._dice.randint(20, 200))
+        options |= self._place(chosen, "starting", ("earliest", "earliest", "latest"))
+        options |= self._place(chosen, "ending", ("latest", "latest", "earliest"))
         return options | self._others()
 
     def _perhaps(self, probability: float) -> bool:
@@ -74,12 +67,6 @@ class ReadDice:
         }
         return some, {kind: json.dumps(some)}
 
-    def _starting(self, chosen: dict[str, list[int]]) -> Options:
-        return self._place(chosen, "starting", ("earliest", "earliest", "latest"))
-
-    def _ending(self, chosen: dict[str, list[int]]) -> Options:
-        return self._place(chosen, "ending", ("latest", "latest", "earliest"))
-
     def _place(self, chosen: dict[str, list[int]], side: str, words: tuple[str, ...]) -> Options:
         """None, a word, offsets, a time or times: sometimes two of them, of which one counts."""
         options: Options = {}
@@ -98,9 +85,9 @@ class ReadDice:
             options["startingOffsetsByTimestampStrategy"] = self._dice.choice(("error", "latest", "latest"))
         return options
 
-    def _for_each(self, chosen: dict[str, list[int]], side: str, one: object) -> str:
+    def _for_each(self, chosen: dict[str, list[int]], side: str, one: Callable[[str, int, str], int]) -> str:
         found = {
-            name: {str(number): one(name, number, side) for number in numbers}  # type: ignore[operator]
+            name: {str(number): one(name, number, side) for number in numbers}
             for name, numbers in chosen.items()
         }
         if self._perhaps(WRONG):
@@ -123,11 +110,8 @@ class ReadDice:
             return self._dice.randint(0, log.start)
         if self._perhaps(WRONG):
             return self._dice.randint(log.start, log.end)
-        return (
-            self._dice.randint(log.start, middle)
-            if side == "starting"
-            else self._dice.randint(middle, log.end)
-        )
+        bounds = (log.start, middle) if side == "starting" else (middle, log.end)
+        return self._dice.randint(*bounds)
 
     def _time(self) -> int:
         return self._dice.choice((EARLIEST, LATEST)) if self._perhaps(0.1) else self._dice.choice(TIMES)

@@ -5,6 +5,7 @@ Each test module that compares has a fixture `topics`; a topic is made when the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,15 @@ class Topics:
             transact(producer, topic, number)
             (producer.abort_transaction if number % 2 else producer.commit_transaction)(60)
         return topic
+
+    def bounds(self, name: str, partitions: Iterable[int] = range(3)) -> list[tuple[int, int]]:
+        """Of each partition the first offset, and the one behind the last."""
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": "bounds"})
+        try:
+            places = [confluent_kafka.TopicPartition(name, number) for number in partitions]
+            return [consumer.get_watermark_offsets(place, 30) for place in places]
+        finally:
+            consumer.close()
 
     def transactional_producer(self, name: str) -> confluent_kafka.Producer:
         settings = {"bootstrap.servers": self.bootstrap, "transactional.id": name, "linger.ms": 0}
