@@ -26,6 +26,7 @@ from broker.node import Node
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.quotas.gate import Gate
+from broker.quotas.headcount import Headcount
 from broker.quotas.quotas import Quotas
 from broker.read_ahead import ReadAhead
 from broker.reopening import Reopening
@@ -71,7 +72,8 @@ class Broker(Node):
         self.cleaner_pool = CleanerPool(self.cleaner)
         metadata = self.metadata = MetadataLog(self)
         self.topics = TopicRegistry(self, metadata)
-        self.settings = BrokerSettings(self, metadata, self.topics, self.cleaner_pool)
+        self.headcount = Headcount(self)
+        self.settings = BrokerSettings(self, metadata, self.topics, self.cleaner_pool, self.headcount)
         self.group_settings = GroupSettings(self, metadata)
         self.producer_ids = ProducerIds(metadata)
         self.users = Users(metadata)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.connection import Connection
 from broker.context import Listener
-from broker.door import Limits, affordable_connections
+from broker.door import Limits
 from broker.listening import bind, listen
 from broker.quotas.gate import Gate
 from broker.receiving import RECEIVE_BYTES, Room
@@ -44,7 +43,6 @@ class Server:
         self.broker = broker
         self.listener = listener
         self.limits = Limits.of(broker.config)
-        self._affordable = affordable_connections()
         stranger_bytes = listener.security.keys.sasl_server_max_receive_size
         self.limits_of_strangers = replace(
             self.limits,
@@ -56,7 +54,6 @@ class Server:
         self.connections: set[Connection] = set()
         self.sweep = 0
         self.is_draining = False
-        self._per_host: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._all_drained = asyncio.Event()
@@ -85,11 +82,7 @@ class Server:
 
     def _room_to_wait(self) -> int:
         """How many connections may wait to be let in."""
-        return 0 if self.is_draining else self._most_connections() - len(self.connections)
-
-    def _most_connections(self) -> int:
-        """`max.connections` may change while connections are open: who is in stays."""
-        return min(self.broker.config.max_connections, self._affordable)
+        return 0 if self.is_draining else self.broker.headcount.places(self.listener.name)
 
     def _new_connection(self) -> asyncio.BufferedProtocol:
         if self._tls is None:
@@ -132,16 +125,11 @@ class Server:
         """Whether a new connection may stay; it is counted either way until `forget`."""
         counters = self.broker.metrics_state
         self.connections.add(connection)
-        self._per_host[connection.client_host] += 1
+        has_place = self.broker.headcount.enter(self.listener.name, connection.client_host)
         counters.connections_open += 1
         counters.connections_opened += 1
-        if self.is_draining:
-            return False
-        if (
-            len(self.connections) <= self._most_connections()
-            and self._per_host[connection.client_host] <= self.broker.config.max_connections_per_ip
-        ):
-            return True
+        if self.is_draining or has_place:
+            return not self.is_draining
         counters.connections_refused += 1
         logger.warning("refused the connection of %s: too many connections", connection.peer)
         return False
@@ -150,9 +138,7 @@ class Server:
         """The connection is closed."""
         if connection in self.connections:
             self.connections.discard(connection)
-            self._per_host[connection.client_host] -= 1
-            if not self._per_host[connection.client_host]:
-                del self._per_host[connection.client_host]
+            self.broker.headcount.leave(self.listener.name, connection.client_host)
             self.broker.metrics_state.connections_open -= 1
         if self.is_draining:
             self.drained()

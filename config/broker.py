@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from config.coordination import CoordinationConfig
+from config.connections import ConnectionsConfig, listener_row
 from config.definition import (
     HOUR_MS,
     INT_MAX,
@@ -29,7 +29,7 @@ from config.definition import (
     rows_of,
 )
 from config.harmless import is_harmless, unknown, why_harmless
-from config.listeners import CREATION_RATE, PLAINTEXT, Endpoint, endpoints
+from config.listeners import PLAINTEXT, Endpoint, endpoints
 from config.security import HTTP, LISTENER_PREFIX, ListenerSecurity, security_of, security_rows
 from config.together import problems_together
 from config.topic import topic_rows
@@ -38,7 +38,7 @@ _topic = topic_rows()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(CoordinationConfig):
+class BrokerConfig(ConnectionsConfig):
     """The values that hold for the broker. Owned by: any thread (immutable)."""
 
     # Who and where
@@ -111,23 +111,6 @@ class BrokerConfig(CoordinationConfig):
         "(Kafka: no limit)",
         at_least=1000,
     )  # fmt: skip
-    max_connections: int = key(
-        Type.INT, 10_000, "How many connections may be open; more are refused (Kafka: no limit)",
-        at_least=1, dynamic=True,
-    )  # fmt: skip
-    max_connections_per_ip: int = key(
-        Type.INT, INT_MAX, "How many connections one address may have open", at_least=1, dynamic=True
-    )
-    max_connection_creation_rate: int = key(
-        Type.INT, INT_MAX,
-        "How many connections a second are taken; those beyond it wait, one behind the other, for at most "
-        "quota.window.size.seconds each. It holds for all listeners together (Kafka: without that of other "
-        "brokers), and for each, unless it has listener.name.<listener>.max.connection.creation.rate",
-        at_least=0, client_at_least=1, dynamic=True,
-    )  # fmt: skip
-    connections_max_idle_ms: int = key(
-        Type.LONG, 10 * MINUTE_MS, "A connection without traffic for so long is closed; -1 never", at_least=-1
-    )
     connection_max_in_flight_requests: int = key(
         Type.INT, 1000,
         "How many requests of one connection may wait for their answer before no more is read from it",
@@ -303,7 +286,7 @@ class BrokerConfig(CoordinationConfig):
         at_least=1,
     )
     producer_id_expiration_ms: int = key(
-        Type.INT, 24 * HOUR_MS, "A producer that is silent for so long is forgotten", at_least=1
+        Type.INT, 24 * HOUR_MS, "A producer that is silent for so long is forgotten", at_least=1, dynamic=True
     )
     producer_id_expiration_check_interval_ms: int = key(
         Type.INT, 10 * MINUTE_MS, "How often silent producers are looked for", at_least=1, internal=True
@@ -356,8 +339,6 @@ class BrokerConfig(CoordinationConfig):
     """what file, environment and flags set for single listeners, by key with its prefix"""
     static: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """what file, environment and flags set, by key"""
-    creation_rates: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
-    """`max.connection.creation.rate` of single listeners, by their names in lower case"""
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """what clients set for all brokers"""
     dynamic: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
@@ -382,15 +363,6 @@ class BrokerConfig(CoordinationConfig):
         """What holds for who asks over HTTP. ConfigError."""
         return security_of(HTTP, self.http_security_protocol, self, self.of_listeners, says_who=True)
 
-    def creation_rate_of(self, listener: str) -> int:
-        """How many connections a second a listener takes."""
-        return self.creation_rates.get(listener.lower(), self.max_connection_creation_rate)
-
-    def value_of(self, row: Row) -> Any:
-        """Of a key, or of a listener's own."""
-        is_of_listener = row.name.startswith(LISTENER_PREFIX)
-        return self.creation_rate_of(listener_of(row)) if is_of_listener else getattr(self, row.attribute)
-
     @staticmethod
     def parse(
         static: Mapping[str, str],
@@ -403,7 +375,7 @@ class BrokerConfig(CoordinationConfig):
         problems: list[ConfigError] = []
         chosen: dict[str, str] = {}
         of_listeners: dict[str, str] = {}
-        creation_rates: dict[str, int] = {}
+        limits_of_listeners: dict[str, int] = {}
         for source in (static, dynamic_defaults or {}, dynamic or {}):
             for name, text in canonical_last(source, rows):
                 row = rows.get(name) or listener_row(name)
@@ -422,7 +394,7 @@ class BrokerConfig(CoordinationConfig):
                     problems.append(error)
                     continue
                 if row.name not in rows:
-                    creation_rates[listener_of(row)] = value
+                    limits_of_listeners[row.name] = value
                     continue
                 values[row.attribute] = value
                 if source is static:
@@ -430,7 +402,7 @@ class BrokerConfig(CoordinationConfig):
         config = BrokerConfig(
             **values,
             of_listeners=of_listeners,
-            creation_rates=creation_rates,
+            limits_of_listeners=limits_of_listeners,
             static=chosen,
             dynamic_defaults=dynamic_defaults or {},
             dynamic=dynamic or {},
@@ -449,25 +421,9 @@ class BrokerConfig(CoordinationConfig):
             self,
             dynamic_defaults=dict(defaults),
             dynamic=dict(own),
-            creation_rates=changed.creation_rates,
+            limits_of_listeners=changed.limits_of_listeners,
             **{row.attribute: getattr(changed, row.attribute) for row in rows if row.name in touched},
         )
-
-
-def listener_row(name: str) -> Row | None:
-    """The row of a listener's own `max.connection.creation.rate`, its name in lower case; None for any other
-    key.
-    """
-    listener = name.removeprefix(LISTENER_PREFIX).removesuffix(f".{CREATION_RATE}").lower()
-    own = f"{LISTENER_PREFIX}{listener}.{CREATION_RATE}"
-    if not listener or name.lower() != own:
-        return None
-    return dataclasses.replace(broker_rows()[CREATION_RATE], name=own)
-
-
-def listener_of(row: Row) -> str:
-    """Whose row that is, in lower case."""
-    return row.name.removeprefix(LISTENER_PREFIX).removesuffix(f".{CREATION_RATE}")
 
 
 def _also_known_as(rows: Mapping[str, Row]) -> dict[str, str]:

@@ -1,5 +1,5 @@
 """The keys of groups, their offsets, and transactions; those of share groups are in `sharing.py`, the other
-keys of the broker in `broker.py`.
+keys of the broker in `connections.py` and `broker.py`.
 """
 
 from __future__ import annotations

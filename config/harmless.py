@@ -125,7 +125,6 @@ _INSTEAD: dict[str, str] = {
     "ssl.keystore.password": "A PEM file has none; the password of its key is ssl.key.password",
     "ssl.truststore.password": "A PEM file has none",
     "ssl.cipher.suites": "The system's own choice of ciphers is used",
-    "max.connections.per.ip.overrides": "max.connections.per.ip is the same for all addresses",
     "principal.builder.class": "ssl.principal.mapping.rules says whom a certificate names",
 }
 """what to do about keys of Kafka that a file may bring along and that cannot be taken"""

@@ -22,7 +22,9 @@ LISTENERS = "listeners"
 ADVERTISED = "advertised.listeners"
 PROTOCOL_MAP = "listener.security.protocol.map"
 CREATION_RATE = "max.connection.creation.rate"
-"""of the keys that a listener may have its own value of, the one that is not about security"""
+MOST_CONNECTIONS = "max.connections"
+OF_A_LISTENER = (CREATION_RATE, MOST_CONNECTIONS)
+"""of the keys that a listener may have its own value of, those that are not about security"""
 
 
 @dataclass(frozen=True, slots=True)

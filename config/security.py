@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from config.definition import ConfigError, Row, Type, key, parse, rows_of
-from config.listeners import CREATION_RATE
+from config.listeners import OF_A_LISTENER
 
 PLAIN, SCRAM_MECHANISMS, OAUTHBEARER = "PLAIN", ("SCRAM-SHA-256", "SCRAM-SHA-512"), "OAUTHBEARER"
 MECHANISMS = (*SCRAM_MECHANISMS, PLAIN, OAUTHBEARER)
@@ -221,7 +221,7 @@ def security_of(
     said: dict[tuple[str, str], Any] = {}
     problems: list[ConfigError] = []
     for name, text in settings.items():
-        if name.lower().startswith(prefix) and name[len(prefix) :] != CREATION_RATE:
+        if name.lower().startswith(prefix) and name[len(prefix) :] not in OF_A_LISTENER:
             try:
                 _take(name, name[len(prefix) :], text, own, said)
             except ConfigError as error:

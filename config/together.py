@@ -172,6 +172,16 @@ def _problem_of_partitions(config: BrokerConfig) -> ConfigError | None:
     )
 
 
+def _problem_of_addresses(config: BrokerConfig) -> ConfigError | None:
+    if config.max_connections_per_ip or config.max_connections_per_ip_overrides:
+        return None
+    return ConfigError.of_value(
+        0,
+        "max.connections.per.ip",
+        "It may be 0 only where max.connections.per.ip.overrides says who may come",
+    )
+
+
 def check_threads(current: int, wanted: int) -> None:
     """A pool may be halved or doubled while it runs, not more (T27)."""
     problem = None
@@ -194,4 +204,5 @@ _CHECKS = (
     _problem_of_retention,
     _problem_of_offset_maps,
     _problem_of_partitions,
+    _problem_of_addresses,
 )

@@ -116,6 +116,10 @@ class LogManager:
             for gone in directory.deleted():
                 self.deleted.add(gone)
 
+    def follow(self, config: BrokerConfig) -> None:
+        """Take up what may change while the logs are open, and is no topic's."""
+        self._limits.producer_expiration_ms = config.producer_id_expiration_ms
+
     def _check_other_than_before(self, path: Path) -> None:
         """Its lock would be taken for another broker's."""
         for other in self.directories:

@@ -6,6 +6,7 @@ Plain data; what threads are given to do is in jobs.py, a log at one moment in s
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -56,10 +57,13 @@ class LastRecord(NamedTuple):
     producer_epoch: int
 
 
-class LogLimits(NamedTuple):
-    """What no client can make a log exceed, and what all logs of a broker share."""
+@dataclass(slots=True)
+class LogLimits:
+    """What no client can make a log exceed, and what all logs of a broker share: who changes it in place,
+    changes it for all of them.
+    """
 
     producer_expiration_ms: int = 86_400_000
     max_producers: int = 100_000
     max_decompressed_bytes: int = 512 * 1024 * 1024
-    key_hashes: KeyHashes = KeyHashes(0)  # remembers nothing
+    key_hashes: KeyHashes = field(default_factory=lambda: KeyHashes(0))  # remembers nothing

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from config.broker import BrokerConfig, broker_rows, listener_row
+from config.broker import BrokerConfig, broker_rows
+from config.connections import base_of, listener_row
 from config.definition import Row, Type, members_of, parse, text_of
 from config.group import GroupConfig, group_rows
-from config.listeners import CREATION_RATE
 from config.topic import TopicConfig, topic_rows
 from protocol.messages.configs import DescribeConfigsResponse
 
@@ -102,7 +102,7 @@ def default_broker_entries(broker: BrokerConfig) -> list[Entry]:
     entries = []
     for name, text in sorted(broker.dynamic_defaults.items()):
         own = listener_row(name)
-        names = (name,) if own is None else (name, CREATION_RATE)
+        names = (name,) if own is None else (name, base_of(own))
         settings = [
             Setting(one, broker.dynamic_defaults[one], Source.DYNAMIC_DEFAULT_BROKER)
             for one in names
@@ -124,12 +124,12 @@ def _broker_settings(row: Row, broker: BrokerConfig) -> Iterator[Setting]:
 
 def _listener_settings(row: Row, broker: BrokerConfig) -> list[Setting]:
     """Where a listener's own key is set, the place that wins first, and what stands behind that."""
-    settings = []
+    settings, base = [], base_of(row)
     for values, source in _places(broker):
         own = {found.name: text for name, text in values.items() if (found := listener_row(name))}
         settings += [Setting(row.name, own[row.name], source)] if row.name in own else []
-        settings += [Setting(CREATION_RATE, values[CREATION_RATE], source)] if CREATION_RATE in values else []
-    settings.append(Setting(CREATION_RATE, str(row.default), Source.DEFAULT))
+        settings += [Setting(base, values[base], source)] if base in values else []
+    settings.append(Setting(base, str(row.default), Source.DEFAULT))
     return list(itertools.dropwhile(lambda setting: setting.name != row.name, settings))
 
 

@@ -11,7 +11,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from broker.topic import METADATA_TOPIC
-from config.broker import broker_rows, listener_row, why_no_key
+from config.broker import broker_rows, why_no_key
+from config.connections import listener_row
 from config.definition import ConfigError, Row, by_any_name, check_client_floor
 from config.group import check_group_overrides, group_rows
 from config.harmless import is_harmless, why_harmless

@@ -284,7 +284,7 @@ async def _change_later(broker: Broker, growing: Sequence[str], change: Callable
 async def _when_durable(
     broker: Broker, response: Answer, responses: Sequence[Altered | IncrementallyAltered]
 ) -> Answer:
-    """What was changed is told when it is on disk and the cleaner works by it, which a client that hangs up
+    """What was changed is told when it is on disk and all works by it, which a client that hangs up
     does not stop.
     """
     done = [answer for answer in responses if not answer.error_code]
@@ -292,7 +292,7 @@ async def _when_durable(
     async def work() -> None:
         await broker.metadata.flushed()
         if any(answer.resource_type == Resource.BROKER for answer in done):
-            await broker.settings.cleaner_reconfigured()
+            await broker.settings.taken_up()
 
     try:
         if done:

@@ -15,7 +15,7 @@ from broker.http.access import ALTER_QUOTAS, SEE_QUOTAS
 from broker.http.asking import SHOWN_LETTERS, Asking, Refused, body_of
 from broker.questions.quotas import creation_rows, explained, quota_row, quota_rows, waiting_rows
 from broker.questions.words import entity as entity_words
-from broker.quotas.quotas import address_of
+from broker.quotas.addresses import address_of
 from broker.quotas.settings import (
     CLIENT_ID,
     CONNECTED,

@@ -14,6 +14,7 @@ from broker.questions.words import QUOTA_UNITS, amount, duration, entity, quota
 from broker.quotas.limits import NOT_SAID, Place, by_rank
 from broker.quotas.settings import CLIENT_ID, CONNECTED, IP, USER, Entity, entity_of
 from config.definition import INT_MAX
+from config.listeners import CREATION_RATE
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -68,7 +69,7 @@ def creation_rows(broker: Broker) -> list[dict[str, Any]]:
         (None, broker.config.max_connection_creation_rate, taken, waiting)
     ]
     rows += [
-        (gate.listener, broker.config.creation_rate_of(gate.listener), gate.rate, gate.waiting)
+        (gate.listener, broker.config.limit_of(gate.listener, CREATION_RATE), gate.rate, gate.waiting)
         for gate in broker.gates
     ]
     return [

@@ -148,7 +148,7 @@ class Gate:
             self._longest_ms,
             max(
                 self._counted(self._quotas.created, config.max_connection_creation_rate),
-                self._counted(self._created, config.creation_rate_of(self.listener)),
+                self._counted(self._created, config.limit_of(self.listener, CREATION_RATE)),
             ),
         )
 

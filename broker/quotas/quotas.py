@@ -11,15 +11,13 @@ Mirrors Kafka's `ClientQuotaManager`, `ClientRequestQuotaManager`, `ControllerMu
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
 import logging
-import socket
 from typing import TYPE_CHECKING, Any
 
 from broker.api import FETCH, PRODUCE
 from broker.metadata_log import MetadataLog, State
 from broker.node import Node
+from broker.quotas.addresses import address_of, resolved
 from broker.quotas.held import Held, HeldRates
 from broker.quotas.limits import NOT_SAID
 from broker.quotas.mutations import Mutations, Unbounded
@@ -51,28 +49,6 @@ NANOSECONDS_OF_A_PERCENT = 10_000_000
 UNBOUNDED = Unbounded()
 SHARE_FETCH = 78
 KINDS_OF_ANSWERS = {PRODUCE: PRODUCED, SHARE_FETCH: FETCHED}
-
-
-def resolved(host: str) -> str | None:
-    """The address of a host, which may be one already; None where there is none. Blocking: it may have to ask
-    a name server.
-    """
-    with contextlib.suppress(ValueError):
-        return address_of(host)
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return None
-    families = [family for family, *_ in found]
-    at = families.index(socket.AF_INET) if socket.AF_INET in families else 0  # as Java chooses
-    return address_of(str(found[at][4][0]))
-
-
-def address_of(text: str) -> str:
-    """In the one spelling that it has. ValueError."""
-    address = ipaddress.ip_address(text)
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
 
 
 class Quotas:

@@ -28,8 +28,10 @@ class Client:
         self._correlation_ids = itertools.count(1)
 
     @classmethod
-    async def connect(cls, host: str, port: int, client_id: str = "test") -> Client:
-        reader, writer = await asyncio.open_connection(host, port, limit=1 << 30)
+    async def connect(cls, host: str, port: int, client_id: str = "test", source: str = "") -> Client:
+        """`source`: the address of this machine that it is to come from, if not any."""
+        at = (source, 0) if source else None
+        reader, writer = await asyncio.open_connection(host, port, limit=1 << 30, local_addr=at)
         return cls(reader, writer, client_id)
 
     def send(self, request: Any, version: int) -> int:

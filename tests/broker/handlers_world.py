@@ -19,6 +19,7 @@ from broker.departure import Departure
 from broker.door import Limits
 from broker.large_frames import LargeFrames
 from broker.produce_template import ProduceTemplate
+from broker.quotas.headcount import Headcount
 from broker.quotas.rates import Rate
 from broker.server import Server
 from config.broker import BrokerConfig
@@ -83,6 +84,7 @@ async def serving(monkeypatch: pytest.MonkeyPatch, *, idle_ms: int = 10_000) -> 
         ),
         share_sessions=SimpleNamespace(on_disconnect=lambda connection: None),
     )
+    broker.headcount = Headcount(broker)
     limits = Limits(
         frame_bytes=FRAME_BYTES,
         frame_bytes_without_records=OTHER_FRAME_BYTES,

@@ -22,6 +22,7 @@ from storage.file import POOL
 from storage.layout import TopicPartition
 from tests.broker.client import passes_in
 from tests.broker.conftest import World, fetch_request
+from tests.broker.test_configs import BROKER, SET, alter, incremental
 
 MakeWorld = Callable[..., Awaitable[World]]
 ONE = (b"k", b"v")
@@ -125,6 +126,27 @@ async def test_how_many_producers_are_remembered_and_how_long(make_world: MakeWo
     producers = world.broker.partitions[TopicPartition("t", 0)].log.producers.producers
     assert set(producers) == {2, 3}
     assert await passes_in(world.clock, 20_000, lambda: not producers) >= 5_000
+
+
+async def test_how_long_producers_are_remembered_is_changed_while_they_are(make_world: MakeWorld) -> None:
+    """Also for logs that are there, and for those of the next start."""
+    world = await make_world(producer_id_expiration_check_interval_ms="1000")
+    world.topic()
+    client = await world.connect()
+    shorter = incremental(BROKER, "", ("producer.id.expiration.ms", SET, "5000"))
+    assert await alter(client, shorter) is ErrorCode.NONE
+
+    async def are_kept() -> int:
+        """For how long, ms."""
+        client, log = await world.connect(), world.broker.partitions[TopicPartition("t", 0)].log
+        batch = world.batch(ONE, producer_id=7, producer_epoch=0, base_sequence=0)
+        assert (await world.produce(client, batch)).error_code == 0
+        assert 7 in log.producers.producers
+        return await passes_in(world.clock, 20_000, lambda: not log.producers.producers)
+
+    assert await are_kept() >= 5_000
+    await world.restart()
+    assert await are_kept() >= 5_000
 
 
 async def test_how_long_offsets_are_kept(make_world: MakeWorld) -> None:

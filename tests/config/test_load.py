@@ -176,7 +176,7 @@ def test_harmless_keys_are_taken_and_do_nothing() -> None:
 
 
 def test_what_kafka_has_and_kompakt_has_not_is_no_misspelling() -> None:
-    names = ("create.topic.policy.class.name", "max.connections.per.ip.overrides", "remote.fetch.max.wait.ms")
+    names = ("create.topic.policy.class.name", "client.quota.callback.class", "remote.fetch.max.wait.ms")
     for name in (*names, "principal.builder.class"):
         with pytest.raises(ConfigError, match=rf"^Configuration {name} is not supported"):
             load(settings={name: "1"})

@@ -4,6 +4,7 @@ not read; the answers in a form that can be compared with another broker's.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -55,8 +56,10 @@ class Wait(int):
 class QuotaPlayer:
     """One of the two brokers."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, watched: Sequence[str] = (CREATION_RATE,)) -> None:
+        """`watched`: how the keys end that are told of the broker."""
         self._port = port
+        self._watched = tuple(watched)
         self.raw = Raw(port, client_id="watches")
         self._numbers = itertools.count(1)
 
@@ -194,6 +197,19 @@ class QuotaPlayer:
         with ThreadPoolExecutor(count) as pool:
             return sorted(pool.map(windows, range(count)))
 
+    def come(self, address: str, count: int) -> list[bool]:
+        """Who of so many may stay that connect from an address of this machine and ask; all go at the end."""
+        with contextlib.ExitStack() as stay:
+            return [self._may_stay(stay, address) for _ in range(count)]
+
+    def _may_stay(self, stay: contextlib.ExitStack, address: str) -> bool:
+        try:
+            client = stay.enter_context(contextlib.closing(Raw(self._port, source=address)))
+            client.ask(MetadataRequest(topics=[]), 12)
+        except (AssertionError, ConnectionError):
+            return False
+        return True
+
     def set_broker(self, name: str, **settings: str | None) -> Any:
         """(error, what is told then of the keys) of settings of the broker, or of all of them."""
         asked = IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -220,13 +236,14 @@ class QuotaPlayer:
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
         (found,) = self.raw.ask(request, 4).results
         assert found.error_code == 0, found
-        return [one for one in found.configs if one.name.endswith(CREATION_RATE)]
+        return list(found.configs)
 
     def _told(self, name: str) -> Any:
         return sorted(
             (one.name, one.value, one.read_only, one.config_source, one.is_sensitive, one.config_type,
              [(each.name, each.value, each.source) for each in one.synonyms])
             for one in self._entries(name)
+            if one.name.endswith(self._watched)
         )  # fmt: skip
 
     # what is changed of topics

@@ -42,10 +42,15 @@ class Raw:
     """A connection to a broker on 127.0.0.1."""
 
     def __init__(
-        self, port: int, limit_seconds: float = LIMIT_SECONDS, client_id: str | None = "raw"
+        self,
+        port: int,
+        limit_seconds: float = LIMIT_SECONDS,
+        client_id: str | None = "raw",
+        source: str = "",
     ) -> None:
+        """`source`: the address of this machine that it is to come from, if not any."""
         self._client_id = client_id
-        self._socket = socket.create_connection(("127.0.0.1", port), limit_seconds)
+        self._socket = socket.create_connection(("127.0.0.1", port), limit_seconds, (source, 0))
         self._correlation_ids = itertools.count(1)
         self._asked: tuple[Any, int, int] | None = None
 

@@ -71,6 +71,8 @@ BROKER_SETTINGS: Texts = {
     "message.max.bytes": ("1048588", "2000000"),
     "log.segment.bytes": ("1073741824", "2000000"),
     "max.connections.per.ip": ("100", "2147483647"),
+    "max.connections.per.ip.overrides": ("", "10.0.0.1:5", "10.0.0.2:0,10.0.0.1:7"),
+    "producer.id.expiration.ms": ("86400000", "100000", "0", "x"),
     "log.cleaner.min.cleanable.ratio": ("0.5", "0.3", "2"),
     "compression.type": ("producer", "lz4"),
     "log.cleanup.policy": ("delete", "compact"),

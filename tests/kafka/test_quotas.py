@@ -7,12 +7,13 @@ long, so that it does not matter how fast the steps follow each other; waits are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from config.listeners import CREATION_RATE
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.quota_player import TOPIC, QuotaPlayer, is_alike
 from tests.process import BrokerProcess
@@ -265,10 +266,16 @@ def connections() -> Iterator[Step]:
     yield "as many as one likes again", lambda it: it.connect(15)
 
 
-def play(start_kafka: Start, tmp_path: Path, steps: Iterator[Step], settings: Any = SETTINGS) -> None:
+def play(
+    start_kafka: Start,
+    tmp_path: Path,
+    steps: Iterator[Step],
+    settings: Any = SETTINGS,
+    watched: Sequence[str] = (CREATION_RATE,),
+) -> None:
     own = BrokerProcess(tmp_path / "data", settings).start()
     kafka = start_kafka(settings)
-    players = [QuotaPlayer(kafka.port), QuotaPlayer(own.port)]
+    players = [QuotaPlayer(kafka.port, watched), QuotaPlayer(own.port, watched)]
     parted = []
     try:
         for one in players:

@@ -21,6 +21,7 @@ from broker.cli import app
 from broker.quotas.gate import LET_IN_AT_ONCE, Waiting
 from config.broker import BrokerConfig
 from config.definition import ConfigError
+from config.listeners import CREATION_RATE
 from protocol.errors import ErrorCode
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
@@ -122,7 +123,7 @@ async def test_what_clients_set_holds_for_those_who_come_after(world: World, con
     world.clock.advance(1000)
     await client.receive_frame()
     assert await alter(admin, incremental(BROKER, "1", (OF_PLAINTEXT, SET, "100"))) is ErrorCode.NONE
-    assert world.broker.config.creation_rate_of("PLAINTEXT") == 100
+    assert world.broker.config.limit_of("PLAINTEXT", CREATION_RATE) == 100
     (client,) = await queue(world, connect, 1)
     assert not await is_answered(client), "that of the broker holds too"
     world.clock.advance(1000)
@@ -305,7 +306,7 @@ async def test_where_the_rate_of_a_listener_is_set_is_told(make_world: MakeWorld
         OF_PLAINTEXT: ("50", True), RATE: ("60", False),
     }  # fmt: skip
     await world.restart()
-    assert world.broker.config.creation_rate_of("PLAINTEXT") == 50
+    assert world.broker.config.limit_of("PLAINTEXT", CREATION_RATE) == 50
     assert world.broker.config.max_connection_creation_rate == 70
 
 
@@ -328,7 +329,7 @@ async def test_what_clients_cannot_set(
     admin = await connect(world)
     for broker in ("1", ""):
         assert await alter(admin, incremental(BROKER, broker, (name, SET, value))) is code
-    assert world.broker.config.creation_rate_of("PLAINTEXT") == 2**31 - 1
+    assert world.broker.config.limit_of("PLAINTEXT", CREATION_RATE) == 2**31 - 1
 
 
 def test_a_listener_that_is_not_there_has_no_rate() -> None:

@@ -1,0 +1,76 @@
+"""How many connections there are, of all listeners together and of each address, and whether one more may
+stay: `max.connections` of the broker and of a listener, `max.connections.per.ip` and what hosts have instead.
+
+Mirrors Kafka's `ConnectionQuotas`, where who comes when all places are taken waits; here that one is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from broker.door import affordable_connections
+from broker.quotas.addresses import address_of, resolved
+from config.connections import limits_of_hosts
+from config.listeners import MOST_CONNECTIONS
+
+if TYPE_CHECKING:
+    from broker.node import Node
+
+logger = logging.getLogger(__name__)
+
+
+class Headcount:
+    """Owned by: event loop, but for `resolve`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._affordable = affordable_connections()
+        self._of_listener: Counter[str] = Counter()
+        self._of_host: Counter[str] = Counter()
+        self._resolved = ""
+        self._limits: dict[str, int] = {}
+        """of single addresses"""
+
+    def resolve(self) -> None:
+        """Take up `max.connections.per.ip.overrides`. Blocking: it may have to ask a name server."""
+        text = self._node.config.max_connections_per_ip_overrides
+        if text == self._resolved:
+            return
+        limits: dict[str, int] = {}
+        for host, limit in limits_of_hosts(text).items():
+            address = resolved(host)
+            if address is None:
+                logger.error("the number of connections of %s is left out: it has no address", host)
+            else:
+                limits[address] = limit
+        self._resolved, self._limits = text, limits
+
+    def places(self, listener: str) -> int:
+        """How many more may come to a listener, of whatever address."""
+        config = self._node.config
+        return min(
+            min(config.max_connections, self._affordable) - self._of_listener.total(),
+            config.limit_of(listener, MOST_CONNECTIONS) - self._of_listener[listener],
+        )
+
+    def enter(self, listener: str, host: str) -> bool:
+        """Somebody has come, and is counted until `leave`; whether there was a place."""
+        has_place = self.places(listener) > 0 and self._of_host[host] < self._limit(host)
+        self._of_listener[listener] += 1
+        self._of_host[host] += 1
+        return has_place
+
+    def _limit(self, host: str) -> int:
+        default = self._node.config.max_connections_per_ip
+        if not self._limits or not host:  # it is gone already, and its address with it
+            return default
+        return self._limits.get(address_of(host), default)
+
+    def leave(self, listener: str, host: str) -> None:
+        """Who entered has gone."""
+        self._of_listener[listener] -= 1
+        self._of_host[host] -= 1
+        if not self._of_host[host]:
+            del self._of_host[host]
