@@ -6,7 +6,9 @@ Maven is made by an empty PATH.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from tests.kafka import fixtures, jars
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.tools import Tools
+from tests.process import free_port
 
 Start = Callable[..., KafkaBroker]
 
@@ -32,6 +35,35 @@ def test_a_killed_broker_comes_back_with_its_records(kafka_tools: Tools, start_k
     dumped = kafka_tools.run("kafka-dump-log", "--files", broker.data / "kit-0" / f"{0:020d}.log")
     assert "baseOffset: 0" in dumped
     broker.stop()
+
+
+@pytest.mark.java
+def test_tools_in_a_jvm_that_stays_say_what_they_would_in_their_own(kafka_tools: Tools) -> None:
+    for name, *arguments in (
+        ["kafka-topics", "--version"],
+        ["kafka-topics", "--help"],
+        ["kafka-topics"],  # refuses
+        ["kafka-dump-log", "--files", "none.log"],  # throws
+        ["kafka-cluster", "nothing"],  # ends its JVM
+    ):
+        alone = subprocess.run(
+            kafka_tools.command(name, *arguments), capture_output=True, text=True, env=jars.environment()
+        )
+        for _ in range(2):
+            done = kafka_tools.attempt(name, *arguments)
+            assert (done.returncode, done.stdout) == (alone.returncode, alone.stdout), done
+            assert done.stderr.splitlines()[:1] == alone.stderr.splitlines()[:1]
+
+
+@pytest.mark.java
+def test_a_tool_beyond_its_limit_takes_its_jvm_along(kafka_tools: Tools) -> None:
+    nobody = ("kafka-topics", "--bootstrap-server", f"127.0.0.1:{free_port()}", "--list")
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(kafka_tools.attempt, *nobody, limit_s=3)
+        assert kafka_tools.attempt("kafka-topics", "--version").returncode == 0  # beside it, in another
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.result()
+    assert kafka_tools.attempt("kafka-topics", "--version").returncode == 0
 
 
 def test_without_java_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.classes import ClassArchive
 from tests.kafka.jars import HERE, NoKafkaError, environment, java, libraries
+from tests.kafka.resident import PROGRAM as RESIDENT_PROGRAM
+from tests.kafka.resident import Resident
 
 TOOLS = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
@@ -40,6 +44,7 @@ TOOLS = {
 }
 # Tools whose speed is the point get the whole compiler; the others start faster without it.
 MEASURING = frozenset({"kafka-producer-perf-test", "kafka-consumer-perf-test", "kafka-e2e-latency"})
+SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 RUN_LIMIT_SECONDS = 180.0
 
 
@@ -53,6 +58,7 @@ class Tools:
     def __init__(self, directory: Path | None = None) -> None:
         self.java = java()
         self.libraries = libraries() if directory is None else directory
+        self._idle: list[Resident] = []
 
     def jvm(self, class_name: str, *options: str, log_level: str = "WARN") -> list[str]:
         """The command that runs a class of the jars."""
@@ -62,36 +68,50 @@ class Tools:
 
     def with_compiler(self) -> Tools:
         """These tools, if their JVM runs a source file as well; else NoKafkaError."""
-        command = [self.java, "--list-modules"]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
-        if "jdk.compiler" not in answer.stdout:
+        if not self.has_compiler:
             raise NoKafkaError(f"{self.java} is no JDK: it has no compiler for the tests' own programs")
         return self
+
+    @functools.cached_property
+    def has_compiler(self) -> bool:
+        command = [self.java, "--list-modules"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+        return "jdk.compiler" in answer.stdout
 
     def command(self, name: str, *arguments: object, options: Sequence[str] = ()) -> list[str]:
         """The command of a tool, for those who start and watch it themselves (with `environment()`)."""
         if name in MEASURING:
             usual = ["-Xmx512m", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
         else:
-            usual = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+            usual = ["-Xmx256m", *SHORT]
         return [*self.jvm(TOOLS[name], *usual, *options), *map(str, arguments)]
 
     def attempt(
         self, name: str, *arguments: object, stdin: str = "", limit_s: float = RUN_LIMIT_SECONDS
     ) -> subprocess.CompletedProcess[str]:
-        """Run a tool to its end, whatever its exit status."""
-        archive = ClassArchive(self.java, name, str(self.libraries))
-        started_from = [] if name in MEASURING else archive.options()
-        done = subprocess.run(
-            self.command(name, *arguments, options=started_from),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-            env=environment(),
-        )
-        archive.keep()
-        return done
+        """Run a tool to its end, whatever its exit status: in a JVM that stays, where it can be compiled."""
+        if name in MEASURING or not self.has_compiler:
+            command = self.command(name, *arguments)
+            return subprocess.run(
+                command, input=stdin, capture_output=True, text=True, timeout=limit_s, env=environment()
+            )
+        with self._resident() as resident:
+            texts = list(map(str, arguments))
+            status, printed, errors = resident.run(TOOLS[name], texts, stdin, limit_s)
+        return subprocess.CompletedProcess([name, *texts], status, printed, errors)
+
+    @contextlib.contextmanager
+    def _resident(self) -> Iterator[Resident]:
+        """One that is idle, or a new one; it is idle again unless what it was taken for has failed."""
+        try:
+            resident = self._idle.pop()
+        except IndexError:
+            archive = ClassArchive(self.java, "resident", str(self.libraries))
+            options = ("-Xmx256m", *SHORT, "-XX:+DisplayVMOutputToStderr", *archive.options())
+            resident = Resident(self.jvm(str(RESIDENT_PROGRAM), *options), archive)
+        yield resident
+        if not resident.has_ended:
+            self._idle.append(resident)
 
     def assert_sane_indexes(self, files: Sequence[Path]) -> None:
         """kafka-dump-log finds each of these sane; an empty `.index` it names so."""
