@@ -25,8 +25,9 @@ from broker.failures import response_to, unsupported_api_versions
 from broker.handlers.produce import produce_alike
 from broker.large_frames import LARGE_BYTES, LargeFrame
 from broker.moves import HeldUp
-from broker.produce_template import Asked, ProduceTemplate, with_throttle_time
+from broker.produce_template import Asked, ProduceTemplate
 from broker.quotas.throttle import Throttle
+from broker.quotas.throttle_time import with_throttle_time
 from broker.quotas.usage import Usage
 from broker.receiving import Room, has_hung_up
 from broker.security.principal import ANONYMOUS
@@ -388,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
         wait_ms = self._broker.quotas.settle(context, answer)
         if wait_ms:
             self._throttle_for(wait_ms)
-            answer = with_throttle_time(answer, context.api_version, wait_ms)
+            answer = with_throttle_time(answer, context.api_key, context.api_version, wait_ms)
         return answer
 
     def _unsupported(self, api: Api, version: int, correlation_id: int) -> None:

@@ -60,16 +60,6 @@ _index_and_length = Struct(">ii")
 _partition = Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
 
 
-def with_throttle_time(answer: Any, version: int, throttle_time_ms: int) -> Any:
-    """An answer that has the client wait: bytes of `ProduceTemplate`, or a response if it can say so."""
-    if answer.__class__ is not bytes:
-        if hasattr(answer, "throttle_time_ms"):
-            answer.throttle_time_ms = throttle_time_ms
-        return answer
-    end = len(answer) - (1 if version >= FLEXIBLE_VERSION else 0)
-    return answer[: end - _integer.size] + _integer.pack(throttle_time_ms) + answer[end:]
-
-
 class ProduceTemplate:
     """The bytes of one connection's Produce requests and answers. Owned by: event loop."""
 

@@ -452,20 +452,3 @@ async def test_windows_are_as_they_are_set(make_world: MakeWorld) -> None:
     assert (await client.ask(CreateTopicsRequest(topics=[topic]), 7)).throttle_time_ms == 0
     deletion = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="a")])
     assert (await client.ask(deletion, 6)).throttle_time_ms == 1000, "five tokens at most"
-
-
-def test_no_request_of_a_producer_is_learned_wrong() -> None:
-    """The place of the wait in an answer that is not encoded anew, for each version that is learned."""
-    from broker.produce_template import MIN_VERSION, with_throttle_time
-    from protocol.framing import decode_response, encode_response
-    from protocol.schema import schema_of
-
-    partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse(index=3, base_offset=5)
-    topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=[partition])
-    for version in range(MIN_VERSION, 13):
-        response = ProduceResponse(responses=[topic])
-        answer = b"".join(encode_response(response, version, 9))
-        _, told = decode_response(ProduceResponse, version, with_throttle_time(answer, version, 1234)[4:])
-        assert told.throttle_time_ms == 1234
-        assert str(told.responses) == str(decode_response(ProduceResponse, version, answer[4:])[1].responses)
-    assert schema_of(ProduceRequest).key == 0
