@@ -43,6 +43,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._connection = Connection(door)
         self._is_open = False  # hands were shaken
         self._is_reading = True
+        self._has_ended = False  # the client has said so
         self._timer: asyncio.TimerHandle | None = None
 
     # the socket's side
@@ -119,25 +120,26 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _hand_on(self) -> None:
         """What has come, to the connection, as far as it reads. SSLError."""
-        while self._is_reading and not self._socket.is_closing() and self._pending():
+        while self._is_reading and not self._socket.is_closing() and self._is_pending():
             room = self._connection.get_buffer(-1)
             filled = 0
-            while filled < len(room) and self._pending():
+            while filled < len(room) and self._is_pending():
                 try:
                     count = cast(int, self._tls.read(len(room) - filled, room[filled:]))
                 except ssl.SSLWantReadError:
                     break
-                if count == 0:
-                    self._connection.eof_received()
-                    return self.close()
+                self._has_ended = count == 0
                 filled += count
             if not filled:
                 break
             self._connection.buffer_updated(filled)
+        if self._has_ended and self._is_reading and not self._socket.is_closing():
+            self._connection.eof_received()
+            return self.close()
         return self._flush()  # an answer to a change of keys
 
-    def _pending(self) -> bool:
-        return bool(self._incoming.pending or self._tls.pending())
+    def _is_pending(self) -> bool:
+        return not self._has_ended and bool(self._incoming.pending or self._tls.pending())
 
     def _flush(self) -> None:
         if self._outgoing.pending:
@@ -164,7 +166,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         self._is_reading = True
         self._socket.resume_reading()
-        if self._pending():
+        if self._has_ended or self._is_pending():
             asyncio.get_running_loop().call_soon(self.buffer_updated, 0)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

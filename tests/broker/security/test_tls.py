@@ -22,8 +22,9 @@ from broker.security.principal import ANONYMOUS
 from broker.security.tls import RENEWAL_MS
 from protocol.framing import encode_request
 from protocol.messages.metadata import MetadataRequest
+from storage.layout import TopicPartition
 from tests.broker.client import LIMIT_SECONDS, Client, until
-from tests.broker.conftest import World, fetch_request, problem_at_start
+from tests.broker.conftest import World, fetch_request, problem_at_start, produce_request
 from tests.certificates import Certificates, make_certificates
 
 MakeWorld = Callable[..., Awaitable[World]]
@@ -445,3 +446,32 @@ def test_a_truststore_that_is_none(certificates: Certificates, tmp_path: Path) -
 def test_rules_that_are_none(certificates: Certificates, tmp_path: Path) -> None:
     said = _start(tmp_path, ssl_keystore_location=certificates.broker, ssl_principal_mapping_rules="RULE:x")
     assert said.startswith("Invalid value RULE:x for configuration ssl.principal.mapping.rules: not a rule")
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 10), (300, 4 * KIB)])
+async def test_what_comes_together_with_the_end_is_taken(
+    make_secure: MakeWorld, certificates: Certificates, count: int, size: int
+) -> None:
+    """A producer that waits for no answer says its last words and leaves, all in one piece."""
+    world = await make_secure()
+    world.topic()
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.broker.listeners[0].port)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = trusting(certificates).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    while True:
+        try:
+            tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            writer.write(outgoing.read())
+            incoming.write(await reader.read(1 << 16))
+    batch = world.batch((b"k", bytes(size)))
+    for number in range(count):
+        tls.write(b"".join(encode_request(produce_request([("t", 0, batch)], acks=0), 9, number, "c")))
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.unwrap()
+    writer.write(outgoing.read())
+    assert await asyncio.wait_for(reader.read(), LIMIT_SECONDS), "it says that it is the end, too"
+    writer.close()
+    log = world.broker.partitions[TopicPartition("t", 0)].log
+    await until(lambda: log.log_end_offset == count)
