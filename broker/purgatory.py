@@ -9,6 +9,7 @@ timer wheel: the event loop's timer heap is one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ from broker.partition import Partition
 
 if TYPE_CHECKING:
     from broker.clock import Timer
+
+
+logger = logging.getLogger(__name__)
 
 
 class DelayedFetch:
@@ -42,7 +46,12 @@ class DelayedFetch:
 
     def partition_moved(self, partition: Partition) -> None:
         """Called by the partition; the fetch goes on when it has enough now."""
-        if self.done.cancelled() or self._is_satisfied(partition):
+        try:
+            is_over = self.done.cancelled() or self._is_satisfied(partition)
+        except Exception:  # is not the affair of who wrote, and of others who wait
+            logger.exception("%s: whether a fetch has enough cannot be told", partition.topic_partition)
+            is_over = True
+        if is_over:
             self.complete()
 
     def _expire(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -273,3 +274,30 @@ async def test_members_may_share_a_connection(world: World, client: Client) -> N
     waiting = await other.waiting_fetch()
     await m.client.close()
     assert await waiting == ([(0, 0, 2), (1, 1, 2)], [b"a", b"b"])
+
+
+@pytest.mark.parametrize("error", [KafkaError(ErrorCode.CORRUPT_MESSAGE), RuntimeError("a mistake")])
+async def test_what_a_waiting_member_cannot_read_stops_no_producer(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Whether there is enough for it is looked at in the middle of what follows a flush."""
+    await produce(world, client, b"a")
+    m = await Member.join(world)
+    await m.fetch()
+    waiting = await m.waiting_fetch(min_bytes=1000)
+    read = Log.read
+
+    def unreadable(log: Log, *place: Any, **more: Any) -> Any:
+        if log.topic_partition.topic == "t":
+            raise error
+        return read(log, *place, **more)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(Log, "read", unreadable)
+        producers = [await world.connect() for _ in range(3)]
+        sent = [world.produce(one, world.batch((None, b"x"))) for one in producers]
+        assert [one.error_code for one in await asyncio.gather(*sent)] == [ErrorCode.NONE] * 3
+        await until(waiting.done)
+    waiting.exception()  # it is told an error
+    n = await Member.join(world, "n")
+    assert (await n.fetch())[1] == [b"x"] * 3
