@@ -9,6 +9,7 @@ connects and asks nothing gives way to others, and is cut off in the end: every 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
@@ -171,8 +172,11 @@ class HttpServer:
     @web.middleware
     async def _at_work(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         connection = request.protocol
-        self._wake(connection)
         try:
+            if request.can_read_body:
+                with contextlib.suppress(web.RequestPayloadError):  # whoever reads it is told again
+                    await request.read()  # until it is there, this is one of those that ask nothing
+            self._wake(connection)
             return await handler(request)
         except web.HTTPException as error:
             if not request.path.startswith("/api/"):

@@ -40,6 +40,8 @@ LISTING = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 """what is asked of everything where all topics or groups are listed"""
 MOST_REMEMBERED = 100_000
 """answers; then they are found anew"""
+LONGEST_REMEMBERED = 249
+"""letters of a name, as many as a topic's may have: who has no right at all may write longer ones"""
 
 
 def parse_super_users(text: str) -> frozenset[str]:
@@ -77,9 +79,10 @@ class Authorizer:
             known = self._decide(asker, operation, resource, name)
             if len(self._remembered) >= MOST_REMEMBERED:
                 self._remembered.clear()
-            self._remembered[key] = known
+            if len(name) <= LONGEST_REMEMBERED:
+                self._remembered[key] = known
             if not known and operation not in LISTING:
-                where = f"{resource.name.lower().replace('_', ' ')} {name}"
+                where = f"{resource.name.lower().replace('_', ' ')} {name[:LONGEST_REMEMBERED]}"
                 logger.info("denied %s from %s: %s of %s", asker.principal, asker.host, operation.name, where)
         return known
 

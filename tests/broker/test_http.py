@@ -208,6 +208,23 @@ async def test_who_asks_nothing_gives_way(make_world: MakeWorld, connect: Connec
         assert (await reader.readline()).startswith(b"HTTP/1.1 404")
 
 
+async def test_who_announces_a_body_and_sends_none_gives_way_too(
+    make_world: MakeWorld, connect: Connect
+) -> None:
+    world = await make_world(http_port="0", http_max_connections="2")
+    half = [await connect(world) for _ in range(2)]
+    for _, writer in half:
+        writer.write(
+            f"POST /api/quotas/set HTTP/1.1\r\nHost: 127.0.0.1:{world.broker.http.port}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{".encode()
+        )
+        await writer.drain()
+    assert (await get(world, "/healthz"))[0] == 200
+    assert await is_ended(half[0][0])
+    world.clock.advance(QUIET_MS)
+    assert await is_ended(half[1][0])
+
+
 async def test_connections_beyond_the_limit_are_refused(
     make_world: MakeWorld, connect: Connect, gate: Gate
 ) -> None:

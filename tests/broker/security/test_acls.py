@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,8 +25,9 @@ from broker.security.acls import (
     may_somewhere,
     verdict,
 )
-from broker.security.authorizer import parse_super_users
+from broker.security.authorizer import Authorizer, parse_super_users
 from broker.security.guards.call import OPEN, _guards
+from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.configs import DescribeConfigsRequest
@@ -341,3 +343,15 @@ async def test_all_may_do_what_no_rule_is_about_if_that_is_said(make_world: Make
     assert (await world.produce(alice, batch, "own")).error_code == 0
     await allow(root, acl("own", Operation.WRITE, principal="User:bob"))
     assert (await world.produce(alice, batch, "own")).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_long_names_are_not_remembered(caplog: pytest.LogCaptureFixture) -> None:
+    """Who has no right at all may ask for as many as it likes."""
+    caplog.set_level("INFO")
+    authorizer = Authorizer(BrokerConfig(), SimpleNamespace())  # type: ignore[arg-type]
+    for number in range(100):
+        name = f"{number:03}" + "x" * 100_000
+        assert not authorizer.allows(ALICE, Operation.READ, Resource.TOPIC, name)
+    assert not authorizer.allows(ALICE, Operation.READ, Resource.TOPIC, "short")
+    assert [name for *_, name in authorizer._remembered] == ["short"]
+    assert max(map(len, caplog.messages)) < 400
