@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 FLUSH_CHECK_MS = 1_000
 IDLE_CHECK_MS = 1_000
 REMOVAL_CHECK_MS = 1_000
+HOSTS_LOOK_MS = 60_000
 REMOVAL_TURNS_SKIPPED = 60
 """after a failure: a disk that takes no removal would fill the log with words about it"""
 MAX_SLEEP_MS = 2**31 - 1
@@ -74,6 +75,7 @@ class Background:
         )
         self._every("segment statistics", keeping.LOOK_MS, self._statistics.run)
         self._every("offline logs", reopening.LOOK_MS, self._broker.reopening.run)
+        self._every("addresses of hosts", HOSTS_LOOK_MS, self.look_up_hosts)
         transactions = self._broker.transactions
         self._every(
             "ends of transactions",
@@ -204,6 +206,11 @@ class Background:
                 logger.info("%s: nobody writes: its segment was closed", partition.topic_partition)
                 partition.flush()
 
+    async def look_up_hosts(self) -> None:
+        """That have limits of their own, and had no address so far."""
+        await self._broker.run_blocking(self._broker.headcount.resolve)
+        await self._broker.quotas.look_up_again()
+
     async def look_at_growth(self) -> None:
         self._broker.growth.look(tuple(self._broker.partitions.values()), self._broker.clock.passed_ms())
 
@@ -214,7 +221,8 @@ class Background:
     async def expire_producers(self) -> None:
         now_ms = self._broker.clock.now_ms()
         for partition in tuple(self._broker.partitions.values()):
-            partition.log.producers.expire(now_ms)
+            if not partition.log.is_held:  # a thread is reading them
+                partition.log.producers.expire(now_ms)
 
     async def remove_deleted(self) -> None:
         if self._removal_turns_to_skip:

@@ -59,7 +59,7 @@ class Server:
         self._all_drained = asyncio.Event()
         self._all_closed = asyncio.Event()
         self._tls: Tls | None = None
-        self.gate = Gate(broker, broker.quotas, listener.name, self._room_to_wait, self._new_connection)
+        self.gate = Gate(broker, broker.quotas, broker.headcount, listener.name, self._new_connection)
         self._sealed = memoryview(bytearray(SEALED_BYTES if listener.security.uses_tls else 0))
         security = listener.security
         self._plain_users = plain_users(listener.name, security)
@@ -79,10 +79,6 @@ class Server:
         self._server = await bind(self.gate.next_protocol, self._address, asked.host, asked.port)
         port = self._server.sockets[0].getsockname()[1]
         self.listener = replace(asked, port=port, advertised_port=asked.advertised_port or port)
-
-    def _room_to_wait(self) -> int:
-        """How many connections may wait to be let in."""
-        return 0 if self.is_draining else self.broker.headcount.places(self.listener.name)
 
     def _new_connection(self) -> asyncio.BufferedProtocol:
         if self._tls is None:

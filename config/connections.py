@@ -79,12 +79,12 @@ class ConnectionsConfig(CoordinationConfig):
 
     def limit_of(self, listener: str, key: str) -> int:
         """What holds for a listener of one of `OF_A_LISTENER`."""
-        limit: int = self.value_of(_row_of(listener, key))
-        return limit
+        default: int = getattr(self, _rows()[key].attribute)
+        return self.limits_of_listeners.get(f"{LISTENER_PREFIX}{listener.lower()}.{key}", default)
 
     def value_of(self, row: Row) -> Any:
         """Of a key, or of a listener's own."""
-        _, base = _parts(row.name)
+        base = _base(row.name)
         if base is None:
             return getattr(self, row.attribute)
         return self.limits_of_listeners.get(row.name, getattr(self, _rows()[base].attribute))
@@ -92,29 +92,25 @@ class ConnectionsConfig(CoordinationConfig):
 
 def listener_row(name: str) -> Row | None:
     """The row of a listener's own key, its name in lower case; None for any other key."""
-    listener, base = _parts(name.lower())
-    return _row_of(listener, base) if base is not None else None
+    own = name.lower()
+    base = _base(own)
+    return None if base is None else dataclasses.replace(_rows()[base], name=own)
 
 
 def base_of(row: Row) -> str:
     """Which of `OF_A_LISTENER` stands behind a listener's own."""
-    _, base = _parts(row.name)
+    base = _base(row.name)
     assert base is not None, row.name
     return base
 
 
-def _parts(name: str) -> tuple[str, str | None]:
-    """The listener and the key, where it is one of those."""
+def _base(name: str) -> str | None:
+    """Which key of `OF_A_LISTENER` a listener's own is, if it is one."""
     for base in OF_A_LISTENER:
         listener = name.removeprefix(LISTENER_PREFIX).removesuffix(f".{base}")
         if listener and name == f"{LISTENER_PREFIX}{listener}.{base}":
-            return listener, base
-    return "", None
-
-
-@cache
-def _row_of(listener: str, base: str) -> Row:
-    return dataclasses.replace(_rows()[base], name=f"{LISTENER_PREFIX}{listener.lower()}.{base}")
+            return base
+    return None
 
 
 @cache

@@ -125,8 +125,7 @@ class Quotas:
         entity, host = entity_of(names.items()), names.get(IP)
         # One that has quotas stays what it is, even where its name has no address any more.
         has_quotas = bool(self._known(entity))
-        unknown = {host} if host and not has_quotas else set()
-        addresses = await self._broker.quotas.resolve(unknown)
+        addresses = await self._broker.quotas.resolve({host} if host else set())
         try:
             check_entity(entity, lambda one: has_quotas or one in addresses)
         except KafkaError as error:

@@ -21,6 +21,7 @@ from config.listeners import CREATION_RATE
 if TYPE_CHECKING:
     from broker.clock import Timer
     from broker.node import Node
+    from broker.quotas.headcount import Headcount
     from broker.quotas.quotas import Quotas
 
 logger = logging.getLogger(__name__)
@@ -98,16 +99,17 @@ class Gate:
         self,
         node: Node,
         quotas: Quotas,
+        headcount: Headcount,
         listener: str,
-        most: Callable[[], int],
         make: Callable[[], asyncio.BufferedProtocol],
     ) -> None:
-        """`make()`: what a client talks to when it is let in. `most()`: so many may wait at the moment."""
+        """`make()`: what a client talks to when it is let in."""
         config = node.config
         self._node = node
         self._quotas = quotas
+        self._headcount = headcount
         self.listener = listener
-        self._most = most
+        self._is_open = True
         self.make = make
         self._longest_ms = 1000 * config.quota_window_size_seconds
         self._created = Rate(config.quota_window_num, self._longest_ms, node.clock.passed_ms())
@@ -130,7 +132,7 @@ class Gate:
         if self._timer is None and not (wait_ms := self._count()):
             return self.make()
         waiting = Waiting(self)
-        if len(self._waiting) >= self._most():
+        if not self._is_open or not self._headcount.wait(self.listener):
             waiting.is_gone = True
             self._node.metrics_state.connections_refused += 1
             logger.warning("refused a connection to %s: too many wait for their turn", self.listener)
@@ -175,8 +177,7 @@ class Gate:
         self._go_on()
 
     def _let_in(self) -> None:
-        self._node.metrics_state.connections_throttled -= 1
-        self._waiting.popleft().let_in()
+        self._next().let_in()
 
     def _go_on(self) -> None:
         """Whose turn is next, as long as somebody waits."""
@@ -194,11 +195,16 @@ class Gate:
 
     def _forget(self) -> None:
         """Who did not stay has taken nobody's turn."""
+        self._next().leave()
+
+    def _next(self) -> Waiting:
         self._node.metrics_state.connections_throttled -= 1
-        self._waiting.popleft().leave()
+        self._headcount.wait_no_more(self.listener)
+        return self._waiting.popleft()
 
     def close(self) -> None:
         """Nobody is let in any more."""
+        self._is_open = False
         if self._timer is not None:
             self._timer.cancel()
         while self._waiting:

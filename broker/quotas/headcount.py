@@ -28,36 +28,56 @@ class Headcount:
         self._node = node
         self._affordable = affordable_connections()
         self._of_listener: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+        """of each listener as well, until they are let in"""
         self._of_host: Counter[str] = Counter()
         self._resolved = ""
         self._limits: dict[str, int] = {}
         """of single addresses"""
+        self._lost: set[str] = set()
+        """hosts that had no address when they were looked up"""
 
     def resolve(self) -> None:
-        """Take up `max.connections.per.ip.overrides`. Blocking: it may have to ask a name server."""
+        """Take up `max.connections.per.ip.overrides`, and hosts among them that had no address before.
+        Blocking: it may have to ask a name server.
+        """
         text = self._node.config.max_connections_per_ip_overrides
-        if text == self._resolved:
+        if text == self._resolved and not self._lost:
             return
         limits: dict[str, int] = {}
+        lost: set[str] = set()
         for host, limit in limits_of_hosts(text).items():
             address = resolved(host)
-            if address is None:
-                logger.error("the number of connections of %s is left out: it has no address", host)
-            else:
+            if address is not None:
                 limits[address] = limit
-        self._resolved, self._limits = text, limits
+                continue
+            lost.add(host)
+            if host not in self._lost:
+                logger.error("the number of connections of %s is left out: it has no address", host)
+        self._resolved, self._limits, self._lost = text, limits, lost
 
-    def places(self, listener: str) -> int:
-        """How many more may come to a listener, of whatever address."""
+    def _has_place(self, listener: str) -> bool:
+        """Whether one more may come to a listener, of whatever address. Who waits has a place already."""
         config = self._node.config
-        return min(
-            min(config.max_connections, self._affordable) - self._of_listener.total(),
-            config.limit_of(listener, MOST_CONNECTIONS) - self._of_listener[listener],
+        there, waiting = self._of_listener, self._waiting
+        most = min(config.max_connections, self._affordable)
+        return there.total() + waiting.total() < most and (
+            there[listener] + waiting[listener] < config.limit_of(listener, MOST_CONNECTIONS)
         )
+
+    def wait(self, listener: str) -> bool:
+        """Whether somebody who came too soon may wait to be let in, which is counted until `wait_no_more`."""
+        has_place = self._has_place(listener)
+        self._waiting[listener] += has_place
+        return has_place
+
+    def wait_no_more(self, listener: str) -> None:
+        """Who waited has its turn, or has left."""
+        self._waiting[listener] -= 1
 
     def enter(self, listener: str, host: str) -> bool:
         """Somebody has come, and is counted until `leave`; whether there was a place."""
-        has_place = self.places(listener) > 0 and self._of_host[host] < self._limit(host)
+        has_place = self._has_place(listener) and self._of_host[host] < self._limit(host)
         self._of_listener[listener] += 1
         self._of_host[host] += 1
         return has_place

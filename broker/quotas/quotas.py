@@ -12,6 +12,7 @@ Mirrors Kafka's `ClientQuotaManager`, `ClientRequestQuotaManager`, `ControllerMu
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from broker.api import FETCH, PRODUCE
@@ -76,6 +77,8 @@ class Quotas:
             CHANGED: self.changed,
         }
         self._addresses: dict[str, str] = {}
+        self._lost: set[str] = set()
+        """hosts of which it is in the log that they have no address"""
         self.waits = Waits()
         self.is_active = False
         """whether any user or client id has a quota: only then requests are looked at"""
@@ -84,6 +87,25 @@ class Quotas:
     def restore(self, state: State) -> None:
         """As `__kompakt_metadata` has them. Blocking, where a quota is for a host that has only a name."""
         self.settings.restore(state)
+        self._place({host: resolved(host) for host in self.settings.hosts})
+
+    async def look_up_again(self) -> None:
+        """What hosts had no address, and may have one now."""
+        found = {
+            host: await self._run_blocking(resolved, host)
+            for host in self.settings.hosts - self._addresses.keys()
+        }
+        self._place({host: address for host, address in found.items() if host in self.settings.hosts})
+
+    def _place(self, found: Mapping[str, str | None]) -> None:
+        """Hosts that have a quota have these addresses."""
+        for host, address in found.items():
+            if address is not None:
+                self._addresses[host] = address
+                self._set_address(host, self.settings.values[((IP, host),)].get(CONNECTED))
+            elif host not in self._lost:
+                logger.error("the quota of %s is left out: it has no address", host)
+        self._lost = self.settings.hosts - self._addresses.keys()
 
     def _set(self, entity: Entity, key: str, value: float | None) -> None:
         names = dict(entity)
@@ -106,14 +128,9 @@ class Quotas:
         return [host for host, one in self._addresses.items() if one == address and ((IP, host),) in quotas]
 
     def _set_address(self, host: str | None, value: float | None) -> None:
-        address = None
-        if host is not None:
-            address = self._addresses.get(host) or resolved(host)
-            if address is None:
-                logger.error("the quota of %s is left out: it has no address", host)
-                return
-            self._addresses[host] = address
-        self.connected.set((address, NOT_SAID), value)
+        address = None if host is None else self._addresses.get(host)
+        if host is None or address is not None:
+            self.connected.set((address, NOT_SAID), value)
 
     async def resolve(self, hosts: set[str]) -> set[str]:
         """Those of the hosts that have an address, which is remembered for when they get a quota."""

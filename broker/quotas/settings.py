@@ -112,6 +112,11 @@ class QuotaSettings:
                 entity = entity_of((part[0], part[1]) for part in json.loads(name))
                 self._keep(entity, value["values"])
 
+    @property
+    def hosts(self) -> set[str]:
+        """Those that have a quota, as they were named."""
+        return {name for entity in self.values for kind, name in entity if kind == IP and name is not None}
+
     def set(self, entity: Entity, values: Mapping[str, float]) -> None:
         """All quotas of an entity, in place of what it had; durable when `metadata.flushed()` returns.
         KafkaError: they cannot be written.

@@ -220,6 +220,27 @@ async def test_no_more_wait_than_there_may_be_connections(make_world: MakeWorld,
         await client.receive_frame()
 
 
+async def test_nor_at_all_listeners_together(make_world: MakeWorld, connect: Connect) -> None:
+    """A connection that waits is a file of the process as well. Others may come when one has left."""
+    world = await make_world(
+        listeners="ONE://127.0.0.1:0,OTHER://127.0.0.1:0",
+        listener_security_protocol_map="ONE:PLAINTEXT,OTHER:PLAINTEXT",
+        max_connection_creation_rate="1",
+        max_connections=str(AT_ONCE + 3),
+    )
+    await use_up(world, connect)
+    (first, _), (third,) = await queue(world, connect, 2), await queue(world, connect, 1, 1)
+    for listener in (0, 1):
+        assert await (await connect(world, listener)).is_closed_by_peer()
+    world.clock.advance(1000)
+    await first.receive_frame()
+    await third.receive_frame()
+    assert await (await connect(world, 1)).is_closed_by_peer(), "who was let in has its place"
+    await first.close()
+    await until(lambda: world.broker.metrics_state.connections_open == AT_ONCE + 1)
+    await queue(world, connect, 1)
+
+
 async def test_a_stop_lets_nobody_in(make_world: MakeWorld, connect: Connect) -> None:
     world = await make_world(max_connection_creation_rate="1")
     await use_up(world, connect)

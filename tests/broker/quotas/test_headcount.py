@@ -7,6 +7,7 @@ Method: real connections to a broker of two listeners, from several of this mach
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -17,7 +18,7 @@ from config.definition import ConfigError
 from protocol.errors import ErrorCode
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
-from tests.broker.quotas.test_quotas import ASKS_NOTHING, MakeWorld
+from tests.broker.quotas.test_quotas import ASKS_NOTHING, CONNECTED, MakeWorld, set_quota
 from tests.broker.test_configs import BROKER, DELETE, SET, alter, incremental
 
 MOST = "max.connections"
@@ -124,6 +125,43 @@ async def test_what_is_set_holds_from_then_on(
     assert await alter(admin, incremental(BROKER, "1", *both_gone)) is ErrorCode.NONE
     assert all(await all_of(world, come, 3, "127.0.0.7"))
     await admin.close()
+
+
+async def test_a_host_that_had_no_address_is_looked_up_again(
+    make_world: MakeWorld, come: Come, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker may be there sooner than its name server; a quota of such a host waits for it as well."""
+    known: dict[str, str] = {}
+    asked_on: set[str] = set()
+    ask = addresses.socket.getaddrinfo
+
+    def found(host: str, *more: object, **others: object) -> object:
+        if not host.endswith(".host"):
+            return ask(host, *more, **others)  # type: ignore[arg-type]
+        asked_on.add(threading.current_thread().name)
+        if host not in known:
+            raise OSError("the name server does not answer")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (known[host], 0))]
+
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", found)
+    named = "some.host:1,127.0.0.1:1000"
+    world = await make_world(max_connections_per_ip="0", max_connections_per_ip_overrides=named)
+    known["other.host"] = "127.0.0.7"
+    await set_quota(world, {"ip": "other.host"}, CONNECTED, 5)
+    known.clear()
+    await world.restart()
+    asked_on.clear()
+    for _ in range(3):
+        await world.broker.background.look_up_hosts()
+    assert await all_of(world, come, 1, "127.0.0.6") == [False]
+    assert world.broker.quotas.hosts_at("127.0.0.7") == []
+    for words in ("number of connections of some.host", "quota of other.host"):
+        assert caplog.text.count(f"the {words} is left out: it has no address") == 1 + ("some" in words)
+    known.update({"some.host": "127.0.0.6", "other.host": "127.0.0.7"})
+    await world.broker.background.look_up_hosts()
+    assert await all_of(world, come, 2, "127.0.0.6") == [True, False]
+    assert world.broker.quotas.hosts_at("127.0.0.7") == ["other.host"]
+    assert threading.main_thread().name not in asked_on
 
 
 async def test_a_host_without_an_address_is_left_out(
