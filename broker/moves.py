@@ -321,6 +321,5 @@ class Moves:
         log = await node.run_blocking(self._mover.finish, old, copy)
         log.update_config(old.config)
         if node.partitions.get(key) is partition:  # else the topic was deleted, and this log goes with it
-            node.forget(key)
-            node.serve(log)
+            node.exchange(log)
         return log

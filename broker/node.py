@@ -59,6 +59,15 @@ class Node:
             )
         return partition
 
+    def exchange(self, log: Log) -> None:
+        """Serve a partition from another log from now on. The cleaner, which looks from its threads, never
+        sees it gone: it would forget how far it is clean.
+        """
+        old = self.partitions[log.topic_partition]
+        self.serve(log)
+        old.is_forgotten = True
+        old.wake()
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """The partition is deleted: stop serving it and answer who waits for it."""
         partition = self.partitions.pop(topic_partition, None)

@@ -130,8 +130,7 @@ class Reopening:
             return
         log.update_config(old.config)
         node.logs.take(log)
-        node.forget(topic_partition)
-        node.serve(log)
+        node.exchange(log)
         logger.warning("%s is back: it ends at %d", topic_partition, log.log_end_offset)
         for read_again in self._readers:
             await read_again(topic_partition)

@@ -296,11 +296,13 @@ class Cleaner:
         def swap() -> SwapJob:
             check_policy(log)
             check_strategy(log, config)
-            # Before the segments: who has read them looks here whether they tell of an earlier time still.
-            log.compacted_to = max(log.compacted_to, result.end_offset)
             return log.replace_segments(group, cleaned, result.started_ms)
 
         try:
+            check_policy(log)
+            with contextlib.suppress(FileNotFoundError):  # it is being deleted, which the swap finds as well
+                # Before the segments: who has read them looks whether they tell of an earlier time still.
+                log.keep_compacted_to(result.end_offset)
             job = self._run_on_owner(swap)
         except BaseException:
             in_use = {id(segment.file) for segment in log.segments}

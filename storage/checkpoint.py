@@ -34,11 +34,17 @@ class OffsetCheckpoint:
     """
 
     def __init__(
-        self, path: Path, disk: Disk = SYSTEM_DISK, witness: CheckpointWitness | None = None
+        self,
+        path: Path,
+        disk: Disk = SYSTEM_DISK,
+        witness: CheckpointWitness | None = None,
+        judge: Callable[[bytes, bytes], bytes] | None = None,
     ) -> None:
+        """`judge(bytes, their copy)`: what they have to be; `judged` unless it is given."""
         self.path = path
         self._disk = disk
         self._witness = witness
+        self._judge = judge or judged
 
     def read(self) -> dict[TopicPartition, int]:
         """What the file says, or had to say; empty when it is missing, or damaged and nobody knows better.
@@ -48,7 +54,7 @@ class OffsetCheckpoint:
         if data is None:
             return {}
         kept = self._witness.read() if self._witness else data
-        right = data if kept is None else judged(data, kept)
+        right = data if kept is None else self._judge(data, kept)
         is_in_order = data == right == kept
         if right != data:
             logger.warning("%s is damaged: put right from the copy beside it", self.path)
@@ -87,23 +93,24 @@ class CheckpointWitness:
         data = _read_or_none(self._disk, self.path)
         if data is None:
             return None
-        copy = witnessed(data)
+        copy = unsealed(data)
         if copy is None:
             logger.warning("%s is damaged and not used", self.path)
         return copy
 
     def write(self, copy: bytes) -> None:
-        replace_whole(self._disk, self.path, b"%s\n%s" % (_witness_head(copy), copy))
+        replace_whole(self._disk, self.path, sealed(copy))
 
 
-def witnessed(data: bytes) -> bytes | None:
-    """The copy of a checkpoint in the bytes of a witness; None when its checksum is wrong."""
-    head, _, copy = data.partition(b"\n")
-    return copy if head == _witness_head(copy) else None
+def sealed(text: bytes) -> bytes:
+    """A line with the checksum of a text, and the text."""
+    return b"crc32c %08x\n%s" % (crc32c.crc32c(text), text)
 
 
-def _witness_head(copy: bytes) -> bytes:
-    return b"crc32c %08x" % crc32c.crc32c(copy)
+def unsealed(data: bytes) -> bytes | None:
+    """The text in these bytes; None when its checksum is wrong."""
+    text = data.partition(b"\n")[2]
+    return text if data == sealed(text) else None
 
 
 def judged(data: bytes, kept: bytes) -> bytes:
@@ -117,6 +124,27 @@ def judged(data: bytes, kept: bytes) -> bytes:
         return data
     except ValueError:
         return kept
+
+
+def judged_lower(data: bytes, kept: bytes) -> bytes:
+    """As `judged`, where nobody knows who stopped last: of offsets that are one bit apart the lower one, for
+    an Apache Kafka may have written them. For the cleaner, which then cleans a part again; with too high a
+    one it would pass over tombstones, and remove them before the values that they delete.
+    """
+    right = judged(data, kept)
+    if right == data:
+        return data
+    try:
+        found, copied = parse_offsets(data), parse_offsets(kept)
+    except ValueError:
+        return kept
+    is_lower = found.keys() == copied.keys() and sum(found.values()) < sum(copied.values())
+    return data if is_lower else kept
+
+
+def judged_kafkas(data: bytes, kept: bytes) -> bytes:
+    """Where an Apache Kafka stopped last: what it wrote, whatever a copy says that is older."""
+    return data
 
 
 def _is_one_bit_off(found: bytes, right: bytes) -> bool:

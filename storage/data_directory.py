@@ -10,12 +10,18 @@ import errno
 import fcntl
 import logging
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from storage import layout
-from storage.checkpoint import CheckpointWitness, OffsetCheckpoint
+from storage.checkpoint import (
+    CheckpointWitness,
+    OffsetCheckpoint,
+    judged,
+    judged_kafkas,
+    judged_lower,
+)
 from storage.file import Disk
 from storage.layout import TopicPartition
 from storage.small_files import read_whole, replace_whole
@@ -58,22 +64,26 @@ class DataDirectory:
             if isinstance(error, PermissionError):  # most often a volume that belongs to root, in a container
                 unusable += f"; user {os.geteuid()} of group {os.getegid()}, who runs this, has to own it"
             raise DataDirectoryError(unusable) from error
-        self.cleaner_checkpoint = self._witnessed(layout.CLEANER_CHECKPOINT)
-        self.recovery_checkpoint = OffsetCheckpoint(path / layout.RECOVERY_POINT_CHECKPOINT, disk)
-        self.log_start_checkpoint = self._witnessed(layout.LOG_START_CHECKPOINT)
-        self.recovery_points = self.recovery_checkpoint.read()
-        self.log_starts = self.log_start_checkpoint.read()
         marker = path / layout.CLEAN_SHUTDOWN
         self.was_clean = marker.exists()
         self.was_kafkas = self.was_clean and _is_kafkas(disk, marker)
         """whether an Apache Kafka left it so: it gives its broker's epoch, or (before 3.7) writes nothing"""
+        self.cleaner_checkpoint = self._witnessed(
+            layout.CLEANER_CHECKPOINT, judged if self.was_clean else judged_lower
+        )
+        self.recovery_checkpoint = OffsetCheckpoint(path / layout.RECOVERY_POINT_CHECKPOINT, disk)
+        self.log_start_checkpoint = self._witnessed(layout.LOG_START_CHECKPOINT, judged)
+        self.recovery_points = self.recovery_checkpoint.read()
+        self.log_starts = self.log_start_checkpoint.read()
         if self.was_clean:
             disk.unlink(marker)
         disk.sync_directory(path)  # the mark is gone, and partitions made just before a crash are there
 
-    def _witnessed(self, name: str) -> OffsetCheckpoint:
+    def _witnessed(self, name: str, judge: Callable[[bytes, bytes], bytes]) -> OffsetCheckpoint:
         witness = CheckpointWitness(self.path / layout.WITNESS_OF[name], self._disk)
-        return OffsetCheckpoint(self.path / name, self._disk, witness)
+        return OffsetCheckpoint(
+            self.path / name, self._disk, witness, judged_kafkas if self.was_kafkas else judge
+        )
 
     def _take_lock(self) -> int:
         """Both kinds of lock: flock against us (in this process too), a record lock against Kafka."""

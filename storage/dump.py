@@ -20,7 +20,8 @@ from protocol.control import decode_marker
 from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch
 from storage import layout, sidecar
-from storage.checkpoint import topic_id_in, witnessed
+from storage.checkpoint import topic_id_in, unsealed
+from storage.compaction_reach import reach_in
 from storage.index import OFFSET_ENTRY, TIME_ENTRY
 from storage.producer_state import decode_snapshot
 from storage.sidecar import DamagedStatistics
@@ -57,6 +58,7 @@ def dump(path: Path, *, with_records: bool = False, with_values: bool = False) -
         layout.META_PROPERTIES: lambda data: _pairs(data, "=", ("version", "cluster.id", "node.id")),
         layout.CLEAN_SHUTDOWN: _clean_shutdown,
         layout.MOVED_HERE: _moved_here,
+        layout.COMPACTED_TO: _compacted_to,
         **dict.fromkeys(layout.WITNESS_OF.values(), _witness),
         **dict.fromkeys(CHECKPOINTS, lambda data: _checkpoint(data, "offset", OFFSET_FIELDS)),
     }
@@ -320,7 +322,7 @@ def _checkpoint(data: bytes, kind: str, names: tuple[str, ...]) -> Iterator[Row]
 
 
 def _witness(data: bytes) -> Iterator[Row]:
-    copy = witnessed(data)
+    copy = unsealed(data)
     if copy is None:
         yield _problem("a wrong checksum")
     yield from _checkpoint(copy or data.partition(b"\n")[2], "offset", OFFSET_FIELDS)
@@ -357,6 +359,13 @@ def _moved_here(data: bytes) -> Iterator[Row]:
         yield _problem("it is not two numbers")
     else:
         yield {"kind": "moved", "base_offset": base_offset, "bytes": size_bytes}
+
+
+def _compacted_to(data: bytes) -> Iterator[Row]:
+    try:
+        yield {"kind": "compacted", "offset": reach_in(data)}
+    except ValueError as problem:
+        yield _problem(str(problem))
 
 
 def _clean_shutdown(data: bytes) -> Iterator[Row]:

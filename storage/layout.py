@@ -29,7 +29,9 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 MOVED_HERE = "kompakt-moved-here"
 """our own: the partition comes from another data directory, and may still be there as well"""
-PARTITION_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, MOVED_HERE})
+COMPACTED_TO = "kompakt-compacted-to"
+"""our own: how far cleanings have known the log"""
+PARTITION_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, MOVED_HERE, COMPACTED_TO})
 """in a partition's directory beside its segments"""
 
 META_PROPERTIES = "meta.properties"

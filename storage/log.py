@@ -22,6 +22,7 @@ from protocol.one_look import Seen
 from storage import layout, recovery, search
 from storage.append import AppendRules, check_from_client, check_trusted, marker_of
 from storage.checkpoint import write_leader_epochs
+from storage.compaction_reach import write_reach
 from storage.file import Buffer, Disk
 from storage.jobs import Expired, FlushJob, SwapJob
 from storage.key_hashes import LogKeyHashes
@@ -70,7 +71,7 @@ class Log:
         self.log_end_offset = loaded.next_offset
         self.high_watermark = loaded.next_offset
         self.compacted_to = 0
-        """what the cleanings knew that swapped segments since the start; their checkpoint moves later"""
+        """what the cleanings have known that swapped segments; their checkpoint moves later"""
         self.recovery_point = loaded.recovery_point
         self.producers = loaded.producers
         self.leader_epochs = loaded.leader_epochs
@@ -442,12 +443,24 @@ class Log:
                 self.take_offline(f"a swap was left half done: {error}")
             raise
 
+    def keep_compacted_to(self, end_offset: int) -> None:
+        """On the cleaner's thread, before the segments of a cleaning that knows all records before
+        `end_offset` are put in place: durably, for who asks for the log as it was earlier. OSError.
+        """
+        if end_offset > self.compacted_to:
+            write_reach(self.disk, self.directory, end_offset)
+            self.compacted_to = end_offset
+
     # Moving, and the end
 
     def hold(self, is_held: bool = True) -> None:
         """Take nothing and change nothing for a moment, but answer readers: the files are being moved."""
         self._is_held = is_held
         self._room = NO_ROOM_KNOWN
+
+    @property
+    def is_held(self) -> bool:
+        return self._is_held
 
     def settle(self) -> None:
         """Flush, write the producers' state and whole indexes, so that who opens the files has nothing to

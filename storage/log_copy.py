@@ -152,7 +152,7 @@ def _belongs(name: str, bases: set[int]) -> bool:
     """Whether a file has to come along, whose `.log` file was copied already."""
     file = layout.parse_segment_file(name)
     if file is None:
-        return name in (layout.LEADER_EPOCH_CHECKPOINT, layout.PARTITION_METADATA)
+        return name in (layout.LEADER_EPOCH_CHECKPOINT, layout.PARTITION_METADATA, layout.COMPACTED_TO)
     if file.state or file.kind == layout.LOG_SUFFIX:
         return False
     return file.kind == layout.SNAPSHOT_SUFFIX or file.base_offset in bases

@@ -333,7 +333,7 @@ class LogManager:
             is_clean=is_clean,
             writes_again=writes_again,
         )
-        log.compacted_to = old.compacted_to
+        log.compacted_to = max(log.compacted_to, old.compacted_to)
         return log
 
     def take(self, log: Log) -> None:

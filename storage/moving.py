@@ -70,16 +70,17 @@ class LogMover:
             log = logs.open_again(
                 old, copy.directory, old.log_start_offset, old.recovery_point, is_clean=True
             )
-            log.producers.restore(old.producers)  # files keep the last batch of each, retries may be of five
-            log.producers.high_watermark_moved(log.high_watermark)
             try:
+                # Files keep the last batch of each, retries may be of five.
+                log.producers.restore(old.producers)
+                log.producers.high_watermark_moved(log.high_watermark)
                 log.move_to(target.path / old.directory.name)
                 try:
                     self._disk.sync_directory(target.path)
                 except OSError:
                     log.move_to(copy.directory)
                     raise
-            except OSError:
+            except BaseException:
                 log.abandon()
                 raise
             logs.logs[old.topic_partition] = log

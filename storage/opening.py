@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from storage import recovery
 from storage.checkpoint import read_topic_id, write_topic_id
+from storage.compaction_reach import read_reach
 from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
 from storage.log import Log
@@ -55,6 +56,8 @@ def open_log(
     )  # fmt: skip
     loaded = recovery.load(request)
     log = Log(topic_partition, log_id, directory, config, loaded, disk, removals or Removals(), limits)
+    reach = 0 if is_new else read_reach(disk, directory)
+    log.compacted_to = log.log_end_offset if reach is None else reach
     if known_id is None:
         log.sync_later(lambda: sync_file(disk, path), log.sync_directory)
     if is_new:

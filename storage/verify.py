@@ -25,6 +25,7 @@ from protocol.records import OFFSET_DELTA, locate, payload
 from storage import batch_table, layout, sidecar, statistics
 from storage.batch_table import CUT, read_table
 from storage.checkpoint import CheckpointWitness, judged, read_properties, topic_id_in, written_log_start
+from storage.compaction_reach import reach_in
 from storage.directory_set import KNOWN_VERSIONS, META_VERSION
 from storage.emptied import had_batches
 from storage.file import DataFile, Disk, check_regular
@@ -217,8 +218,9 @@ def _verify(directory: Path, account: Account) -> tuple[list[str], int]:
     if entries and entries[-1][1] > end:
         epoch, start = entries[-1]
         complain(f"{layout.LEADER_EPOCH_CHECKPOINT}: epoch {epoch} begins at {start}, beyond the end {end}")
-    with _reading(layout.PARTITION_METADATA, complain):
-        _verify_metadata(directory, complain)
+    for name, read in ((layout.PARTITION_METADATA, topic_id_in), (layout.COMPACTED_TO, reach_in)):
+        with _reading(name, complain):
+            _verify_small(directory / name, read, complain)
     return violations, end
 
 
@@ -479,10 +481,9 @@ def _read_epochs(directory: Path, complain: Complain) -> list[tuple[int, int]]:
     return entries
 
 
-def _verify_metadata(directory: Path, complain: Complain) -> None:
-    path = directory / layout.PARTITION_METADATA
+def _verify_small(path: Path, read: Callable[[bytes], object], complain: Complain) -> None:
     try:
         if path.exists():
-            topic_id_in(read_whole(READING_DISK, path))
+            read(read_whole(READING_DISK, path))
     except ValueError as problem:
         complain(f"{path.name} is damaged: {problem}")

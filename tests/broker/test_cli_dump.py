@@ -21,6 +21,7 @@ from protocol.compression import Codec
 from protocol.records import encode_batch
 from storage import layout, statistics
 from storage.checkpoint import CheckpointWitness, OffsetCheckpoint, encode_uuid, write_properties
+from storage.compaction_reach import write_reach
 from storage.file import SYSTEM_DISK
 from storage.layout import TopicPartition
 from tests.storage.builders import NOW_MS, LogBuilder
@@ -47,6 +48,7 @@ def files(tmp_path: Path) -> Iterator[Path]:
     properties = {"version": "1", "cluster.id": encode_uuid(uuid.uuid4()), "node.id": "1"}
     write_properties(SYSTEM_DISK, log.directory / layout.META_PROPERTIES, properties)
     (log.directory / layout.MOVED_HERE).write_text("1000 52311\n")
+    write_reach(SYSTEM_DISK, log.directory, 4711)
     (log.directory / layout.CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":-1}')
     yield log.directory
 
@@ -124,6 +126,7 @@ def test_indexes_checkpoints_and_the_rest(files: Path) -> None:
     }
     assert [row["name"] for row in rows_of(files / layout.PARTITION_METADATA)] == ["version", "topic_id"]
     assert rows_of(files / layout.CLEAN_SHUTDOWN)[0]["value"] == 0
+    assert rows_of(files / layout.COMPACTED_TO) == [{"kind": "compacted", "offset": 4711}]
     assert rows_of(files / layout.MOVED_HERE) == [{"kind": "moved", "base_offset": 1000, "bytes": 52311}]
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from broker.moves import LAST_BYTES
+from broker.partition import Partition
+from config.definition import HOUR_MS
+from protocol.records import encode_batch
 from storage.checkpoint import write_topic_id
 from storage.file import SYSTEM_DISK
 from tests.broker.test_moves import KEY, Disks, MakeWorld
@@ -51,3 +54,33 @@ async def test_what_is_left_of_a_move_of_an_earlier_topic_of_the_name_moves_noth
     await disks.world.start()
     assert disks.broker.moves.all() == ()
     assert disks.place() == source
+
+
+async def test_a_partition_is_never_seen_gone(disks: Disks) -> None:
+    """Whoever waits for it is told in the moment of the exchange: a cleaner that looks then would forget how
+    far the log is clean, if it were not served.
+    """
+    await disks.fill(LAST_BYTES)
+    await disks.begin_and_stand_still()
+    partition, seen = disks.broker.partitions[KEY], []
+
+    class Waiter:
+        def partition_moved(self, moved: Partition) -> None:
+            seen.append((moved.is_forgotten, disks.broker.partitions[KEY] is not partition))
+
+    partition.high_watermark_waiters.add(Waiter())
+    await disks.moved()
+    assert seen == [(True, True)]
+
+
+async def test_producers_are_not_forgotten_while_a_move_reads_them(disks: Disks) -> None:
+    old_ms = disks.world.clock.now_ms() - 48 * HOUR_MS
+    batch = encode_batch([(old_ms, b"k", b"v", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+    assert (await disks.world.produce(disks.client, batch)).error_code == 0
+    log = disks.broker.partitions[KEY].log
+    log.hold()
+    await disks.broker.background.expire_producers()
+    assert set(log.producers.producers) == {7}
+    log.hold(False)
+    await disks.broker.background.expire_producers()
+    assert not log.producers.producers

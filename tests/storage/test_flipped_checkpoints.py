@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from storage import layout
-from storage.checkpoint import OffsetCheckpoint
+from storage.checkpoint import CheckpointWitness, OffsetCheckpoint
 from storage.manager import LogManager
 from storage.verify import verify_data_directory
 from tests.storage.test_flipped_bits import Records, consume, flip
@@ -97,6 +97,44 @@ def test_a_log_start_that_kafka_has_written_since_is_believed(tmp_path: Path) ->
     log = directory.start_with(layout.CLEANER_CHECKPOINT, 0).logs[ORDERS[0]]
     assert log.log_start_offset == 8
     directory.managers.made[-1].abandon()
+
+
+@pytest.mark.parametrize("epoch", [7, -1])
+@pytest.mark.parametrize("name", [layout.LOG_START_CHECKPOINT, layout.CLEANER_CHECKPOINT])
+def test_what_a_kafka_has_left_is_believed_though_it_is_one_bit_off(
+    tmp_path: Path, name: str, epoch: int
+) -> None:
+    """5 and 7, where kompakt had 5: what Kafka said last counts, and not what kompakt has kept of its own."""
+    directory = Directory(tmp_path, is_clean=True)
+    (directory.attic / layout.CLEAN_SHUTDOWN).write_text(f'{{"version":0,"brokerEpoch":{epoch}}}')
+    path = directory.attic / name
+    data = path.read_bytes()
+    witness = CheckpointWitness(directory.attic / layout.WITNESS_OF[name])
+    witness.write(data)
+    path.write_bytes(data.replace(b" 5\n", b" 7\n", 1))
+    manager = directory.start_with(layout.RECOVERY_POINT_CHECKPOINT, 0)
+    found = manager.directories[0].cleaner_checkpoint.read()
+    if name == layout.LOG_START_CHECKPOINT:
+        found = {ORDERS[0]: manager.logs[ORDERS[0]].log_start_offset}
+    assert sorted(found.values())[-1] == (7 if epoch >= 0 else TRIMMED)
+    manager.abandon()
+
+
+@pytest.mark.parametrize(("written", "expected"), [(b" 4\n", 4), (b" 7\n", TRIMMED)])
+def test_of_two_offsets_of_the_cleaner_the_lower_one_counts_after_a_crash(
+    tmp_path: Path, written: bytes, expected: int
+) -> None:
+    """Which of two brokers has crashed nobody knows; what is cleaned again is no harm."""
+    directory = Directory(tmp_path, is_clean=False)
+    path = directory.attic / layout.CLEANER_CHECKPOINT
+    data = path.read_bytes()
+    CheckpointWitness(directory.attic / layout.CLEANER_WITNESS).write(data)
+    path.write_bytes(data.replace(b" 5\n", written, 1))
+    manager = directory.start_with(layout.RECOVERY_POINT_CHECKPOINT, 0)
+    found = manager.directories[0].cleaner_checkpoint.read()
+    assert found == dict(zip(ORDERS[:2], (expected, TRIMMED), strict=True))
+    assert manager.directories[0].cleaner_checkpoint.read() == found, "and the next time"
+    manager.abandon()
 
 
 def test_a_log_start_without_its_witness_hides_at_most_what_is_before_it(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from storage.log import Log
 from storage.log_copy import Extents, LogCopy
 from storage.manager import LogManager
 from storage.moving import LogMover
+from storage.producer_state import ProducerStateManager
 from storage.types import Origin
 from storage.verify import verify_data_directory
 from tests.cleaner.survival import FragileDisk
@@ -115,6 +116,39 @@ def house(tmp_path: Path) -> Iterator[House]:
     made = House(tmp_path)
     yield made
     made.manager.close()
+
+
+def test_how_far_it_was_compacted_comes_along(house: House) -> None:
+    house.write()
+    house.log.keep_compacted_to(4)
+    house.move()
+    house.manager.close()
+    house.start()
+    assert (house.places(), house.log.compacted_to) == ([house.paths[1]], 4)
+
+
+def test_a_move_that_fails_by_a_mistake_leaves_no_log_open(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.write()
+    copy, abandoned, abandon = house.copy(), [], Log.abandon
+
+    def noted(log: Log) -> None:
+        abandoned.append(log)
+        abandon(log)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a mistake")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(Log, "abandon", noted)
+        patches.setattr(ProducerStateManager, "restore", fail)
+        house.log.hold()
+        with pytest.raises(RuntimeError):
+            house.mover.finish(house.log, copy)
+    assert [log.directory for log in abandoned] == [copy.directory]
+    house.log.hold(False)
+    house.append(b"after")
 
 
 def known_of(log: Log) -> tuple[object, ...]:

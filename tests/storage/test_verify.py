@@ -65,6 +65,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "epochs cut within a line": lambda d: (d / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1"),
     "epochs that are no numbers": lambda d: (d / "leader-epoch-checkpoint").write_text("0\n1\n0 x\n"),
     "epochs that are no text": lambda d: (d / "leader-epoch-checkpoint").write_bytes(b"0\n1\n\xff 0\n"),
+    "compacted to": lambda d: (d / "kompakt-compacted-to").write_bytes(b"crc32c 00000000\n5\n"),
     "metadata": lambda d: (d / "partition.metadata").write_text("version: 7\n"),
     "metadata without a whole id": lambda d: cut(d / "partition.metadata", 9),
     "metadata that is no text": lambda d: (d / "partition.metadata").write_bytes(b"version: \xff\n"),
