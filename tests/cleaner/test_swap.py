@@ -214,11 +214,12 @@ def test_t125_snapshots_of_segments_that_vanished_are_removed(tmp_path: Path) ->
 
 
 def test_t111_the_files_change_their_names_in_the_order_that_a_start_understands(tmp_path: Path) -> None:
-    """`.cleaned` synced, then `.swap`, then the old ones `.deleted`, then the final names, then the
-    directory.
+    """`.cleaned` synced, then how far the cleaning knows the log, then `.swap`, then the old ones `.deleted`,
+    then the final names, then the directory.
     """
     calls = calls_of_a_cleaning(tmp_path)
-    first_rename = next(number for number, call in enumerate(calls) if call.startswith("rename"))
+    told, first_rename = [number for number, call in enumerate(calls) if call.startswith("rename")][:2]
+    assert calls[told].endswith(layout.COMPACTED_TO)
     assert any(call.startswith("fdatasync") for call in calls[:first_rename])
     swap = list(itertools.takewhile(lambda call: not call.startswith("fsync"), calls[first_rename:]))
     gone = max(number for number, call in enumerate(swap) if call.endswith(".stats"))
