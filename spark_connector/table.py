@@ -84,6 +84,8 @@ class TableReader:
             for data, batches in reversed(chunk.pieces):
                 for piece in self._unpacker.backwards(data, batches):
                     yield from self._add(keys, piece, end)
+            if chunk.begin == end:
+                return  # the log begins behind it, or is gone: nothing is left of the part
             offsets_per_byte = (end - chunk.begin) / max(chunk.size_bytes, 1)
             span = max(min(int(CHUNK_BYTES * offsets_per_byte), GROWTH * span), 1)
             expected = int(span / offsets_per_byte * 1.1) + FIRST_FETCH_BYTES

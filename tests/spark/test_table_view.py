@@ -240,6 +240,31 @@ def test_what_retention_takes_is_lost_data(start_broker: Start) -> None:
             assert sorted(made.column(0).to_pylist()) == [4, 5, 6, 7, 8, 9]
 
 
+@pytest.mark.parametrize("log_start", [9, 10, 15, None])
+def test_all_that_a_view_was_to_read_is_gone(start_broker: Start, log_start: int | None) -> None:
+    """Up to the end of a chunk, beyond it, or the topic (None): a division by zero ended the task."""
+    broker = start_broker({})
+    for fail in ("true", "false"):
+        batches = [encode_batch([(1, b"%d" % n, b"v", ())], base_offset=n) for n in range(10)]
+        broker.logs = logs_of(batches)
+        parsed = parse_options(options_for(broker, view="latest", failOnDataLoss=fail))
+        chosen = BatchReader(parsed, Shape.of(["offset"]))
+        (task,) = chosen.partitions()
+        if log_start is None:
+            broker.logs = logs_of([], topic="another")
+            connect(parsed.client).forget_leaders([TopicPartition("t", 0)])
+        else:
+            log = broker.logs[TopicPartition("t", 0)]
+            log.log_start_offset, log.high_watermark = log_start, max(log_start, 10)
+        if fail == "true":
+            said = "UNKNOWN_TOPIC" if log_start is None else f"the log starts at {log_start}"
+            with pytest.raises(DataLossError, match=said):
+                list(chosen.read(task))
+        else:
+            offsets = [offset for made in chosen.read(task) for offset in made.column(0).to_pylist()]
+            assert offsets == ([9] if log_start == 9 else [])
+
+
 def test_a_corrupt_batch_is_named(start_broker: Start) -> None:
     batches = [encode_batch([(1, b"%d" % n, b"v", ())], base_offset=n) for n in range(3)]
     broken = bytearray(batches[1])
