@@ -66,7 +66,8 @@ class TopicMissing(Unavailable):
 class Backoff:
     """Waits that grow from `retry_backoff_ms` to `retry_backoff_max_ms` until the limit is over.
 
-    The limit is `api_timeout_ms` unless another one is given, with the name of its option.
+    The limit is `api_timeout_ms` unless another one is given, with the name of its option. What was missing
+    for `missing_tries` tries is given up earlier, unless `is_missing` says that it is there.
     """
 
     def __init__(
@@ -75,24 +76,26 @@ class Backoff:
         limit_ms: int | None = None,
         option: str = "kafka.default.api.timeout.ms",
         missing_tries: int = MISSING_TRIES,
+        is_missing: Callable[[], bool] = lambda: True,
     ) -> None:
         self._settings = settings
         self._limit_s = (settings.api_timeout_ms if limit_ms is None else limit_ms) / 1000
         self._option = option
-        self._missing = 0
         self._missing_tries = missing_tries
+        self._is_missing = is_missing
         self.restart()
 
     def restart(self) -> None:
         """After progress: the next trouble has all the time again."""
         self._deadline = time.monotonic() + self._limit_s
         self._wait_s = self._settings.retry_backoff_ms / 1000
+        self._missing = 0
 
     def wait(self, reason: Exception, what: str) -> None:
         """Sleep before another try; ConnectorError when the time is over."""
         if isinstance(reason, TopicMissing):
             self._missing += 1
-            if self._missing == self._missing_tries:
+            if self._missing >= self._missing_tries and self._is_missing():
                 raise MissingTopicError(f"{what}: {reason}") from reason
         wait_s = self._wait_s * random.uniform(0.8, 1.2)
         if time.monotonic() + wait_s > self._deadline:
@@ -254,6 +257,17 @@ class Cluster:
         if address is None:
             raise Unavailable(f"{topic_partition} has no leader")
         return address
+
+    def is_missing(self, topic_partition: TopicPartition) -> bool:
+        """Whether the metadata is without the partition; a leader may say so for a moment, while it starts or
+        the partition is on the move. False where nobody answers."""
+        try:
+            found = self._describe([topic_partition.topic])
+        except TopicMissing:
+            return True
+        except Unavailable:
+            return False
+        return topic_partition.partition not in found.get(topic_partition.topic, [])
 
     def forget_leaders(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Ask again who leads them before the next request."""

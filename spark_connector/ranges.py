@@ -44,7 +44,7 @@ class RangeReader:
 
     def record_batches(self) -> Iterator[pyarrow.RecordBatch]:
         """All records of the range, in order."""
-        backoff = Backoff(self._settings)
+        backoff = Backoff(self._settings, is_missing=lambda: self._cluster.is_missing(self.topic_partition))
         while self._fetcher.next < self._fetcher.end:
             try:
                 yield from self._read_from_leader(backoff)

@@ -99,7 +99,9 @@ class TableReader:
 
     def _fetch(self, start: int, end: int, fetch_bytes: int) -> Chunk | None:
         """The chunk, after as many tries as it takes; None when it is too large to hold."""
-        backoff = Backoff(self._options.client)
+        backoff = Backoff(
+            self._options.client, is_missing=lambda: self._cluster.is_missing(self.topic_partition)
+        )
         while True:
             try:
                 return self._fetch_once(start, end, fetch_bytes)
