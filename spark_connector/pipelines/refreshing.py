@@ -113,15 +113,21 @@ def _why_deleted_unseen(manifest: Manifest, log: LogState, feed: Feed, now_ms: i
         for partition, start in log.starts.items():
             if start > then.get(partition, start):
                 return f"{partition} begins at {start} now: records before that were deleted"
-    age_ms = now_ms - manifest.refreshed_ms
-    # Without compaction a tombstone goes as all records do: by retention, which a table of changes outlives,
-    # and not unread, as was looked at above.
-    may_lack_tombstones = feed.mirrors_log or log.is_compacted
-    if may_lack_tombstones and age_ms >= log.delete_retention_ms:
+    if _outlives_tombstones(manifest.refreshed_ms, log, feed, now_ms):
         return (
-            f"the last refresh is {age_ms} ms old, and tombstones may go after {log.delete_retention_ms} ms"
+            f"the last refresh is {now_ms - manifest.refreshed_ms} ms old, and tombstones may go after "
+            f"{log.delete_retention_ms} ms"
         )
     return ""
+
+
+def _outlives_tombstones(since_ms: int, log: LogState, feed: Feed, now_ms: int) -> bool:
+    """Whether a tombstone that came after `since_ms` may be gone by now.
+
+    Without compaction a tombstone goes as all records do: by retention, which a table of changes outlives,
+    and not unread, as `_why_unread` looks at.
+    """
+    return (feed.mirrors_log or log.is_compacted) and now_ms - since_ms >= log.delete_retention_ms
 
 
 def refresh(
@@ -147,39 +153,81 @@ def refresh(
         if manifest is not None and manifest.topic != topic:
             raise ConnectorError(f"{table.path} is a table of topic {manifest.topic}, not {topic}")
         count = buckets or (manifest.buckets if manifest is not None else DEFAULT_BUCKETS)
-        log = look_up(source, topic)
-        now_ms = int(time.time() * 1000)
-        reason = "asked for" if is_full else why_full(manifest, log, feed, now_ms)
-        if reason and not is_full and manifest is not None:
-            _refuse_to_lose(table, manifest, log, feed, reason)
-        base = manifest if not reason else None
-        other_buckets = why_all_buckets(base, count)
-        starts = {**log.starts, **(offsets_of(base.offsets) if base is not None else {})}
-        offsets_read = sum(log.ends.values()) - sum(starts.values())
-        say(f"{'everything' if reason else 'changes'}: {offsets_read:,} offsets of {topic}")
-        target = Manifest(
-            topic,
-            log.topic_id,
-            count,
-            feed.schema,
-            version=manifest.version + 1 if manifest is not None else 1,
-            offsets=offsets_text(log.ends),
-            starts=offsets_text(log.starts),
-            begins=_begins(base, log),
-            delete_when=feed.delete_when,
-            strategy=feed.strategy(log),
-            refreshed_ms=now_ms,
-            versions=dict(base.versions) if base is not None else {},
-            previous=dict(manifest.versions) if manifest is not None else {},
-        )
-        keys_changed, written = 0, set[str]()
-        if offsets_read or other_buckets:
-            keys_changed, written, target = _apply(spark, table, base, target, feed, starts, log)
-            say(f"{keys_changed:,} keys changed, {len(written)} of {count} buckets written")
-        table.publish(target)
-        rows = table.read_buckets(spark, target, list(target.versions)).count()
-        why = reason or other_buckets
-        return Refresh(target.version, offsets_read, keys_changed, len(written), rows, bool(reason), why)
+        while True:
+            # Before the ends are looked up: a tombstone behind them is younger than the refresh says it is.
+            now_ms = _now_ms()
+            log = look_up(source, topic)
+            reason = "asked for" if is_full else why_full(manifest, log, feed, now_ms)
+            if reason and not is_full and manifest is not None:
+                _refuse_to_lose(table, manifest, log, feed, reason)
+            target = _target(manifest, log, feed, topic, count, now_ms, goes_on=not reason)
+            done = _bring_up(spark, table, manifest, target, feed, log, reason, say)
+            if done is not None:
+                return done
+            say("tombstones may have gone while the changes were read: they are not taken")
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _target(
+    manifest: Manifest | None,
+    log: LogState,
+    feed: Feed,
+    topic: str,
+    buckets: int,
+    now_ms: int,
+    *,
+    goes_on: bool,
+) -> Manifest:
+    """What the manifest will be, but for the buckets that are still to be written."""
+    base = manifest if goes_on else None
+    return Manifest(
+        topic,
+        log.topic_id,
+        buckets,
+        feed.schema,
+        version=manifest.version + 1 if manifest is not None else 1,
+        offsets=offsets_text(log.ends),
+        starts=offsets_text(log.starts),
+        begins=_begins(base, log),
+        delete_when=feed.delete_when,
+        strategy=feed.strategy(log),
+        refreshed_ms=now_ms,
+        versions=dict(base.versions) if base is not None else {},
+        previous=dict(manifest.versions) if manifest is not None else {},
+    )
+
+
+def _bring_up(
+    spark: Any,
+    table: KeyedTable,
+    manifest: Manifest | None,
+    target: Manifest,
+    feed: Feed,
+    log: LogState,
+    reason: str,
+    say: Say,
+) -> Refresh | None:
+    """Read and publish, from `manifest` on unless a `reason` says why not; None, and nothing published, when
+    that took so long that the changes which were read are not all."""
+    base = manifest if not reason else None
+    other_buckets = why_all_buckets(base, target.buckets)
+    starts = {**log.starts, **(offsets_of(base.offsets) if base is not None else {})}
+    offsets_read = sum(log.ends.values()) - sum(starts.values())
+    say(f"{'everything' if reason else 'changes'}: {offsets_read:,} offsets of {target.topic}")
+    keys_changed, written = 0, set[str]()
+    if offsets_read or other_buckets:
+        applied = _apply(spark, table, base, target, feed, starts, log, say)
+        if applied is None:
+            return None
+        keys_changed, written, target = applied
+        say(f"{keys_changed:,} keys changed, {len(written)} of {target.buckets} buckets written")
+    table.publish(target)
+    rows = table.read_buckets(spark, target, list(target.versions)).count()
+    why = reason or other_buckets
+    return Refresh(target.version, offsets_read, keys_changed, len(written), rows, bool(reason), why)
 
 
 def _begins(base: Manifest | None, log: LogState) -> dict[str, dict[str, int]] | None:
@@ -223,15 +271,26 @@ def _apply(
     feed: Feed,
     starts: Mapping[TopicPartition, int],
     log: LogState,
-) -> tuple[int, set[str], Manifest]:
+    say: Say,
+) -> tuple[int, set[str], Manifest] | None:
     """Write the buckets that have changes, or all of them where there is no base or it has another number of
-    buckets; the keys with changes, the buckets, the manifest with them."""
+    buckets; the keys with changes, the buckets, the manifest with them. None when `base` is too old now."""
     is_whole = base is None or base.buckets != target.buckets
     newest = _newest(feed, starts, log, target.buckets).persist()
     try:
         touched = {str(row[BUCKET]): row["count"] for row in newest.groupBy(BUCKET).count().collect()}
+        # Asked once more, as reading took its time: a tombstone may have gone before its place was reached,
+        # after the value that it covers came into the table, or was read.
+        since_ms = target.refreshed_ms if base is None else base.refreshed_ms
+        is_late = _outlives_tombstones(since_ms, log, feed, _now_ms())
+        if is_late and base is not None:
+            return None
         _refuse_bad(newest)
         rows = newest.where(f"NOT {IS_DELETED}").select(*map(quoted, feed.columns))
+        if is_late:
+            stay = f"that took longer than tombstones stay ({log.delete_retention_ms} ms)"
+            say(f"{stay}: reading once more, to leave out what is gone by now")
+            rows = _still_there(rows, feed, log)
         if base is not None:
             stored = table.read_buckets(spark, base, list(base.versions if is_whole else touched))
             rows = _merged(stored, newest, feed)
@@ -246,6 +305,18 @@ def _apply(
     versions = {bucket: version for bucket, version in kept.items() if bucket not in touched}
     versions |= dict.fromkeys(written, target.version)
     return sum(touched.values()), written | set(touched), replace(target, versions=versions)
+
+
+def _still_there(rows: Any, feed: Feed, log: LogState) -> Any:
+    """Those of `rows` whose record the log has even now.
+
+    Compaction takes a value before it takes the tombstone that covers it, however long both reads last: of a
+    value that is still there no tombstone had gone when its place was read. A key whose value gave way to one
+    behind the ends is missing until the next refresh, which reads that.
+    """
+    place = ["partition", "offset"]
+    left = feed.read({"endingOffsets": json.dumps(offsets_text(log.ends))}).select(*place)
+    return rows.join(left, place, "left_semi").select(*map(quoted, feed.columns))
 
 
 def _newest(feed: Feed, starts: Mapping[TopicPartition, int], log: LogState, buckets: int) -> Any:
