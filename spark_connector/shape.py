@@ -1,12 +1,14 @@
 """Which columns a read gives: those of the records, and those made out of their values.
 
 Light, as `source.py` is: no Arrow here. A column of the user's schema is a column of the record when it has
-the name and the type of one; with `valueFormat=json` or `avro` any other name is a field of the value.
+the name and the type of one; with `valueFormat=json` or `avro` any other name is a field of the value. Where
+the user gave no schema, the columns are the fields of `avroSchema`, whatever they are called.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,6 +96,12 @@ def default_schema(options: Options) -> str:
     from spark_connector.avro_schema import ddl_of_record
 
     fields = ddl_of_record(options.formats.avro_schema)
+    for name in MADE_TYPES:
+        if any(field.startswith(f"`{name}` ") for field in fields):
+            raise ConnectorError(
+                f"avroSchema has a field {name}, and so is a column called that tells of the whole value: "
+                f"name the columns without it (.schema(...)), or read the value as it is, without avroSchema"
+            )
     named = [f"{name} {types[name]}" for name in options.columns] if options.are_columns_given else []
     return ", ".join([*named, *fields])
 
@@ -103,6 +111,7 @@ def shape_of(schema: StructType, options: Options) -> Shape:
     names: list[str] = []
     fields: list[StructField] = []
     malformed_type = "string"
+    are_all_fields = _are_fields_of_avro(schema, options)
     if not schema.fields:  # Arrow's record batches have no length without one
         raise ConnectorError("the schema has no column: name at least one, such as offset")
     for field in schema.fields:
@@ -110,7 +119,7 @@ def shape_of(schema: StructType, options: Options) -> Shape:
         if field.name in names:  # Spark fails on it deep in the JVM
             raise ConnectorError(f"column {field.name} is there twice; the option columns adds to the fields")
         names.append(field.name)
-        if _is_field(field, options):
+        if are_all_fields or _is_field(field, options):
             fields.append(field)
             if options.formats.value == "json":
                 _check_json_type(field)
@@ -195,6 +204,30 @@ def _check_json_type(field: StructField) -> None:
                 f"valueFormat=json cannot make {field.name} {field.dataType.simpleString()}; "
                 f"read the value as a string and use from_json"
             )
+
+
+def _are_fields_of_avro(schema: StructType, options: Options) -> bool:
+    """Whether the columns are just the fields of `avroSchema`, as in a read without a schema of the user.
+
+    A reader sees only what Spark passes on, not who named the columns. A user's own schema that is the same
+    is taken for fields too: it names what is in the values, all of it and in their order.
+    """
+    if options.formats.value != "avro" or options.are_columns_given:
+        return False
+    from spark_connector.avro_schema import ddl_of_record
+
+    try:
+        fields = ddl_of_record(options.formats.avro_schema)
+    except ConnectorError:  # a field that has no type here; the user names others
+        return False
+    return [_plain(f"{field.name} {field.dataType.simpleString()}") for field in schema.fields] == [
+        _plain(field) for field in fields
+    ]
+
+
+def _plain(ddl: str) -> str:
+    """A column's DDL as `simpleString` would write it; no name in Avro has marks or blanks."""
+    return re.sub(r"([,:]) ", r"\1", ddl.replace("`", "").replace("timestamp_ltz", "timestamp"))
 
 
 def _is_field(field: StructField, options: Options) -> bool:

@@ -6,6 +6,7 @@ become against data that it wrote.
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 from typing import Any
@@ -160,6 +161,52 @@ def test_a_column_may_be_a_wider_type(start_broker: Start) -> None:
     ddl = "a double, b map<string, array<struct<a: bigint>>>, c struct<a: double>"
     rows = read(values(start_broker, stream.getvalue()), ddl, **options)
     assert rows == [{"a": 7.0, "b": [("k", [{"a": 1}])], "c": {"a": 2.0}}]
+
+
+CLASHING = record()
+CLASHING["fields"] = [
+    {"name": "topic", "type": "string"},
+    {"name": "offset", "type": "long"},
+    {"name": "timestamp", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "key", "type": ["null", "bytes"]},
+    {"name": "value", "type": {"type": "map", "values": record("int", "Kind", "long", name="In")}},
+]
+CLASHING["fields"][4]["type"]["values"]["fields"][1]["type"] = kind()
+CLASHING["fields"].append({"name": "timestampType", "type": "int"})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        "topic string, offset bigint, timestamp timestamp, key binary, "
+        "value map<string, struct<a: int, b: string, c: bigint>>, timestampType int",
+    ],
+)
+def test_a_field_called_as_a_column_of_the_record_is_a_field(start_broker: Start, schema: str | None) -> None:
+    """Without a schema of the user; each was the record's own topic, offset and time, and no word of it."""
+    row = {"topic": "weather", "offset": 4711, "timestamp": 5, "key": b"in", "timestampType": 9}
+    inner = {"a": 1, "b": "A", "c": 2}
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(CLASHING), {**row, "value": {"k": inner}})
+    options = {"valueFormat": "avro", "avroSchema": json.dumps(CLASHING), "valuePrefix": "none"}
+    broker = values(start_broker, stream.getvalue())
+    (found,) = read(broker, schema, **options)
+    assert found.pop("timestamp") == datetime.datetime(1970, 1, 1, microsecond=5000, tzinfo=datetime.UTC)
+    del row["timestamp"]
+    assert found == {**row, "value": [("k", inner)]}
+    some = read(broker, "offset bigint, key binary, timestampType int", **options)
+    assert some == [{"offset": 0, "key": b"k", "timestampType": 0}]
+    fields = read(broker, "offset bigint, topic string", **options, columns="topic")
+    assert fields == [{"offset": 4711, "topic": "t"}]
+
+
+@pytest.mark.parametrize("name", ["_schema_id", "_corrupt_record"])
+def test_a_field_called_as_what_tells_of_the_value_is_refused(start_broker: Start, name: str) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": "int"}]}
+    options = {"valueFormat": "avro", "avroSchema": json.dumps(schema), "valuePrefix": "none"}
+    with pytest.raises(ConnectorError, match=f"avroSchema has a field {name}, .*name the columns without it"):
+        read(values(start_broker), None, **options)
 
 
 def test_values_without_a_prefix_say_what_to_do(

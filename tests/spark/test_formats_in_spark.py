@@ -18,7 +18,7 @@ from typing import Any
 import confluent_kafka
 import fastavro
 import pytest
-from pyspark.sql.functions import col, from_json
+from pyspark.sql.functions import col, from_json, unix_micros
 
 from spark_connector.pipelines.change_log import apply_changes
 from spark_connector.pipelines.keyed_table import KeyedTable
@@ -38,6 +38,9 @@ ORDER = {
         {"name": "counts", "type": {"type": "map", "values": "int"}},
         {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
         {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["BID", "ASK"]}},
+        {"name": "offset", "type": "long"},  # and columns of the record
+        {"name": "timestamp", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+        {"name": "topic", "type": "string"},
     ],
 }
 TEXTS = (
@@ -59,6 +62,9 @@ def order(number: int) -> bytes:
         "counts": {"a": number, "b": -number},
         "price": Decimal(number).scaleb(-2),
         "kind": ("BID", "ASK")[number % 2],
+        "offset": 1000 + number,
+        "timestamp": number,
+        "topic": "orders",
     }
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(ORDER), row)
@@ -86,7 +92,8 @@ def test_avro_in_batch_and_stream(spark: Any, kompakt_broker: Any, tmp_path: Pat
     options |= {"valueFormat": "avro", "avroSchema": json.dumps(ORDER)}
     frame = spark.read.format("kompakt").options(**options).load()
     assert frame.schema.simpleString() == (
-        "struct<id:bigint,counts:map<string,int>,price:decimal(9,2),kind:string>"
+        "struct<id:bigint,counts:map<string,int>,price:decimal(9,2),kind:string,"
+        "offset:bigint,timestamp:timestamp,topic:string>"
     )
     good = [number for number in range(60) if number not in (7, 8)]
     expected = [(number, {"a": number, "b": -number}, number, "BA"[number % 2]) for number in good]
@@ -95,6 +102,10 @@ def test_avro_in_batch_and_stream(spark: Any, kompakt_broker: Any, tmp_path: Pat
         rows = read.where("id IS NOT NULL").orderBy("id").collect()
         cents = [(row.id, row.counts, int(row.price * 100), row.kind[0]) for row in rows]
         assert cents == expected
+        named = read.where("id IS NOT NULL").select("id", "offset", unix_micros("timestamp"), "topic")
+        assert [tuple(row) for row in named.orderBy("id").collect()] == [
+            (number, 1000 + number, number, "orders") for number in good
+        ]
         (sums,) = read.selectExpr("sum(price) AS price", "sum(counts['b']) AS b", "count(*) AS n").collect()
         assert (sums.price, sums.b, sums.n) == (Decimal(sum(good)).scaleb(-2), -sum(good), 60)
 
