@@ -8,10 +8,13 @@ from typing import Any
 
 import pyarrow
 
-from spark_connector.avro_schema import readable
+from spark_connector.avro_schema import MILLIS, readable
 from spark_connector.errors import ConnectorError
 from spark_connector.kernels import Bytes, Longs
 from spark_connector.value_kernels import BAD, GOOD
+
+MISFITS = (pyarrow.ArrowException, TypeError, ValueError, OverflowError)
+"""what Arrow raises for a value that is none of a type"""
 
 
 class AvroParser:
@@ -25,6 +28,7 @@ class AvroParser:
                 "valueFormat=avro needs the package fastavro on driver and executors: "
                 "pip install 'pyspark-kompakt[avro]'"
             ) from None
+        fastavro.read.LOGICAL_READERS[f"long-{MILLIS}"] = _micros
         self._read = fastavro.schemaless_reader
         self._schema = fastavro.parse_schema(readable(json.loads(schema)))
         self._type = pyarrow.struct(list(fields))
@@ -53,12 +57,26 @@ class AvroParser:
     def _array(self, rows: list[Any], verdicts: Bytes) -> pyarrow.StructArray:
         try:
             return pyarrow.array(rows, self._type)
-        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
+        except MISFITS:
             pass
         for index, row in enumerate(rows):
             try:
                 pyarrow.array([row], self._type)
-            except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
-                rows[index] = None
+            except MISFITS:
+                rows[index] = {field.name: _fitting(row[field.name], field.type) for field in self._type}
                 verdicts[index] = BAD
         return pyarrow.array(rows, self._type)
+
+
+def _micros(millis: int, *_: Any) -> int:
+    """Called by fastavro. Arrow refuses what has more than 64 bits now."""
+    return millis * 1000
+
+
+def _fitting(value: Any, kind: pyarrow.DataType) -> Any:
+    """The value of a field, or None if it is none of `kind`."""
+    try:
+        pyarrow.array([value], kind)
+    except MISFITS:
+        return None
+    return value

@@ -152,8 +152,8 @@ ROWS = (
         BOTH,
         "`binary`, `string`, `json` or `avro`. With the last two the schema's columns are fields of the "
         "value, but for those with name and type of a column of the record (or, if given, those in "
-        "`columns`). A row that does not parse has null fields, JSON that fits in part those that fit; "
-        "both have their value in `_corrupt_record` if that is a column.",
+        "`columns`). A row that does not parse has null fields, one that fits in part keeps those that "
+        "fit; both have their value in `_corrupt_record` if that is a column.",
     ),
     OptionRow(
         "timeZone",

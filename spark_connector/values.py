@@ -1,8 +1,8 @@
 """Columns out of values: text, the fields of JSON, the fields of Avro.
 
-A value that does not parse, or does not fit the types, is a malformed row: its fields are null (of JSON only
-those that do not fit: `repair.py`), its bytes are in `_corrupt_record` if the user asked for that column, and
-the query goes on. A tombstone has null fields and is not malformed.
+A value that does not parse, or does not fit the types, is a malformed row: its fields are null (only those
+that do not fit, where it parses: `repair.py`, `avro.py`), its bytes are in `_corrupt_record` if the user
+asked for that column, and the query goes on. A tombstone has null fields and is not malformed.
 """
 
 from __future__ import annotations

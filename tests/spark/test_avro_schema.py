@@ -12,10 +12,16 @@ import json
 from typing import Any
 
 import fastavro
+import pyarrow
 import pytest
 
 from spark_connector.avro_schema import ddl_of_record, readable
 from spark_connector.errors import ConnectorError
+from spark_connector.options import parse_options
+from spark_connector.reader import BatchReader
+from spark_connector.shape import shape_of
+from tests.spark.conftest import options_for
+from tests.spark.ddl import schema_of
 from tests.spark.test_value_formats import Start, read, values
 
 
@@ -147,6 +153,52 @@ def test_a_column_that_no_value_fits_is_refused(start_broker: Start, case: str) 
     options = {"valueFormat": "avro", "avroSchema": json.dumps(record(schema)), "valuePrefix": "none"}
     with pytest.raises(ConnectorError, match=r"column a cannot be .*: in avroSchema it is .*cast it"):
         read(values(start_broker), f"a {wanted}", **options)
+
+
+DAY = {"type": "int", "logicalType": "date"}
+LOCAL = {"type": "long", "logicalType": "local-timestamp-millis"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+FAR = (253402300800000, -62135596800001, -(2**53), 0)  # the year 10000, and the one before the first
+
+
+def without_times(schema: Any) -> Any:
+    """The same schema of plain numbers, to write what fastavro takes for no time."""
+    text = json.dumps(schema)
+    for one in (DAY, MILLIS, LOCAL, MICROS):
+        text = text.replace(json.dumps(one), json.dumps(one["type"]))
+    return json.loads(text)
+
+
+def test_days_and_times_beyond_those_of_python(start_broker: Start) -> None:
+    """One made the whole row null; `from_avro` reads it. A time of 65 bits is null, and the rest stays."""
+    inner = record(["null", MILLIS], {"type": "map", "values": LOCAL}, name="I")
+    schema = record(MILLIS, ["null", DAY], {"type": "array", "items": ["null", inner]})
+    schema["fields"] += [{"name": "d", "type": LOCAL}, {"name": "e", "type": ["null", MICROS]}]
+    writer = fastavro.parse_schema(without_times(schema))
+    texts = []
+    days = [2932897, -719163, 2**31 - 1, -(2**31), 0]
+    for ms, day in zip((*FAR, 2**60), days, strict=True):
+        row = {"a": ms, "b": day, "c": [None, {"a": ms, "b": {"k": ms}}, {"a": None, "b": {}}]}
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, writer, {**row, "d": ms, "e": ms})
+        texts.append(stream.getvalue())
+    options = {"valueFormat": "avro", "avroSchema": json.dumps(schema), "valuePrefix": "none"}
+    parsed = parse_options(options_for(values(start_broker, *texts), **options))
+    ddl = f"{', '.join(ddl_of_record(json.dumps(schema)))}, _corrupt_record binary"
+    chosen = BatchReader(parsed, shape_of(schema_of(ddl), parsed))
+    (made,) = [made for task in chosen.partitions() for made in chosen.read(task)]
+    assert made.column("_corrupt_record").to_pylist() == [None] * len(FAR) + [texts[-1]]
+    plain = pyarrow.int64()  # Python's own times are not as many
+    within = pyarrow.list_(pyarrow.struct([("a", plain), ("b", pyarrow.map_(pyarrow.string(), plain))]))
+    kinds = {"a": plain, "b": pyarrow.int32(), "c": within, "d": plain, "e": plain}
+    a, b, c, d, e = (made.column(name).cast(kind).to_pylist() for name, kind in kinds.items())
+    assert a == d == [*(ms * 1000 for ms in FAR), None]
+    assert b == days
+    assert c == [
+        *([None, {"a": ms * 1000, "b": [("k", ms * 1000)]}, {"a": None, "b": []}] for ms in FAR),
+        None,
+    ]
+    assert e == [*FAR, 2**60]
 
 
 def test_a_column_may_be_a_wider_type(start_broker: Start) -> None:
