@@ -33,6 +33,15 @@ FITTING: dict[str, set[str]] = {
     **{name: TIMES for name in LOGICAL if name != "date"},
 }
 """the kinds of Avro, logical ones among them, and the Spark types (`DataType.typeName()`) that hold them"""
+COUNTED = NUMBERS | TIMES | {"date"}
+MADE_BY_ARROW: dict[str, set[str]] = {
+    "boolean": {"float", "double"},
+    **dict.fromkeys(("int", "long", "float", "double", *LOGICAL), COUNTED),
+    "decimal": COUNTED - {"float", "double"},
+    **dict.fromkeys(("string", "enum", "bytes", "fixed"), TEXTS | {"array"}),
+    "map": {"struct"},
+}
+"""the same, and what Arrow makes of a value without a word: cut (2 out of 2.5), or another time"""
 
 
 def check_avro_fields(columns: StructType, text: str) -> None:
@@ -54,9 +63,15 @@ def check_avro_fields(columns: StructType, text: str) -> None:
 
 
 def _fits(schema: Any, wanted: DataType, named: dict[str, Any]) -> bool:
-    """Whether some value of `schema` is one of `wanted`; of a union one branch is enough."""
+    """Whether some value of `schema` is one of `wanted`, and none becomes another one on the way.
+
+    Of a union one branch that fits is enough, if values of the others are refused by Arrow, row by row.
+    """
     if isinstance(schema, list):
-        return any(_fits(branch, wanted, named) for branch in schema if branch != "null")
+        branches = [branch for branch in schema if branch != "null"]
+        fitting = [_fits(branch, wanted, named) for branch in branches]
+        others = (branch for branch, fits in zip(branches, fitting, strict=True) if not fits)
+        return any(fitting) and not any(_is_changed(branch, wanted, named) for branch in others)
     if isinstance(schema, str):
         if schema in named:
             return _fits(named[schema], wanted, named)
@@ -77,5 +92,35 @@ def _fits(schema: Any, wanted: DataType, named: dict[str, Any]) -> bool:
             and wanted.keyType.typeName() == "string"
             and _fits(schema["values"], wanted.valueType, named)
         )
+    return wanted.typeName() in FITTING.get(_leaf(schema), set())
+
+
+def _is_changed(schema: Any, wanted: DataType, named: dict[str, Any]) -> bool:
+    """Whether Arrow makes another value of one that does not fit, where it should refuse it."""
+    if isinstance(schema, list):
+        return any(_is_changed(branch, wanted, named) for branch in schema)
+    if isinstance(schema, str):
+        if schema in named:
+            return _is_changed(named[schema], wanted, named)
+        schema = {"type": schema}
+    kind = schema["type"]
+    if not isinstance(kind, str) or kind in named:
+        return _is_changed(kind, wanted, named)
+    if kind == "record":
+        fields = {field["name"]: field["type"] for field in schema["fields"]}
+        return isinstance(wanted, StructType) and any(
+            field.name in fields and _is_changed(fields[field.name], field.dataType, named)
+            for field in wanted
+        )
+    if kind == "array" and isinstance(wanted, ArrayType):
+        return _is_changed(schema["items"], wanted.elementType, named)
+    if kind == "map" and isinstance(wanted, MapType):
+        return _is_changed(schema["values"], wanted.valueType, named)
+    leaf = _leaf(schema)
+    return wanted.typeName() in MADE_BY_ARROW.get(leaf, set()) - FITTING.get(leaf, set())
+
+
+def _leaf(schema: dict[str, Any]) -> str:
+    """The kind by which FITTING knows a type without types within it."""
     logical = schema.get("logicalType")
-    return wanted.typeName() in FITTING.get(logical if logical in FITTING else kind, set())
+    return str(logical if logical in FITTING else schema["type"])

@@ -168,8 +168,8 @@ ROWS = (
         "",
         BOTH,
         "For `valueFormat=avro`: the schema the values were written with, as JSON. A `.schema(...)` may "
-        "leave fields out and widen numbers; a type that no value fits is refused. Without one, or with one "
-        "that is the same, each column is a field, whatever it is called.",
+        "leave fields out and widen numbers; a type that no value fits, or that would change some, is "
+        "refused. Without one, or with one that is the same, each column is a field, whatever it is called.",
     ),
     OptionRow(
         "valuePrefix",

@@ -143,6 +143,25 @@ NEVER = {
     "a field that is not within": (record("int", name="I"), "struct<b: int>"),
     "a map as a struct": ({"type": "map", "values": "int"}, "struct<a: int>"),
     "every branch": (["null", "int", "double"], "string"),
+    "a branch that would be cut": (["null", "int", "double"], "bigint"),
+    "a decimal branch": (["long", DECIMAL], "bigint"),
+    "a day as a number": (["int", {"type": "int", "logicalType": "date"}], "int"),
+    "a number as a time": (["null", MILLIS, "long"], "timestamp"),
+    "a time as a day": ([{"type": "int", "logicalType": "date"}, MILLIS], "date"),
+    "a boolean as a number": (["boolean", "double"], "double"),
+    "a text as its letters": (["string", {"type": "array", "items": "string"}], "array<string>"),
+    "a map whose keys would go": (
+        [{"type": "map", "values": "int"}, record("int", name="I")],
+        "struct<a: int>",
+    ),
+    "a branch within a branch": (
+        ["null", record(["int", "float"], name="I"), record("int", name="J")],
+        "struct<a: int>",
+    ),
+    "a branch of lists": (
+        [{"type": "array", "items": "int"}, {"type": "array", "items": ["null", "double"]}],
+        "array<int>",
+    ),
 }
 
 
@@ -199,6 +218,25 @@ def test_days_and_times_beyond_those_of_python(start_broker: Start) -> None:
         None,
     ]
     assert e == [*FAR, 2**60]
+
+
+def test_a_branch_that_is_refused_by_row_leaves_the_others(start_broker: Start) -> None:
+    """The values of a union that cannot be mistaken for the column's are malformed, and plain to see."""
+    schema = record(["null", "string", "int"], [record("int", name="I"), record("string", name="J"), "int"])
+    texts = []
+    for row in ({"a": 7, "b": ("I", {"a": 1})}, {"a": "x", "b": ("J", {"a": "y"})}, {"a": None, "b": 5}):
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+        texts.append(stream.getvalue())
+    options = {"valueFormat": "avro", "avroSchema": json.dumps(schema), "valuePrefix": "none"}
+    rows = read(
+        values(start_broker, *texts), "a bigint, b struct<a: double>, _corrupt_record binary", **options
+    )
+    assert rows == [
+        {"a": 7, "b": {"a": 1.0}, "_corrupt_record": None},
+        {"a": None, "b": None, "_corrupt_record": texts[1]},
+        {"a": None, "b": None, "_corrupt_record": texts[2]},
+    ]
 
 
 def test_a_column_may_be_a_wider_type(start_broker: Start) -> None:
