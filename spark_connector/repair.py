@@ -12,15 +12,14 @@ import json
 import math
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow
 
-from spark_connector.times import with_times
+from spark_connector.times import MARK, days_of, micros_of, with_times
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 INFINITY = "Infinity"
 WORDS_OF_FLOATS = {
@@ -33,7 +32,6 @@ DIGITS = Context(prec=100)  # more than any decimal column has: what does not fi
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 _LONE_DIGIT = re.compile(r"(?<![\d.])\d(?!\d)", re.ASCII)
-_DATE = re.compile(r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)(?:[T ].*)?)?)?", re.ASCII | re.DOTALL)
 
 
 class Number(str):
@@ -107,16 +105,24 @@ class Repair:
 
     def _time(self, value: Any, kind: pyarrow.DataType) -> str:
         if isinstance(value, Number) and kind.tz is not None and _is_integer(value):
-            return _quoted((EPOCH + timedelta(seconds=int(value))).isoformat())
+            micros = int(value) * 1_000_000
+            if not -(1 << 63) <= micros < 1 << 63:
+                raise _does_not_fit(value, kind)
+            return _quoted(f"{MARK}{micros}")
         if type(value) is not str:
             raise _does_not_fit(value, kind)
         plain = _PLAIN_TIME.fullmatch(value)
-        if plain is not None and (kind.tz is not None or not plain[1]):
-            datetime.fromisoformat(value)  # ValueError
-        else:  # whatever else is a time to the parser; to ask it takes a hundred times as long
-            value = _LONE_DIGIT.sub(r"0\g<0>", value)
-            with_times(pyarrow.array([value], pyarrow.string()), kind, self._zone)
-        return _quoted(value)
+        is_plain = plain is not None and (kind.tz is not None or not plain[1])
+        try:
+            if is_plain:
+                datetime.fromisoformat(value)
+                return _quoted(value)
+            # whatever else is a time to the parser; to ask it takes a hundred times as long
+            text = _LONE_DIGIT.sub(r"0\g<0>", value)
+            with_times(pyarrow.array([text], pyarrow.string()), kind, self._zone)
+            return _quoted(text)
+        except ValueError:
+            return _quoted(f"{MARK}{micros_of(value, self._zone if kind.tz is not None else '')}")
 
 
 def _converter(kind: pyarrow.DataType) -> Callable[[str, pyarrow.DataType], str] | None:
@@ -167,10 +173,7 @@ def _date(value: str, kind: pyarrow.DataType) -> str:
         pyarrow.scalar(value, pyarrow.string()).cast(kind)
         return _quoted(value)
     except pyarrow.ArrowInvalid:
-        match = _DATE.fullmatch(value.strip())
-    if match is None:
-        raise _does_not_fit(value, kind)
-    return _quoted(date(int(match[1]), int(match[2] or 1), int(match[3] or 1)).isoformat())
+        return _quoted(f"{MARK}{days_of(value)}")
 
 
 def _does_not_fit(value: Any, kind: pyarrow.DataType) -> ValueError:

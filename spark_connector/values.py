@@ -118,7 +118,7 @@ class ValueDecoder:
         repaired, and then down to the row that nothing helps."""
         begin = int(ends[first - 1]) if first else 0
         try:
-            return [self._read_lines(lines[begin : int(ends[end - 1])], end - first)]
+            return [self._read_lines(lines[begin : int(ends[end - 1])], end - first, is_repaired)]
         except pyarrow.ArrowException:
             if is_repaired and end - first == 1:
                 verdicts[first] = BAD
@@ -149,7 +149,7 @@ class ValueDecoder:
         ends = numpy.cumsum([len(line) for line in made], dtype=numpy.int64)
         return numpy.frombuffer(b"".join(made), numpy.uint8), ends
 
-    def _read_lines(self, text: Bytes, count: int) -> pyarrow.Table:
+    def _read_lines(self, text: Bytes, count: int, is_repaired: bool) -> pyarrow.Table:
         read = pyarrow.json.read_json(
             pyarrow.BufferReader(pyarrow.py_buffer(text)),
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
@@ -166,7 +166,7 @@ class ValueDecoder:
         for column in read.columns:
             _check_decimals(column)
         made = [
-            with_times(_only_chunk(column), field.type, self._zone)
+            with_times(_only_chunk(column), field.type, self._zone, is_repaired=is_repaired)
             for column, field in zip(read.columns, self._fields, strict=True)
         ]
         return pyarrow.Table.from_arrays(made, schema=self._fields)

@@ -18,7 +18,7 @@ from typing import Any
 import confluent_kafka
 import fastavro
 import pytest
-from pyspark.sql.functions import col, from_json, unix_micros
+from pyspark.sql.functions import col, from_json, get_json_object, unix_micros
 
 from spark_connector.pipelines.change_log import apply_changes
 from spark_connector.pipelines.keyed_table import KeyedTable
@@ -148,10 +148,58 @@ TIMES = (
     "2026-03-08T02:30:00",  # skipped in New York
     "2026-11-01T01:30:00",  # there twice in New York
     "1969-12-31T23:59:59.999",
+    "2037-07-01T00:00:00",  # Arrow's last summer time
+    "2050-03-13T02:30:00",  # skipped in New York
+    "2050-07-01T12:00:00",
+    "2050-11-06T01:30:00",  # there twice in New York
+    "2050-12-01T12:00:00",
     "0001-01-02T00:00:00",
     "9999-12-30T00:00:00",
+    "2024-01-01 10:00:00 UTC",
+    "2024-01-01T10:00:00 Europe/Berlin",
+    "2024-07-01T10:00:00America/New_York",
+    "2024-03-31 02:30:00 Europe/Berlin",  # skipped
+    "2024-10-27 02:30:00 Europe/Berlin",  # there twice
+    "2024-01-01 10:00:00.5 +01:00",
+    "2024-01-01T10:00:00 Z",
+    "2024-01-01T10:00:00z",
+    "2024-01-01T10:00:00 PST",
+    "2024-01-01T10:00:00+1",
+    "2024-01-01T10:00:00 +1:30",
+    "2024-01-01T10:00:00+01:00:00",
+    "2024-01-01T10:00:00 +130",
+    "2024-01-01T10:00:00 +18:30",
+    "2024-01-01T10:00:00 Nowhere/Else",
+    "2024-01-01T10:00:00GMT+1",
+    "2024-01-01T10:00:00.",
+    "2024-01-01T10:00:00,5",
+    "2024-01-01T10:00:00.1234567 Z",
+    "\t 2024-01-01T10:00:00Z",
+    "2024-01-01T10:00:00Z  ",
+    " 2024-01-01 ",
+    "2024",
+    "2024-05",
+    "2024-5-7 1:2:3",
+    "2024-01-01T",
+    "2024-01-01T10",
+    "2024-01-01T10:",
+    "2024-02-30T10:00:00 Z",
+    "2024-01-01T24:00:00 Z",
+    "202401",
+    "0000-01-01T00:00:00Z",
+    "+10000-01-01T00:00:00Z",
+    "-0001-01-01T00:00:00Z",
+    "-0001-01-01T00:00:00",
+    "12024-01-01",
+    "12024-07-01T12:00:00 America/New_York",
+    "12024-07-01T12:00:00",
+    "250000-02-29T00:00:00",
+    "294248-01-01T00:00:00Z",  # of 65 bits
+    "#5",
 )
-TIME_FIELDS = "at timestamp, inner struct<at: timestamp, day: date>, list array<timestamp>"
+TIME_FIELDS = (
+    "at timestamp, local timestamp_ntz, inner struct<at: timestamp, day: date>, list array<timestamp>"
+)
 
 
 @pytest.fixture
@@ -187,7 +235,12 @@ def test_times_are_those_of_from_json(
     """A time without a zone is one of the session's, or of that in the option `timeZone`."""
     bootstrap = kompakt_broker.bootstrap
     given = [
-        {"at": text, "inner": {"at": text, "day": text[:10]} if number % 3 else None, "list": [None, text]}
+        {
+            "at": text,
+            "local": text,
+            "inner": {"at": text, "day": text} if number % 3 else None,
+            "list": [None, text],
+        }
         for number, text in enumerate(TIMES)
     ]
     topic = send(bootstrap, [json.dumps(value).encode() for value in given])
@@ -204,12 +257,14 @@ def test_times_are_those_of_from_json(
         frame = spark.read.parquet(str(tmp_path / "rows"))
     binary = spark.read.format("kompakt").options(**source).load()
     parsed = from_json(col("value").cast("string"), TIME_FIELDS, options).alias("parsed")
-    theirs = binary.select(parsed, "partition", "offset").select("parsed.*", "partition", "offset")
-    shown = [f"to_json(struct({name}))" for name in ("at", "inner", "list")]
-    ours, expected = (
-        each.orderBy("partition", "offset").selectExpr(*shown).collect() for each in (frame, theirs)
-    )
-    assert ours == expected
+    text = get_json_object(col("value").cast("string"), "$.at").alias("text")
+    theirs = binary.select(parsed, text, "partition", "offset").orderBy("partition", "offset")
+    shown = [f"to_json(struct({name}))" for name in ("at", "local", "inner", "list")]
+    ours = frame.orderBy("partition", "offset").selectExpr(*shown).collect()
+    texts = [row.text for row in theirs.select("text").collect()]
+    expected = theirs.select("parsed.*").selectExpr(*shown).collect()
+    rows = zip(texts, ours, expected, strict=True)
+    assert {text: (one, other) for text, one, other in rows if one != other} == {}
     assert len(ours) == len(TIMES)
 
 

@@ -41,6 +41,13 @@ WHOLE = {
     '{"at": 1700000000}': {"at": datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)},
     '{"day": "2026-2-1"}': {"day": datetime.date(2026, 2, 1)},
     '{"day": "2026-02-01T10:00:00"}': {"day": datetime.date(2026, 2, 1)},
+    '{"day": " 2026-2 ", "local": "2026"}': {
+        "day": datetime.date(2026, 2, 1),
+        "local": datetime.datetime(2026, 1, 1),
+    },
+    '{"at": "2026-02-01 12:00:00.5 Europe/Berlin"}': {
+        "at": datetime.datetime(2026, 2, 1, 11, 0, 0, 500_000, datetime.UTC)
+    },
     '{"a": "\\ud800", "n": 1}': {"a": "?", "n": 1},
     '{"a": "\\ud83d\\ude00", "n": 1, "n": 1}': {"a": "\N{GRINNING FACE}", "n": 1},
 }
@@ -57,6 +64,8 @@ IN_PART = {
     '{"a": "x", "at": 99999999999999}': {"a": "x"},
     '{"a": "x", "at": "2026-02-30T00:00:00Z"}': {"a": "x"},
     '{"a": "x", "local": "2026-02-01T00:00:00Z"}': {"a": "x"},
+    '{"a": "x", "local": "2026-02-01T00:00:00 Europe/Berlin"}': {"a": "x"},
+    '{"a": "x", "at": "#5", "local": "#5", "day": "#5"}': {"a": "x"},  # a mark of our own
     '{"a": "x", "day": "2026-02-30", "b": "true"}': {"a": "x"},
     '{"s": {"x": "bad", "y": 7}, "a": "x"}': {"a": "x", "s": {"x": None, "y": "7"}},
     '{"s": [], "l": {"x": 1}, "a": "x"}': {"a": "x"},
