@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.results import Range
-from storage import statistics
+from storage import layout, statistics
 from storage.file import SYSTEM_DISK, Disk
 from storage.verify import verify_log
 from tests.cleaner.conftest import MakeWorld
