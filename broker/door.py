@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
-
-from config.definition import INT_MAX
 
 if TYPE_CHECKING:
     from broker.broker import Broker
@@ -46,14 +43,6 @@ class Limits:
             fetch_bytes=config.fetch_max_bytes,
             idle_ms=config.connections_max_idle_ms,
         )
-
-
-def affordable_connections() -> int:
-    """A quarter of the files that the process may open: half are for segments (`storage/file.py`), the rest
-    for everything else.
-    """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return INT_MAX if soft == resource.RLIM_INFINITY else soft // 4
 
 
 class Door(Protocol[C_contra]):

@@ -7,18 +7,27 @@ Mirrors Kafka's `ConnectionQuotas`, where who comes when all places are taken wa
 from __future__ import annotations
 
 import logging
+import resource
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker.door import affordable_connections
 from broker.quotas.addresses import address_of, resolved
 from config.connections import limits_of_hosts
+from config.definition import INT_MAX
 from config.listeners import MOST_CONNECTIONS
 
 if TYPE_CHECKING:
     from broker.node import Node
 
 logger = logging.getLogger(__name__)
+
+
+def affordable_connections() -> int:
+    """A quarter of the files that the process may open: half are for segments (`storage/file.py`), the rest
+    for everything else.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return INT_MAX if soft == resource.RLIM_INFINITY else soft // 4
 
 
 class Headcount:
