@@ -84,3 +84,4 @@ def test_where_the_word_is_damaged_all_counts_as_compacted(
         dirty.crash()
         assert dirty.log.compacted_to == dirty.log.log_end_offset, bit
         assert "counts as compacted" in caplog.text
+    path.write_bytes(right)

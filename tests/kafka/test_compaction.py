@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from protocol.compression import Codec
+from storage import layout
 from tests.kafka import compare, sequences
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.raw import Raw
@@ -169,13 +170,15 @@ def assert_kafka_stopped_at_an_empty_segment(
 
 
 def compare_directories(pair: Pair, topics: Sequence[str], tools: Tools) -> None:
-    """The files of the stopped brokers, but those that wait for their removal, and our statistics."""
+    """The files of the stopped brokers, but those that wait for their removal, and our own: statistics, and
+    how far a log is compacted.
+    """
     for topic in topics:
         names = [
             {
                 path.name
                 for path in (side.data / f"{topic}-0").iterdir()
-                if path.suffix not in (".deleted", ".stats")
+                if path.suffix not in (".deleted", ".stats") and path.name != layout.COMPACTED_TO
             }
             for side in pair.sides
         ]
