@@ -1,7 +1,7 @@
 """Goal: the kit that runs Apache Kafka does so, and says clearly when it cannot.
 
-Method: one real broker killed and started again, records through the console tools; a machine without Java or
-Maven is made by an empty PATH.
+Method: one real broker killed and started again, records through the console tools; tools in the JVM that
+stays, compared with the same in their own; a machine without Java or Maven is made by an empty PATH.
 """
 
 from __future__ import annotations
