@@ -8,6 +8,7 @@ microseconds where `from_avro` takes milliseconds). What depends on the value is
 from __future__ import annotations
 
 import json
+from enum import IntEnum
 from typing import Any
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -55,69 +56,52 @@ def check_avro_fields(columns: StructType, text: str) -> None:
     if missing:
         raise ConnectorError(f"avroSchema has no field {', '.join(missing)}")
     for column in columns:
-        if not _fits(fields[column.name], column.dataType, named):
+        if _fate(fields[column.name], column.dataType, named) != Fate.FITTING:
             raise ConnectorError(
                 f"column {column.name} cannot be {column.dataType.simpleString()}: in avroSchema it is "
                 f"{json.dumps(fields[column.name])}; name it as what it is, and cast it in the query"
             )
 
 
-def _fits(schema: Any, wanted: DataType, named: dict[str, Any]) -> bool:
-    """Whether some value of `schema` is one of `wanted`, and none becomes another one on the way.
+class Fate(IntEnum):
+    """What becomes of the values of an Avro type in a column, the worst first."""
 
-    Of a union one branch that fits is enough, if values of the others are refused by Arrow, row by row.
+    CHANGED = 0  # into other values, without a word
+    REFUSED = 1  # by Arrow, row by row
+    FITTING = 2
+
+
+def _fate(schema: Any, wanted: DataType, named: dict[str, Any]) -> Fate:
+    """What becomes of the values of `schema` as `wanted`: of what has parts, what becomes of the worst one.
+
+    Of a union one branch that fits is enough, if values of the others are refused.
     """
     if isinstance(schema, list):
-        branches = [branch for branch in schema if branch != "null"]
-        fitting = [_fits(branch, wanted, named) for branch in branches]
-        others = (branch for branch, fits in zip(branches, fitting, strict=True) if not fits)
-        return any(fitting) and not any(_is_changed(branch, wanted, named) for branch in others)
+        fates = {_fate(branch, wanted, named) for branch in schema if branch != "null"}
+        return Fate.CHANGED if Fate.CHANGED in fates else max(fates, default=Fate.REFUSED)
     if isinstance(schema, str):
         if schema in named:
-            return _fits(named[schema], wanted, named)
+            return _fate(named[schema], wanted, named)
         schema = {"type": schema}
     kind = schema["type"]
     if not isinstance(kind, str) or kind in named:
-        return _fits(kind, wanted, named)
-    if kind == "record":
-        fields = {field["name"]: field["type"] for field in schema["fields"]}
-        return isinstance(wanted, StructType) and all(
-            field.name in fields and _fits(fields[field.name], field.dataType, named) for field in wanted
-        )
-    if kind == "array":
-        return isinstance(wanted, ArrayType) and _fits(schema["items"], wanted.elementType, named)
-    if kind == "map":
-        return (
-            isinstance(wanted, MapType)
-            and wanted.keyType.typeName() == "string"
-            and _fits(schema["values"], wanted.valueType, named)
-        )
-    return wanted.typeName() in FITTING.get(_leaf(schema), set())
-
-
-def _is_changed(schema: Any, wanted: DataType, named: dict[str, Any]) -> bool:
-    """Whether Arrow makes another value of one that does not fit, where it should refuse it."""
-    if isinstance(schema, list):
-        return any(_is_changed(branch, wanted, named) for branch in schema)
-    if isinstance(schema, str):
-        if schema in named:
-            return _is_changed(named[schema], wanted, named)
-        schema = {"type": schema}
-    kind = schema["type"]
-    if not isinstance(kind, str) or kind in named:
-        return _is_changed(kind, wanted, named)
-    if kind == "record":
-        fields = {field["name"]: field["type"] for field in schema["fields"]}
-        return isinstance(wanted, StructType) and any(
-            field.name in fields and _is_changed(fields[field.name], field.dataType, named)
-            for field in wanted
+        return _fate(kind, wanted, named)
+    if kind == "record" and isinstance(wanted, StructType):
+        types = {field["name"]: field["type"] for field in schema["fields"]}
+        # A field that the record has not is a type without a branch: no value of it is known.
+        return min(
+            (_fate(types.get(field.name, []), field.dataType, named) for field in wanted),
+            default=Fate.FITTING,
         )
     if kind == "array" and isinstance(wanted, ArrayType):
-        return _is_changed(schema["items"], wanted.elementType, named)
+        return _fate(schema["items"], wanted.elementType, named)
     if kind == "map" and isinstance(wanted, MapType):
-        return _is_changed(schema["values"], wanted.valueType, named)
+        values = _fate(schema["values"], wanted.valueType, named)
+        return values if wanted.keyType.typeName() == "string" else min(values, Fate.REFUSED)
     leaf = _leaf(schema)
-    return wanted.typeName() in MADE_BY_ARROW.get(leaf, set()) - FITTING.get(leaf, set())
+    if wanted.typeName() in FITTING.get(leaf, set()):
+        return Fate.FITTING
+    return Fate.CHANGED if wanted.typeName() in MADE_BY_ARROW.get(leaf, set()) else Fate.REFUSED
 
 
 def _leaf(schema: dict[str, Any]) -> str:
