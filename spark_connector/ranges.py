@@ -47,14 +47,14 @@ class RangeReader:
         backoff = Backoff(self._settings, is_missing=lambda: self._cluster.is_missing(self.topic_partition))
         while self._fetcher.next < self._fetcher.end:
             try:
-                yield from self._read_from_leader(backoff)
-            except Unavailable as problem:
-                self._cluster.forget_leaders([self.topic_partition])
                 try:
+                    yield from self._read_from_leader(backoff)
+                except Unavailable as problem:
+                    self._cluster.forget_leaders([self.topic_partition])
                     backoff.wait(problem, f"reading {self.topic_partition} at offset {self._fetcher.next}")
-                except MissingTopicError as missing:
-                    self._fetcher.lose(str(missing))
-                    self._fetcher.next = self._fetcher.end
+            except MissingTopicError as missing:  # of the wait, or of a look for where the log begins
+                self._fetcher.lose(str(missing))
+                self._fetcher.next = self._fetcher.end
         yield from self._flush()
 
     def _read_from_leader(self, backoff: Backoff) -> Iterator[pyarrow.RecordBatch]:

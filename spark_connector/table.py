@@ -104,15 +104,15 @@ class TableReader:
         )
         while True:
             try:
-                return self._fetch_once(start, end, fetch_bytes)
-            except Unavailable as problem:
-                self._cluster.forget_leaders([self.topic_partition])
                 try:
+                    return self._fetch_once(start, end, fetch_bytes)
+                except Unavailable as problem:
+                    self._cluster.forget_leaders([self.topic_partition])
                     backoff.wait(problem, f"reading {self.topic_partition} at offset {start}")
-                except MissingTopicError as missing:
-                    Fetcher(self._options, self._cluster, self.topic_partition, start, end).lose(str(missing))
-                    self._start = end
-                    return Chunk([], end, 0)
+            except MissingTopicError as missing:  # of the wait, or of a look for where the log begins
+                Fetcher(self._options, self._cluster, self.topic_partition, start, end).lose(str(missing))
+                self._start = end
+                return Chunk([], end, 0)
 
     def _fetch_once(self, start: int, end: int, fetch_bytes: int) -> Chunk | None:
         fetcher = Fetcher(self._options, self._cluster, self.topic_partition, start, end, fetch_bytes)

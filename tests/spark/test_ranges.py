@@ -17,6 +17,7 @@ from protocol.batch import parse_header
 from protocol.compression import Codec
 from protocol.control import Marker, marker_batch
 from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest
 from protocol.records import encode_batch
 from spark_connector import ranges, silence, unpacking
 from spark_connector.connection import FETCH, Connection, Unavailable
@@ -388,6 +389,34 @@ def test_a_log_that_loses_its_head_during_the_read(start_broker: Start) -> None:
                 number for made in reader.read(partition) for number in made.column("offset").to_pylist()
             ]
             assert offsets == [0, 1, 2, 3, *range(10, 20)]
+
+
+@pytest.mark.parametrize("view", [{}, {"view": "latest"}])
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_topic_deleted_while_its_log_start_is_looked_up(
+    start_broker: Start, monkeypatch: pytest.MonkeyPatch, view: dict[str, str], fail: str
+) -> None:
+    """Out of range, and no topic to ask where its log begins: as lost as a topic that is gone before that."""
+    broker = start_broker(logs_of([batch(0, 10)]))
+    options = options_for(broker, failOnDataLoss=fail, fetchOffset__retryIntervalMs="1", **view)
+    parsed = parse_options(options)
+    reader = BatchReader(parsed, Shape.of(parsed.columns))
+    (partition,) = reader.partitions()
+    answer = broker.answer
+
+    def delete(request: Any) -> Any:
+        if isinstance(request, FetchRequest):
+            broker.fetch_errors.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+            broker.topic_errors["t"] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            broker.logs[TopicPartition("t", 0)].error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return answer(request)
+
+    monkeypatch.setattr(broker, "answer", delete)
+    if fail == "true":
+        with pytest.raises(DataLossError, match=r"t-0: .*UNKNOWN_TOPIC_OR_PARTITION.*failOnDataLoss"):
+            list(reader.read(partition))
+    else:
+        assert [made for made in reader.read(partition) if made.num_rows] == []
 
 
 def test_an_end_beyond_the_log(start_broker: Start) -> None:
