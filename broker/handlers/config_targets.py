@@ -35,8 +35,17 @@ class Resource(IntEnum):
     GROUP = 32
 
 
+class Operation(IntEnum):
+    """Kafka's `AlterConfigOp.OpType`."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
 NOT_HERE = {
-    Resource.BROKER_LOGGER: "kompakt's loggers are not set by clients: start it with --log-level",
+    Resource.BROKER_LOGGER: "The levels of loggers are changed by IncrementalAlterConfigs alone",
     Resource.CLIENT_METRICS: "kompakt takes no metrics of clients, there is nothing to set for them",
 }
 """what Apache Kafka has settings of, in words for those who ask"""

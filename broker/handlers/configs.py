@@ -6,8 +6,8 @@ every key, so that old tools can read, modify and write (G23); v1 adds sources a
 documentation. AlterConfigs replaces all that a resource sets; IncrementalAlterConfigs changes single keys:
 SET, DELETE, APPEND, SUBTRACT. Changes are durable in `__kompakt_metadata` when they are answered, and hold
 at once. A group sets what of the consumer protocol it wants otherwise (KIP-848), whether it is there or not.
-Loggers and client metrics have no settings here: INVALID_REQUEST; to list them gives none (v0 knows client
-metrics only), but for the broker's loggers, which Kafka lists for every broker.
+The broker's loggers are changed key by key alone, and forgotten when it ends. Client metrics have no settings
+here: INVALID_REQUEST; to list them gives none (v0 knows no others).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from broker.api import Answer, handles
@@ -29,6 +28,7 @@ from broker.handlers.config_entries import (
     topic_entries,
 )
 from broker.handlers.config_targets import (
+    Operation,
     Resource,
     Target,
     check_broker_name,
@@ -36,6 +36,7 @@ from broker.handlers.config_targets import (
     target_of,
     topic_of,
 )
+from broker.handlers.loggers import change_loggers, logger_entries
 from broker.topics import GROWTH_LIMIT_SECONDS
 from config.definition import (
     Type,
@@ -67,15 +68,6 @@ DESCRIBED_AT_ONCE = 8
 """resources in one turn of the loop: each takes half a millisecond, and consoles ask of all topics at once"""
 CHANGED_AT_ONCE = 8
 """as for what is described: a retention for all topics may come in one request"""
-
-
-class Operation(IntEnum):
-    """Kafka's `AlterConfigOp.OpType`."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @handles(DescribeConfigsRequest)
@@ -164,6 +156,8 @@ def _entries(broker: Broker, resource_type: int, name: str) -> list[Entry]:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return group_entries(broker.group_settings.overrides.get(name, {}), broker.config)
+    if resource_type == Resource.BROKER_LOGGER:
+        return logger_entries(broker, name)
     raise nothing_of(resource_type)
 
 
@@ -216,16 +210,28 @@ def _alter_incrementally(broker: Broker, request: IncrementalAlterConfigsRequest
             _check_once(times[resource.resource_type, resource.resource_name])
             _check_distinct(change.name for change in resource.configs)
             _check_texts(one for one in resource.configs if one.config_operation != Operation.DELETE)
-            target = target_of(broker, resource.resource_type, resource.resource_name)
-            changed = dict(target.current)
-            for change in resource.configs:
-                _edit(target, changed, change)
-            target.change(changed, validate_only=request.validate_only)
+            _change_incrementally(broker, resource, validate_only=request.validate_only)
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message or None
         return answer
 
     return _change_all(broker, request, IncrementalAlterConfigsResponse(), change)
+
+
+def _change_incrementally(
+    broker: Broker,
+    resource: IncrementalAlterConfigsRequest.AlterConfigsResource,
+    *,
+    validate_only: bool,
+) -> None:
+    if resource.resource_type == Resource.BROKER_LOGGER:
+        change_loggers(broker, resource.resource_name, resource.configs, validate_only=validate_only)
+        return
+    target = target_of(broker, resource.resource_type, resource.resource_name)
+    changed = dict(target.current)
+    for change in resource.configs:
+        _edit(target, changed, change)
+    target.change(changed, validate_only=validate_only)
 
 
 def _change_all(

@@ -185,6 +185,14 @@ def test_settings_of_a_group_are_altered_described_and_listed(tools: Tools, at: 
     assert "consumer.session.timeout.ms" not in tools.run("kafka-configs", *at, "--describe", *entity)
 
 
+def test_levels_of_loggers_are_altered_and_described(tools: Tools, at: tuple[str, str]) -> None:
+    entity = ("--entity-type", "broker-loggers", "--entity-name", 1)
+    tools.run("kafka-configs", *at, "--alter", *entity, "--add-config", "broker.answers=ERROR")
+    assert "broker.answers=ERROR" in tools.run("kafka-configs", *at, "--describe", *entity)
+    tools.run("kafka-configs", *at, "--alter", *entity, "--delete-config", "broker.answers")
+    assert "broker.answers=INFO" in tools.run("kafka-configs", *at, "--describe", *entity)
+
+
 def test_consumer_groups_are_listed_described_and_reset(
     tools: Tools, at: tuple[str, str], broker: BrokerProcess, topic: str
 ) -> None:

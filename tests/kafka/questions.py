@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import crc32c
@@ -17,11 +17,6 @@ from protocol.batch import HEADER_BYTES
 from protocol.compression import Codec
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import AlterPartitionReassignmentsRequest
-from protocol.messages.configs import (
-    DescribeConfigsRequest,
-    IncrementalAlterConfigsRequest,
-    ListConfigResourcesRequest,
-)
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from protocol.messages.groups import (
@@ -46,10 +41,9 @@ from protocol.messages.transactions import (
 )
 from protocol.messages.users import DescribeUserScramCredentialsRequest
 from protocol.records import encode_batch
+from tests.kafka.setting_questions import CONFIGS, TOPIC, Question, configs
 
-Question = tuple[str, Any, int]
 NOW_MS = 1_700_000_000_000
-TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 def questions() -> Iterator[Question]:
@@ -174,29 +168,6 @@ def create_topics() -> Iterator[Question]:
     yield "DeleteTopics twice in one", both, 6
 
 
-CONFIGS: Sequence[tuple[str, str | None]] = (
-    ("cleanup_policy", "compact"), ("cleanup_policy", "compact,delete"), ("cleanup_policy", "shrink"),
-    ("cleanup_policy", ""), ("cleanup_policy", None), ("retention_ms", "-1"), ("retention_ms", "-2"),
-    ("retention_ms", "x"), ("retention_ms", "9223372036854775808"), ("segment_bytes", "14"),
-    ("segment_bytes", "1048575"), ("segment_bytes", "1048576"), ("segment_ms", "0"), ("segment_ms", "1"),
-    ("min_cleanable_dirty_ratio", "1.1"), ("min_cleanable_dirty_ratio", "-0.1"),
-    ("min_cleanable_dirty_ratio", "x"), ("compression_type", "lz5"), ("compression_type", "zstd"),
-    ("compression_gzip_level", "10"), ("compression_gzip_level", "-1"), ("compression_zstd_level", "23"),
-    ("message_timestamp_type", "createtime"), ("message_timestamp_type", "CreateTime"),
-    ("min_compaction_lag_ms", "-1"), ("max_compaction_lag_ms", "0"), ("max_compaction_lag_ms", "1"),
-    ("unclean_leader_election_enable", "maybe"), ("unclean_leader_election_enable", "TRUE"),
-    ("min_insync_replicas", "0"), ("index_interval_bytes", "-1"), ("flush_messages", "0"),
-    ("delete_retention_ms", "-1"), ("file_delete_delay_ms", "-1"), ("no_such_key", "1"),
-    ("max_message_bytes", "-1"), ("segment_index_bytes", "3"), ("segment_jitter_ms", "-1"),
-    ("message_timestamp_after_max_ms", "-1"), ("preallocate", "true"), ("retention_ms", None),
-    ("retention_ms", " 5 "), ("log_cleaner_threads", "1"), ("remote_storage_enable", "true"),
-    ("remote_log_copy_disable", "true"), ("remote_log_delete_on_disable", "true"),
-    ("retention_bytes", "-2"), ("retention_bytes", "-9223372036854775808"),
-    *(("leader_replication_throttled_replicas", text) for text in (",", "0:1,,0:1", "*,", "*,0:1", "*,*")),
-)  # fmt: skip
-APPENDED = ("", " ", ",", "compact,", ",compact", "compact,,delete")
-
-
 def create_partitions() -> Iterator[Question]:
     topic = CreatePartitionsRequest.CreatePartitionsTopic
     row = topic.CreatePartitionsAssignment
@@ -217,75 +188,6 @@ def create_partitions() -> Iterator[Question]:
         CreatePartitionsRequest(topics=[one, one], timeout_ms=10_000, validate_only=True),
         3,
     )
-
-
-def configs() -> Iterator[Question]:
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    for kind, name in (
-        (TOPIC, "none"),
-        (TOPIC, ""),
-        (TOPIC, "a b"),
-        (BROKER, "9"),
-        (BROKER, "x"),
-        (99, "plain"),
-        (GROUP, ""),
-        (GROUP, "never"),
-    ):
-        asked = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=kind, resource_name=name, configuration_keys=None
-        )
-        yield f"DescribeConfigs of {kind} {name!r}", DescribeConfigsRequest(resources=[asked]), 4
-
-    def altered(*changes: tuple[str, int, str | None], name: str = "plain", kind: int = TOPIC) -> Any:
-        given = [
-            resource.AlterableConfig(name=key, config_operation=operation, value=value)
-            for key, operation, value in changes
-        ]
-        one = resource(resource_type=kind, resource_name=name, configs=given)
-        return IncrementalAlterConfigsRequest(resources=[one], validate_only=True)
-
-    for version, types in ((0, []), (1, []), (1, [TOPIC]), (1, [BROKER, 8, 16, 32]), (1, [TOPIC, 3])):
-        request = ListConfigResourcesRequest(resource_types=types)
-        yield f"ListConfigResources {types}, v{version}", request, version
-    for key, value in CONFIGS:
-        request = altered((key.replace("_", "."), 0, value))
-        yield f"IncrementalAlterConfigs {key}={value}", request, 1
-    for label, request in (
-        ("of no topic", altered(("retention.ms", 0, "1"), name="none")),
-        ("of an empty name", altered(("retention.ms", 0, "1"), name="")),
-        ("delete", altered(("retention.ms", 1, None))),
-        ("delete an unknown key", altered(("no.such.key", 1, None))),
-        ("append to a list", altered(("cleanup.policy", 2, "compact"))),
-        ("append to a number", altered(("retention.ms", 2, "1"))),
-        ("subtract from a list", altered(("cleanup.policy", 3, "delete"))),
-        ("subtract what is not there", altered(("cleanup.policy", 3, "compact"))),
-        ("operation 9", altered(("retention.ms", 9, "1"))),
-        ("a key twice", altered(("retention.ms", 0, "1"), ("retention.ms", 0, "2"))),
-        ("of another broker", altered(("log.cleaner.threads", 0, "1"), name="9", kind=BROKER)),
-        ("of a broker without a number", altered(("log.cleaner.threads", 0, "1"), name="x", kind=BROKER)),
-        ("of a fixed key", altered(("log.dirs", 0, "/x"), name="1", kind=BROKER)),
-        ("of an unknown kind", altered(("retention.ms", 0, "1"), kind=99)),
-        *((f"append {text!r}", altered(("cleanup.policy", 2, text))) for text in APPENDED),
-        ("no number of a broker", altered(("log.cleaner.backoff.ms", 0, "x"), name="1", kind=BROKER)),
-        ("a number too low for all brokers", altered(("log.roll.ms", 0, "0"), name="", kind=BROKER)),
-        ("too many threads", altered(("log.cleaner.threads", 0, "9"), name="1", kind=BROKER)),
-        ("append to a broker's number", altered(("log.roll.ms", 2, "1"), name="1", kind=BROKER)),
-        ("a broker's retention below -1", altered(("log.retention.bytes", 0, "-2"), name="1", kind=BROKER)),
-        ("a broker's segments too small", altered(("log.segment.bytes", 0, "1"), name="1", kind=BROKER)),
-    ):
-        yield f"IncrementalAlterConfigs {label}", request, 1
-    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
-    for key, operation, value in (
-        (session, 0, "50000"), (session, 0, "44999"), (session, 0, "60001"), (session, 0, "x"),
-        (session, 0, "-1"), (session, 0, None), (session, 1, None), (session, 2, "1"), ("nope", 0, "1"),
-        ("nope", 1, None), (heartbeat, 0, "6000"), (heartbeat, 0, "1"), (heartbeat, 0, "15001"),
-        ("group.consumer.session.timeout.ms", 0, "50000"), ("retention.ms", 0, "1"),
-    ):  # fmt: skip
-        request = altered((key, operation, value), name="g", kind=GROUP)
-        yield f"IncrementalAlterConfigs of a group {key} {operation} {value}", request, 1
-    for name in ("", "a b/ä"):
-        request = altered((session, 0, "50000"), name=name, kind=GROUP)
-        yield f"IncrementalAlterConfigs of the group {name!r}", request, 1
 
 
 def sealed(batch: bytes, **changes: tuple[int, str, int]) -> bytes:
