@@ -20,7 +20,7 @@ from uuid import UUID
 from broker.receiving import Room
 from protocol.framing import RequestHeader, encode_request, encode_response
 from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.one_look import MAX_PARTITIONS, WORKSPACE, Seen, found, is_ready, look_at_request
+from protocol.one_look import MAX_PARTITIONS, Seen, desk, is_ready, look_at_request
 from protocol.records import as_array
 from protocol.schema import ZERO_UUID, schema_of
 from protocol.varint import write_unsigned
@@ -52,8 +52,7 @@ COUNT_BYTES = 4
 LARGEST_LEARNED_BYTES = 64 * 1024
 """to learn costs a copy, and to decode a request of many records is a small part of it"""
 _row = Struct(f"{len(Seen._fields)}q").unpack_from
-_rows = found.data
-ROW_BYTES = found.strides[0]
+ROW_BYTES = desk.found.strides[0]
 _new_tuple = tuple.__new__  # of a named one, without its Python
 _integer = Struct(">i")
 _index_and_length = Struct(">ii")
@@ -107,10 +106,13 @@ class ProduceTemplate:
         if first is None or (self._number is not None and first.topic_id.int != self._number):
             return None
         usual, head, is_flexible = first.log.usual, self._head, self._is_flexible
-        count = look_at_request(room.array, start, end, head, is_flexible, now_ms, *usual, *WORKSPACE, found)
+        count = look_at_request(
+            room.array, start, end, head, is_flexible, now_ms, *usual, *desk.workspace, desk.found
+        )
+        rows = desk.rows
         asked: Asked = []
         for number in range(count):
-            seen = _new_tuple(Seen, _row(_rows, ROW_BYTES * number))
+            seen = _new_tuple(Seen, _row(rows, ROW_BYTES * number))
             index, begin, behind, is_usual, _, _, _, _, _ = seen
             asked.append((index, view[begin:behind], seen if is_usual else None))
         return asked or None

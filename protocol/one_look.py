@@ -9,6 +9,7 @@ says what is wrong.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -68,12 +69,24 @@ class Seen(NamedTuple):
     PARTITION, START, END, IS_USUAL, LAST_OFFSET_DELTA, MAX_TIMESTAMP,
     PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE,
 ) = range(len(Seen._fields))  # fmt: skip
-"""columns of `found`"""
-found: Longs = numpy.zeros((MAX_PARTITIONS, len(Seen._fields)), numpy.int64)
-"""what `look_at_request` saw last: a row for each partition, as `Seen`. Owned by: event loop"""
-_unpacked = numpy.empty(UNPACKED_BYTES, numpy.uint8)
-WORKSPACE = (_unpacked, as_array(_unpacked.data))
-"""for what is unpacked, as kernels write to it and as they read it. Owned by: event loop"""
+"""columns of `Desk.found`"""
+
+
+class Desk(threading.local):
+    """Where the kernels put what they see and unpack; each thread has its own, for there may be several event
+    loops in a process (`broker.testing`), and kernels let go of the interpreter.
+    """
+
+    def __init__(self) -> None:
+        self.found: Longs = numpy.zeros((MAX_PARTITIONS, len(Seen._fields)), numpy.int64)
+        """what `look_at_request` saw last: a row for each partition, as `Seen`"""
+        self.rows = self.found.data
+        unpacked = numpy.empty(UNPACKED_BYTES, numpy.uint8)
+        self.workspace: tuple[Bytes, Bytes] = (unpacked, as_array(unpacked.data))
+        """for what is unpacked, as kernels write to it and as they read it"""
+
+
+desk = Desk()
 
 
 class Usual(NamedTuple):
@@ -135,7 +148,7 @@ def is_usual(
 ) -> bool:
     """Whether data[start:end] is one batch that a client may append as it is, whatever the log holds.
 
-    Called with the fields of a `Usual` and with `WORKSPACE`: on the event loop only, when `is_ready`.
+    Called with the fields of a `Usual` and with a workspace, when `is_ready`.
     """
     size = end - start
     if size < HEADER_BYTES or size > max_bytes or end > data.size or data[start + MAGIC_POSITION] != MAGIC:
@@ -218,7 +231,7 @@ def look_at_request(
     correlation id) and has nothing behind the partitions of its one topic; `rows` tells of each.
 
     UNUSUAL for all others: more partitions than rows, no records or tags in one of them, bytes missing or
-    left over. Called with the fields of a `Usual`, with `WORKSPACE` and `found`: on the event loop only, when
+    left over. Called with the fields of a `Usual` and with the workspace and `found` of a desk, when
     `is_ready`.
     """
     position = start + head.size
@@ -275,5 +288,5 @@ def compile_kernels() -> None:
     """
     usual = Usual.of(1 << 20, [Codec.NONE], 0)
     batch = as_array(encode_batch([(0, b"key", b"value", ())]))
-    is_usual(batch, 0, batch.size, 0, *usual, *WORKSPACE)
-    look_at_request(batch, 0, batch.size, batch, True, 0, *usual, *WORKSPACE, found)
+    is_usual(batch, 0, batch.size, 0, *usual, *desk.workspace)
+    look_at_request(batch, 0, batch.size, batch, True, 0, *usual, *desk.workspace, desk.found)

@@ -31,7 +31,7 @@ from protocol.batch import (
 from protocol.compression import CODEC_NAMES, Codec, codec_of, compress
 from protocol.control import Marker, decode_marker
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
-from protocol.one_look import UNPACKED_BYTES, WORKSPACE, Usual, is_ready, is_usual
+from protocol.one_look import UNPACKED_BYTES, Usual, desk, is_ready, is_usual
 
 if TYPE_CHECKING:
     from config.topic import TopicConfig
@@ -169,7 +169,7 @@ class Checked(NamedTuple):
 def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Checked:
     """The batch as it is to be stored; KafkaError when it is refused."""
     size = len(records)
-    if is_ready() and is_usual(record_room.as_array(records), 0, size, now_ms, *rules.usual, *WORKSPACE):
+    if is_ready() and is_usual(record_room.as_array(records), 0, size, now_ms, *rules.usual, *desk.workspace):
         return Checked(records, _new_tuple(BatchHeader, unpack_header(records)), None)
     header = read_single_batch(records, rules)
     if size > rules.max_message_bytes or size > rules.segment_bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from uuid import UUID
 
 import pytest
 
-from broker import connection
+from broker import connection, produce_template
 from broker.context import RequestContext
 from broker.handlers.produce import produce, produce_alike
 from broker.produce_template import LARGEST_LEARNED_BYTES, Asked, ProduceTemplate
@@ -360,6 +361,28 @@ def test_a_topic_that_has_no_name_is_not_learned() -> None:
     for _ in range(3):
         template.learn(header, request, frame)
     assert not template.is_learned
+
+
+def test_brokers_of_one_process_see_only_their_own_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two loops, as of two `broker.testing.Kompakt`: the kernels let go of the interpreter, and when they
+    come back the other loop may have looked at something else.
+    """
+    template, _ = learned(9)
+    mine, others = (one_topic("t", [(index, batch(b"v" * size))], 1) for index, size in ((1, 10), (2, 900)))
+    look = produce_template.look_at_request
+    seen_by_other = []
+
+    def looks_slowly(*arguments: Any) -> int:
+        count = look(*arguments)
+        if threading.current_thread() is threading.main_thread():
+            other = threading.Thread(target=lambda: seen_by_other.append(matched(template, others, 9)))
+            other.start()
+            other.join()
+        return count
+
+    monkeypatch.setattr(produce_template, "look_at_request", looks_slowly)
+    assert matched(template, mine, 9) == [(1, batch(b"v" * 10))]
+    assert seen_by_other == [[(2, batch(b"v" * 900))]]
 
 
 class Records(bytearray):

@@ -19,7 +19,7 @@ from protocol.compression import Codec
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.kernel import load_numba
 from protocol.native import MISSING
-from protocol.one_look import WORKSPACE, is_usual
+from protocol.one_look import desk, is_usual
 from protocol.records import DEFAULT_LIMIT_BYTES, as_array, decode_batch, encode_batch, encode_record
 from storage.append import AppendRules, check_from_client
 from storage.types import Origin
@@ -167,7 +167,7 @@ def test_one_look_at_a_batch_finds_what_two_find(policy: str) -> None:
         outcome = [_looked_at(memoryview(data), rules) for rules in (one_look, two_looks)]
         assert outcome[0] == outcome[1]
         outcomes.add(outcome[0][0])
-        arguments = as_array(data), 0, len(data), NOW_MS, *one_look.usual, *WORKSPACE
+        arguments = as_array(data), 0, len(data), NOW_MS, *one_look.usual, *desk.workspace
         is_taken = is_usual(*arguments)
         assert outcome[0][0] == "taken" or not is_taken
         usual_count += is_taken
