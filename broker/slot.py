@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, Protocol, cast
 
-from broker.api import Answer, Api, Later
+from broker.api import PRODUCE, Answer, Api, Later
 from broker.context import RequestContext
 from broker.quotas.usage import Timed
 from broker.sending import Parts
 from protocol.framing import encode_response
+from protocol.messages.produce import ProduceRequest
 
 
 class Answering(Protocol):
@@ -54,7 +55,10 @@ class Slot:
         self.connection = connection
         self.api = api
         self.context = context
+        if api.key == PRODUCE and request is not None:
+            _let_go_of_records(request)
         self.request = request
+        """what a failure is told with"""
         self.parts: Parts | None = None
         self.reserved_bytes = 0
         self.later: Later | None = None
@@ -120,6 +124,13 @@ class Slot:
             later.drop()
         if self.task is not None:
             self.task.cancel()
+
+
+def _let_go_of_records(request: ProduceRequest) -> None:
+    """They are in the log; until a slow disk has flushed them a client may send a thousand more requests."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            data.records = None
 
 
 def encoded(connection: Answering, api: Api, context: RequestContext, request: Any, response: Any) -> Parts:

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from broker import connection
 from broker.partition import Partition
 from protocol.batch import checksum
+from protocol.codegen import decode
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse
@@ -125,6 +127,33 @@ async def test_a_closed_segment_is_flushed_whatever_flush_messages_says(
     (rolled,) = flushes.held[0][0].rolled
     assert rolled is log.segments[0]
     flushes.end()
+
+
+async def test_records_that_wait_for_a_flush_are_in_the_log_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection may have a thousand requests at work: a disk that hangs would fill the memory."""
+    world.topic()
+    requests: list[Any] = []
+
+    def noting(*arguments: Any) -> Any:
+        requests.append(decode(*arguments))
+        return requests[-1]
+
+    monkeypatch.setattr(connection, "decode", noting)
+    flushes = HeldFlushes(world, monkeypatch)
+    client = await world.connect()
+    log = partition_of(world).log
+    for number in range(3):
+        client.send(produce_request([("t", 0, world.batch((b"k", b"v" * 100_000)))], acks=-1), 9)
+        await until(lambda: log.log_end_offset == number + 1)  # noqa: B023
+    held = [data.records for request in requests for data in request.topic_data[0].partition_data]
+    assert held == [None] * 3
+    while flushes.held:
+        flushes.end()
+    for number in range(3):
+        answer = (await client.receive(ProduceResponse, 9))[1].responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, number)
 
 
 async def test_acks_all_waits_for_the_flush_and_one_flush_serves_many(
