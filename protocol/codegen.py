@@ -14,7 +14,7 @@ from typing import Any
 
 from protocol.decoding import decoder_source
 from protocol.encoding import encoder_source
-from protocol.errors import UnsupportedVersion
+from protocol.errors import NotText, UnsupportedVersion
 from protocol.schema import Buffer, Message, Schema, registry, schema_of
 from protocol.source import Source
 
@@ -24,10 +24,20 @@ def decode(
 ) -> Message:
     """Read a message that reaches from `position` to the end of `data`; MalformedFrame when it does not, or
     when its arrays have more than `max_elements` elements together.
+
+    What clients call things may be any bytes, in Kafka as here: a request's strings that are not UTF-8 have
+    U+FFFD in place of what cannot be read. In other messages they are malformed.
     """
     schema: Schema = cls.__schema__  # type: ignore[attr-defined]
     decoder = schema.decoders.get(version) or _compile_decoder(cls, version)
-    message: Message = decoder(data, position, max_elements)
+    message: Message
+    try:
+        message = decoder(data, position, max_elements)
+    except NotText:
+        if schema.kind != "request":
+            raise
+        lenient = schema.lenient_decoders.get(version) or _compile_lenient(cls, version)
+        message = lenient(data, position, max_elements)
     return message
 
 
@@ -47,6 +57,14 @@ def _compile_decoder(cls: type[Any], version: int) -> Callable[..., Any]:
     schema = _checked(cls, version)
     decoder = _compile(decoder_source(cls, version), f"<{schema.name} v{version} decode>", "decode")
     schema.decoders[version] = decoder
+    return decoder
+
+
+def _compile_lenient(cls: type[Any], version: int) -> Callable[..., Any]:
+    schema = _checked(cls, version)
+    source = decoder_source(cls, version, is_lenient=True)
+    decoder = _compile(source, f"<{schema.name} v{version} decode, lenient>", "decode")
+    schema.lenient_decoders[version] = decoder
     return decoder
 
 

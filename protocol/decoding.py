@@ -16,7 +16,7 @@ from struct import error as struct_error
 from typing import Any
 from uuid import UUID
 
-from protocol.errors import MalformedFrame
+from protocol.errors import MalformedFrame, NotText
 from protocol.schema import FIXED, ZERO_UUID, Field, Schema, schema_of
 from protocol.source import Source, minimal_bytes
 from protocol.varint import read_rest, read_unsigned
@@ -54,6 +54,7 @@ def charge(count: int, elements: int) -> int:
 _NAMES: dict[str, Any] = {
     "IndexError": IndexError,
     "MalformedFrame": MalformedFrame,
+    "NotText": NotText,
     "UnicodeDecodeError": UnicodeDecodeError,
     "ZERO_UUID": ZERO_UUID,
     "charge": charge,
@@ -76,21 +77,23 @@ _NAMES: dict[str, Any] = {
 }
 
 
-def decoder_source(cls: type[Any], version: int) -> Source:
+def decoder_source(cls: type[Any], version: int, *, is_lenient: bool = False) -> Source:
     """The source of `decode(data, position, elements) -> message` for this version.
 
-    `elements` is how many all arrays may have together.
+    `elements` is how many all arrays may have together. A lenient one puts U+FFFD where a string is not
+    UTF-8, as Java's `String` does; others raise `NotText` then, and are faster.
     """
     schema = schema_of(cls)
-    return _Decoder(schema, version).generate(cls)
+    return _Decoder(schema, version, is_lenient).generate(cls)
 
 
 class _Decoder:
     """Walks a message class and writes what reads it. Owned by: the thread that generates it."""
 
-    def __init__(self, schema: Schema, version: int) -> None:
+    def __init__(self, schema: Schema, version: int, is_lenient: bool) -> None:
         self.schema = schema
         self.version = version
+        self.errors = '"utf-8", "replace"' if is_lenient else ""
         self.is_flexible = schema.flexible.has(version)
         self.source = Source(_NAMES)
         self.run: list[tuple[str, str]] = []
@@ -107,7 +110,7 @@ class _Decoder:
             with source.block("except (struct_error, IndexError):"):
                 source.line(f'raise MalformedFrame("{title} ends too early") from None')
             with source.block("except UnicodeDecodeError:"):
-                source.line(f'raise MalformedFrame("{title} has a string that is not UTF-8") from None')
+                source.line(f'raise NotText("{title} has a string that is not UTF-8") from None')
             # Kafka overlooks what follows a message, and must: librdkafka's Metadata v9+ for all topics has a
             # null array of four bytes instead of one, so that three bytes are left over.
             is_wrong = "position != size" if self.schema.kind == "data" else "position > size"
@@ -190,7 +193,7 @@ class _Decoder:
         target = self.source.fresh(name)
         length = self.length(field, f"{name}_length")
         read = {
-            "string": f"{target} = data[position:end].decode()",
+            "string": f"{target} = data[position:end].decode({self.errors})",
             "bytes": f"{target} = data[position:end]",
             "records": f"{target} = view[position:end]",
         }[field.kind]

@@ -186,5 +186,9 @@ class MalformedFrame(Exception):
     """A peer's bytes do not follow the protocol; no later ones can be trusted: the connection closes."""
 
 
+class NotText(MalformedFrame):
+    """A string of a message is not UTF-8, and the rest may be whole."""
+
+
 class UnsupportedVersion(Exception):
     """A message has no such version: a broker answers UNSUPPORTED_VERSION, a client chooses another."""

@@ -126,6 +126,7 @@ class Schema:
     fields: tuple[Field, ...]
     flexible_header_from: int
     decoders: dict[int, Callable[..., Any]] = field(default_factory=dict)
+    lenient_decoders: dict[int, Callable[..., Any]] = field(default_factory=dict)
     encoders: dict[int, Callable[..., None]] = field(default_factory=dict)
 
 

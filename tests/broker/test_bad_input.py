@@ -32,6 +32,7 @@ from protocol.messages.groups import (
 from protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from protocol.messages.topics import CreateTopicsRequest
 from protocol.records import encode_batch
+from protocol.schema import registry, schema_of
 from tests.protocol.messages import filled
 from tests.siege import (
     MIB,
@@ -281,6 +282,35 @@ async def test_garbage_in_groups_is_kept_as_it_is(siege: Siege, neighbour: Neigh
         described = await client.ask(DescribeGroupsRequest(groups=[join.group_id]), version)
         member = described.groups[0].members[0]
         assert (member.member_metadata, member.member_assignment) == (noise, noise[::-1])
+
+
+async def test_names_need_not_be_text(siege: Siege, neighbour: Neighbour) -> None:
+    """Programs call groups in Latin-1 and the like, and with Kafka it works; a topic that cannot have such a
+    name is refused, and the others of the request are served.
+    """
+    client = await siege.connect()
+    replaced = "caf\N{REPLACEMENT CHARACTER}"
+
+    async def ask(request: Any, version: int) -> Any:
+        client.send_bytes(with_length(frame(request, version).replace(b"caf?", b"caf\xe9")))
+        return (await client.receive(registry[schema_of(request).key].response, version))[1]
+
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = topic.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata="caf?"
+    )
+    request = OffsetCommitRequest(group_id="caf?", topics=[topic(name=PLAIN, partitions=[partition])])
+    answer = await ask(request, 8)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    answer = await ask(OffsetFetchRequest(group_id="caf?", topics=None), 7)
+    (found,) = answer.topics[0].partitions
+    assert (found.committed_offset, found.metadata) == (1, replaced)
+    created = CreateTopicsRequest.CreatableTopic(name="caf?", num_partitions=1, replication_factor=1)
+    (refused,) = (await ask(CreateTopicsRequest(topics=[created]), 7)).topics
+    assert (refused.name, refused.error_code) == (replaced, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    answer = await ask(produce_request(("caf?", 0, GOOD), (PLAIN, 0, GOOD)), PRODUCE_VERSION)
+    codes = {one.name: one.partition_responses[0].error_code for one in answer.responses}
+    assert codes == {replaced: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, PLAIN: ErrorCode.NONE}
 
 
 LONG = "l" * 40_000

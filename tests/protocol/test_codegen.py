@@ -14,7 +14,7 @@ import traceback
 import pytest
 
 from protocol import codegen
-from protocol.errors import MalformedFrame, UnsupportedVersion
+from protocol.errors import MalformedFrame, NotText, UnsupportedVersion
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.internal import OffsetCommitKey
 from protocol.messages.produce import ProduceRequest
@@ -45,6 +45,21 @@ def test_an_unsupported_version_leaves_nothing_behind() -> None:
         with pytest.raises(UnsupportedVersion):
             codegen.encode(HeartbeatResponse(), version)
         assert version not in schema_of(HeartbeatRequest).decoders
+
+
+def test_strings_of_requests_need_not_be_text() -> None:
+    """As in Kafka, where Java puts U+FFFD for what it cannot read; other messages are malformed by it."""
+    body = codegen.encode(HeartbeatRequest(group_id="Q?Q", generation_id=3, member_id="m"), 0)
+    for _ in range(2):
+        found = codegen.decode(HeartbeatRequest, 0, b"".join(body).replace(b"?", b"\xe9"))
+        assert found == HeartbeatRequest(
+            group_id="Q\N{REPLACEMENT CHARACTER}Q", generation_id=3, member_id="m"
+        )
+    with pytest.raises(MalformedFrame, match="HeartbeatRequest v0 takes 12 bytes of 11"):
+        codegen.decode(HeartbeatRequest, 0, b"".join(body).replace(b"?", b"\xe9")[:-1])
+    key = b"".join(codegen.encode(OffsetCommitKey(group="Q?Q", topic="t", partition=0), 1))
+    with pytest.raises(NotText, match="OffsetCommitKey v1 has a string that is not UTF-8"):
+        codegen.decode(OffsetCommitKey, 1, key.replace(b"?", b"\xe9"))
 
 
 def test_a_traceback_shows_the_generated_line() -> None:
