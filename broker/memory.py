@@ -15,6 +15,7 @@ from config.broker import BrokerConfig, broker_rows
 
 SHARES = {
     "log.cleaner.dedupe.buffer.size": 8,
+    "max.decompressed.batch.bytes": 8,
     "fetch.max.unread.bytes": 8,
     "queued.max.request.bytes": 8,
     "log.cleaner.key.hashes.bytes": 32,

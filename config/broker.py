@@ -151,7 +151,9 @@ class BrokerConfig(ConnectionsConfig):
         "Whether flushes go by io_uring where the kernel allows it (x86-64, Linux 5.5), else by threads",
     )  # fmt: skip
     max_decompressed_batch_bytes: int = key(
-        Type.LONG, 512 * MIB, "The largest record batch once it is decompressed; protects against bombs",
+        Type.LONG, 128 * MIB,
+        "The largest record batch once it is decompressed, or max.message.bytes where that is more; a larger "
+        "one is refused with MESSAGE_TOO_LARGE, upon which Java's producers divide it",
         at_least=1024, at_most=INT_MAX,
     )  # fmt: skip
     max_request_partition_size_limit: int = key(

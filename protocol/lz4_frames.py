@@ -29,6 +29,9 @@ LENGTH_BYTES = 4
 STORED = 1 << 31  # flag in a block's length: it did not become smaller and stands as it is
 LEAST_HIGH_LEVEL = 3  # the levels below are lz4's fast form
 
+# Flags in a frame's header.
+_IS_INDEPENDENT, _HAS_BLOCK_CHECKSUMS, _HAS_SIZE, _HAS_CHECKSUM = 0x20, 0x10, 0x08, 0x04
+
 # Instead of a number of bytes.
 OTHER_FORM = -1
 DAMAGED = -2
@@ -161,6 +164,34 @@ def compress(data: Buffer, level: int | None) -> bytes:
     plain.flags.writeable = False
     output = numpy.empty(packed_room(plain.size), numpy.uint8)
     return output[: pack(plain, plain.size, output, 0, address)].tobytes()
+
+
+def why_unreadable(data: Buffer) -> str | None:
+    """Why Kafka's Java clients cannot read `data` to its end, if it begins as a frame: they read one frame
+    alone, each of whose blocks can be unpacked without those before. Whether its bytes are whole, who
+    unpacks them will see.
+
+    Source: Kafka's `Lz4BlockInputStream`.
+    """
+    size = len(data)
+    if size < HEADER_BYTES or bytes(data[:4]) != FRAME_HEADER[:4]:
+        return "does not begin with a frame"
+    flags = data[4]
+    if flags >> 6 != 1 or flags & 3:
+        return "has a header of another version"
+    position = HEADER_BYTES + (8 if flags & _HAS_SIZE else 0)
+    blocks = 0
+    while size - position >= LENGTH_BYTES:
+        length = int.from_bytes(data[position : position + LENGTH_BYTES], "little")
+        position += LENGTH_BYTES
+        if length == 0:
+            position += LENGTH_BYTES if flags & _HAS_CHECKSUM else 0
+            return "has something behind its first frame" if position < size else None
+        if blocks and length < STORED and not flags & _IS_INDEPENDENT:
+            return "has blocks that cannot be unpacked without those before (linked ones)"
+        blocks += 1
+        position += (length & ~STORED) + (LENGTH_BYTES if flags & _HAS_BLOCK_CHECKSUMS else 0)
+    return None
 
 
 def compile_kernels() -> None:

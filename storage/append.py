@@ -31,6 +31,7 @@ from protocol.batch import (
 from protocol.compression import CODEC_NAMES, Codec, codec_of, compress
 from protocol.control import Marker, decode_marker
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
+from protocol.lz4_frames import why_unreadable
 from protocol.one_look import UNPACKED_BYTES, Usual, desk, is_ready, is_usual
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class AppendRules:
 
     def __init__(self, config: TopicConfig, name: str, max_decompressed_bytes: int) -> None:
         self.name = name
-        self.max_decompressed_bytes = max_decompressed_bytes
+        self.max_decompressed_bytes = max(max_decompressed_bytes, config.max_message_bytes)
         self.is_compacted = config.is_compacted
         # A cleaning by versions has to look at the records themselves.
         self.remembers_keys = config.is_compacted and config.compaction_strategy == OFFSET
@@ -213,11 +214,33 @@ def _checked_records(
         or (header.producer_id >= 0 and header.base_sequence < 0)
     ):
         raise InvalidRecords(ErrorCode.INVALID_RECORD, _what_is_wrong(header, rules))
-    payload = record_room.payload(records, 0, header, rules.max_decompressed_bytes)
+    payload = _unpacked(records, header, rules)
     fault, index, max_delta = record_room.validate_records(payload, count, rules.is_compacted)
     if fault != OK:
         raise _refused(fault, index, payload, count, rules)
     return max_delta, payload
+
+
+def _unpacked(records: Buffer, header: BatchHeader, rules: AppendRules) -> record_room.Bytes:
+    """The records, uncompressed. What cannot be read is refused for good: the checksum was right, and sent
+    again the bytes would be the same.
+    """
+    try:
+        payload = record_room.payload(records, 0, header, rules.max_decompressed_bytes)
+    except KafkaError as error:
+        if error.code != ErrorCode.CORRUPT_MESSAGE:
+            raise
+        raise InvalidRecords(
+            ErrorCode.INVALID_RECORD, f"A batch for {rules.name} cannot be read: {error.message}"
+        ) from None
+    if header.codec == Codec.LZ4:
+        reason = why_unreadable(memoryview(records)[HEADER_BYTES:])
+        if reason is not None:
+            raise InvalidRecords(
+                ErrorCode.INVALID_RECORD,
+                f"A batch for {rules.name} could not be read by Kafka's consumers: its lz4 data {reason}",
+            )
+    return payload
 
 
 def _too_large(size: int, rules: AppendRules) -> KafkaError:

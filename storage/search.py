@@ -6,6 +6,7 @@ records of one batch (Kafka's `fetchOffsetByTimestamp`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 
 import numpy
@@ -19,6 +20,8 @@ from storage.types import AbortedTransaction, TimestampOffset
 
 NEAR_BYTES = 64 * 1024
 """read first behind an index entry: what is looked for is mostly less far away than the next one"""
+_one_at_a_time = threading.Lock()
+"""a batch of kilobytes may unpack to max.decompressed.batch.bytes, and there are many threads"""
 
 
 def batches(segments: SegmentTuple, start: int, upper: int) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -123,4 +126,5 @@ def _records(
 ) -> tuple[batch_table.Longs, batch_table.Longs]:
     """The offsets and timestamps of the records of a batch."""
     position, size = int(table[batch_table.POSITION, column]), int(table[batch_table.SIZE_BYTES, column])
-    return offsets_and_timestamps(segment.read_at(position, size))
+    with _one_at_a_time:
+        return offsets_and_timestamps(segment.read_at(position, size))

@@ -65,5 +65,5 @@ class LogLimits:
 
     producer_expiration_ms: int = 86_400_000
     max_producers: int = 100_000
-    max_decompressed_bytes: int = 512 * 1024 * 1024
+    max_decompressed_bytes: int = 128 * 1024 * 1024
     key_hashes: KeyHashes = field(default_factory=lambda: KeyHashes(0))  # remembers nothing

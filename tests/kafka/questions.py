@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import crc32c
+import lz4.frame
 
-from protocol.batch import HEADER_BYTES
+from protocol.batch import HEADER_BYTES, parse_header, seal_header
 from protocol.compression import Codec
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from protocol.messages.admin import AlterPartitionReassignmentsRequest
@@ -199,6 +200,27 @@ def sealed(batch: bytes, **changes: tuple[int, str, int]) -> bytes:
     return bytes(changed)
 
 
+LARGE = [(NOW_MS, b"k", bytes(range(250)) * 800, ())]
+LARGE_LZ4 = encode_batch(LARGE, codec=Codec.LZ4)
+
+
+def lz4_sections() -> Iterator[tuple[str, bytes]]:
+    """The records of LARGE as frames of other forms than Java writes."""
+    plain = encode_batch(LARGE)[HEADER_BYTES:]
+    whole = lz4.frame.compress(plain, block_linked=False)
+    yield "of independent blocks", whole
+    yield (
+        "with all checksums",
+        lz4.frame.compress(plain, block_linked=False, content_checksum=True, block_checksum=True),
+    )
+    yield "of one linked block", lz4.frame.compress(plain, block_size=7, block_linked=True)
+    yield "of linked blocks", lz4.frame.compress(plain, block_linked=True)
+    halves = plain[: len(plain) // 2], plain[len(plain) // 2 :]
+    yield "in two frames", b"".join(lz4.frame.compress(half, block_linked=False) for half in halves)
+    yield "behind an empty frame", lz4.frame.compress(b"") + whole
+    yield "behind what readers skip", b"\x50\x2a\x4d\x18\x01\0\0\0x" + whole
+
+
 def bad_batches() -> Iterator[tuple[str, str, bytes]]:
     """(label, topic, bytes): T144-T161."""
     items = [(NOW_MS, b"k", b"v", ()), (NOW_MS + 1, b"k2", b"v2", ())]
@@ -233,6 +255,8 @@ def bad_batches() -> Iterator[tuple[str, str, bytes]]:
     yield "codec 5", "plain", sealed(good, attributes=(21, ">h", 5))
     yield "codec 7", "plain", sealed(good, attributes=(21, ">h", 7))
     yield "said to be gzip", "plain", sealed(good, attributes=(21, ">h", 1))
+    for label, section in lz4_sections():
+        yield f"lz4 {label}", "apart", seal_header(parse_header(LARGE_LZ4), section) + section
     yield "LogAppendTime from a client", "apart", sealed(good, attributes=(21, ">h", 8))
     yield "control", "plain", encode_batch(items, is_control=True)
     yield "transactional without a producer", "plain", encode_batch(items, is_transactional=True)

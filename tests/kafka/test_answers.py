@@ -30,7 +30,9 @@ EXPLAINED = {
     "DescribeTopicPartitions ''": "Kafka has UNKNOWN_SERVER_ERROR, here it is INVALID_TOPIC_EXCEPTION",
     "Produce codec 5": "Kafka fails with UNKNOWN_SERVER_ERROR, here it is UNSUPPORTED_COMPRESSION_TYPE",
     "Produce codec 7": "Kafka fails with UNKNOWN_SERVER_ERROR, here it is UNSUPPORTED_COMPRESSION_TYPE",
-    "Produce said to be gzip": "Kafka fails with UNKNOWN_SERVER_ERROR, here it is CORRUPT_MESSAGE",
+    "Produce said to be gzip": "Kafka fails with UNKNOWN_SERVER_ERROR, here it is INVALID_RECORD",
+    "Produce lz4 of linked blocks": "Kafka fails with UNKNOWN_SERVER_ERROR, here it is INVALID_RECORD",
+    "Produce lz4 behind what readers skip": "as of linked blocks",
     "Produce LogAppendTime from a client": "Kafka takes it as CreateTime; no client sends it, here refused",
     "Produce horizon": "Kafka stores it, and takes the base timestamp for a horizon; here it is refused",
 }

@@ -68,7 +68,9 @@ def test_lz4_frames_have_independent_blocks() -> None:
 
 
 def test_lz4_frames_of_other_writers() -> None:
-    """With linked blocks and a content checksum, as librdkafka and others may write."""
+    """With linked blocks and a content checksum: in a log that another broker wrote. From clients such are
+    refused (tests/storage/test_append.py).
+    """
     data = b"abc " * 50_000
     compressor = cramjam.lz4.Compressor(level=4, content_checksum=True, block_linked=True)
     compressor.compress(data)

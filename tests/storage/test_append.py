@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from typing import Any
 
+import lz4.frame
 import pytest
 
 from config.broker import BrokerConfig, broker_rows
 from config.topic import TopicConfig
 from protocol.batch import CONTROL, DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME, parse_header, seal_header
-from protocol.compression import Codec
+from protocol.compression import Codec, compress
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.kernel import load_numba
+from protocol.lz4_frames import why_unreadable
 from protocol.native import MISSING
 from protocol.one_look import desk, is_usual
 from protocol.records import DEFAULT_LIMIT_BYTES, as_array, decode_batch, encode_batch, encode_record
@@ -326,11 +329,68 @@ def test_timestamps_beyond_64_bits_are_refused(log: LogBuilder, base: int, delta
     assert refused(log, seal_header(header, record) + record).code is ErrorCode.INVALID_TIMESTAMP
 
 
+def with_section(section: bytes) -> bytes:
+    """A batch of one record whose lz4 data are these."""
+    header = parse_header(batch(b"v" * 200_000, codec=Codec.LZ4))
+    return seal_header(header, section) + section
+
+
+def lz4_sections() -> tuple[bytes, bytes]:
+    """The records of such a batch, as they are and in two blocks and more each of which stands for itself."""
+    plain = batch(b"v" * 200_000)[HEADER_BYTES:]
+    return plain, lz4.frame.compress(plain, block_linked=False, store_size=True, content_checksum=True)
+
+
+def test_lz4_that_java_reads_is_taken(log: LogBuilder) -> None:
+    plain, independent = lz4_sections()
+    one_block = lz4.frame.compress(plain, block_size=7, block_linked=True)
+    checked = lz4.frame.compress(plain, block_linked=False, block_checksum=True)
+    for section in (independent, one_block, checked, compress(Codec.LZ4, plain)):
+        assert why_unreadable(section) is None
+        log.log.append(with_section(section), now_ms=NOW_MS)
+    assert log.log.log_end_offset == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda plain, _: lz4.frame.compress(plain, block_linked=True), "linked ones"),
+        (lambda _, whole: whole + whole, "behind its first frame"),
+        (lambda _, whole: lz4.frame.compress(b"") + whole, "behind its first frame"),
+        (lambda _, whole: b"\x50\x2a\x4d\x18\x01\0\0\0x" + whole, "does not begin with a frame"),
+    ],
+)
+def test_lz4_that_java_cannot_read_is_refused(
+    log: LogBuilder, make: Callable[[bytes, bytes], bytes], reason: str
+) -> None:
+    """As by Apache Kafka (tests/kafka/questions.py): its consumers would stop at such a batch for good."""
+    error = refused(log, with_section(make(*lz4_sections())))
+    assert error.code is ErrorCode.INVALID_RECORD
+    assert reason in error.message or "Record" in error.message
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_what_cannot_be_unpacked_is_refused_for_good(log: LogBuilder, codec: Codec) -> None:
+    """CORRUPT_MESSAGE would have Java's producer send it again until its time is over."""
+    data = bytearray(batch(b"value" * 100, codec=codec))
+    data[HEADER_BYTES:] = b"\x07" * (len(data) - HEADER_BYTES)
+    error = refused(log, changed(bytes(data)))
+    assert error.code is ErrorCode.INVALID_RECORD
+    assert "cannot be read" in error.message
+
+
 def test_a_decompression_bomb_is_refused_before_it_is_written(log: LogBuilder) -> None:
     log.log._rules.max_decompressed_bytes = 1 << 20
-    data = batch(b"\0" * (8 << 20), codec=Codec.ZSTD)
-    assert len(data) < 10_000
-    assert refused(log, data).code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
+    for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD):
+        data = batch(b"\0" * (8 << 20), codec=codec)
+        assert len(data) < 40_000
+        assert refused(log, data).code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_what_need_not_be_unpacked_may_be_as_large_as_messages_may_be() -> None:
+    config = TopicConfig.resolve({"max.message.bytes": str(1 << 30)}, BrokerConfig())
+    rules = AppendRules(config, "t-0", 1 << 20)
+    assert rules.max_decompressed_bytes == 1 << 30
 
 
 def test_what_may_be_let_in_can_be_read_and_cleaned() -> None:
