@@ -79,7 +79,7 @@ class Broker(Node):
         self.users = Users(metadata)
         self.quotas = Quotas(self, metadata)
         has_rules = bool(self.config.authorizer_class_name)
-        self.authorizer = Authorizer(self.config, metadata) if has_rules else None
+        self.authorizer = Authorizer(self.config, metadata, self.clock.passed_ms) if has_rules else None
         self.cleanings = CleaningHistory(self, metadata, self.cleaner)
         self.cleaner.on_cleaned = self.cleanings.note
         self.cleaner.on_set_aside = self.cleanings.note_failure

@@ -7,7 +7,8 @@ the client has to say who it is before anything else: `session.py` holds what a 
 third, OAUTHBEARER, is in `bearer.py`; what a token has to say in `tokens.py` (pure), whose keys sign it in
 `jwks.py`, and what of that holds for a listener in `listener_tokens.py`.
 `handlers/authentication.py` and `handlers/users.py` translate. What clients may do is said by rules
-(`acls.py`, `authorizer.py`), which stand before the handlers (`guards/`).
+(`acls.py`, `rules.py`, `authorizer.py`), which stand before the handlers (`guards/`); who may not is told in
+the log (`denials.py`).
 Mirrors Kafka's `SaslServerAuthenticator`,
 `SslTransportLayer` and `ScramControlManager`.
 """

@@ -1,12 +1,10 @@
-"""Rules (ACLs): who may do what with which resource, from where; and what they come to. Pure.
+"""Rules (ACLs): who may do what with which resource, from where. Pure; what they come to is in `rules.py`.
 
-Mirrors Kafka's `AclBinding`, `AclBindingFilter` and `StandardAuthorizerData`: a rule that denies comes before
-all that allow, whichever is more exact.
+Mirrors Kafka's `AclBinding` and `AclBindingFilter`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -150,36 +148,3 @@ class Filter(NamedTuple):
         if self.name is None:
             return True
         return acl.is_about(self.name) if self.pattern is Pattern.MATCH else acl.name == self.name
-
-
-def verdict(acls: Iterable[Acl], asker: Asker, operation: Operation, name: str) -> bool | None:
-    """What rules of one kind of resource say; None when none of them is about the one of this name."""
-    is_ruled = is_allowed = False
-    for acl in acls:
-        if not acl.is_about(name):
-            continue
-        is_ruled = True
-        if acl.is_for(asker) and acl.covers(operation):
-            if acl.permission is Permission.DENY:
-                return False
-            is_allowed = True
-    return is_allowed if is_ruled else None
-
-
-def may_somewhere(acls: Iterable[Acl], asker: Asker, operation: Operation) -> bool:
-    """Whether rules of one kind of resource allow the operation for some name, be there one or not."""
-    rules = [acl for acl in acls if acl.is_for(asker) and acl.covers(operation)]
-    denied = [acl for acl in rules if acl.permission is Permission.DENY]
-    return any(
-        acl.permission is Permission.ALLOW and not any(_is_within(acl, other) for other in denied)
-        for acl in rules
-    )
-
-
-def _is_within(acl: Acl, other: Acl) -> bool:
-    """Whether all names that the one is about are names that the other is about."""
-    if other.pattern is Pattern.LITERAL:
-        if other.name == ANY_NAME:
-            return True
-        return acl.pattern is Pattern.LITERAL and acl.name == other.name
-    return acl.name != ANY_NAME and acl.name.startswith(other.name)

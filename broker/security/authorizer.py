@@ -9,7 +9,6 @@ nobody is kept from anything. Mirrors Kafka's `StandardAuthorizer` and `AclContr
 from __future__ import annotations
 
 import json
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,24 +23,20 @@ from broker.security.acls import (
     Pattern,
     Permission,
     Resource,
-    may_somewhere,
-    verdict,
 )
+from broker.security.denials import Denials
+from broker.security.rules import EVERY_NAME, Rules, Ruling
 
 if TYPE_CHECKING:
     from broker.context import RequestContext
     from config.broker import BrokerConfig
     from protocol.messages.produce import ProduceRequest
 
-logger = logging.getLogger(__name__)
-
 ACL = "acl"
 LISTING = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 """what is asked of everything where all topics or groups are listed"""
-MOST_REMEMBERED = 100_000
-"""answers; then they are found anew"""
-LONGEST_REMEMBERED = 249
-"""letters of a name, as many as a topic's may have: who has no right at all may write longer ones"""
+MOST_RULINGS = 10_000
+"""that are remembered; then they are made anew"""
 
 
 def parse_super_users(text: str) -> frozenset[str]:
@@ -52,54 +47,52 @@ def parse_super_users(text: str) -> frozenset[str]:
 class Authorizer:
     """Owned by: event loop; `restore` comes before the broker listens."""
 
-    def __init__(self, config: BrokerConfig, metadata: MetadataLog) -> None:
+    def __init__(self, config: BrokerConfig, metadata: MetadataLog, passed_ms: Callable[[], int]) -> None:
         self._metadata = metadata
         self.on_changed: Callable[[], None] = lambda: None
         self._super_users = parse_super_users(config.super_users)
         self._default = config.allow_everyone_if_no_acl_found
-        self._acls: defaultdict[Resource, dict[Acl, None]] = defaultdict(dict)
+        self._rules: defaultdict[Resource, Rules] = defaultdict(Rules)
         self.version = 0
         """another one whenever rules change"""
-        self._remembered: dict[tuple[Asker, Operation, Resource, str], bool] = {}
+        self._rulings: dict[tuple[Asker, Operation, Resource], Ruling] = {}
+        self._denials = Denials(passed_ms)
 
     def restore(self, state: State) -> None:
         """As `__kompakt_metadata` has them."""
         for kind, name in state:
             if kind == ACL:
                 acl = _read(name)
-                self._acls[acl.resource][acl] = None
+                self._rules[acl.resource].add(acl)
 
     def allows(self, asker: Asker, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether the client may do it; of what is not there as well. A denial is told in the log, once until
         rules change.
         """
-        key = (asker, operation, resource, name)
-        known = self._remembered.get(key)
-        if known is None:
-            known = self._decide(asker, operation, resource, name)
-            if len(self._remembered) >= MOST_REMEMBERED:
-                self._remembered.clear()
-            if len(name) <= LONGEST_REMEMBERED:
-                self._remembered[key] = known
-            if not known and operation not in LISTING:
-                where = f"{resource.name.lower().replace('_', ' ')} {name[:LONGEST_REMEMBERED]}"
-                logger.info("denied %s from %s: %s of %s", asker.principal, asker.host, operation.name, where)
-        return known
-
-    def _decide(self, asker: Asker, operation: Operation, resource: Resource, name: str) -> bool:
-        if asker.principal in self._super_users:
+        if self._ruling(asker, operation, resource).allows(name):
             return True
-        found = verdict(self._acls[resource], asker, operation, name)
-        return self._default if found is None else found
+        if operation not in LISTING:
+            self._denials.tell(asker, operation, resource, name)
+        return False
+
+    def _ruling(self, asker: Asker, operation: Operation, resource: Resource) -> Ruling:
+        key = (asker, operation, resource)
+        ruling = self._rulings.get(key)
+        if ruling is None:
+            if len(self._rulings) >= MOST_RULINGS:
+                self._rulings.clear()
+            if asker.principal in self._super_users:
+                ruling = Ruling([], [EVERY_NAME])
+            else:
+                ruling = self._rules[resource].ruling(asker, operation, default=self._default)
+            self._rulings[key] = ruling
+        return ruling
 
     def allows_somewhere(self, asker: Asker, operation: Operation, resource: Resource) -> bool:
         """Whether there is a name for which the client may do it, be there a resource of that name or not."""
-        if asker.principal in self._super_users:
-            return True
-        acls = self._acls[resource]
         if self._default and self.allows(asker, operation, resource, "hardcode"):  # Kafka's name for any
             return True
-        return may_somewhere(acls, asker, operation)
+        return self._ruling(asker, operation, resource).allows_somewhere
 
     def reader(self, context: RequestContext) -> Callable[[str], bool]:
         """Which topics the client may read."""
@@ -123,27 +116,28 @@ class Authorizer:
 
     def find(self, wanted: Filter) -> list[Acl]:
         """The rules that a filter takes, in order."""
-        return sorted(acl for acls in self._acls.values() for acl in acls if wanted.takes(acl))
+        return sorted(acl for rules in self._rules.values() for acl in rules if wanted.takes(acl))
 
     def add(self, acls: Iterable[Acl]) -> None:
         """Durable when `metadata.flushed()` returns; they hold at once. KafkaError: one cannot be written."""
         for acl in acls:
-            if acl not in self._acls[acl.resource]:
+            if acl not in self._rules[acl.resource]:
                 write_rule(self._metadata, acl, {})
-                self._acls[acl.resource][acl] = None
-                self._forget_answers()
+                self._rules[acl.resource].add(acl)
+                self._forget_rulings()
 
     def remove(self, acls: Iterable[Acl]) -> None:
         """As `add`."""
         for acl in acls:
-            if acl in self._acls[acl.resource]:
+            if acl in self._rules[acl.resource]:
                 write_rule(self._metadata, acl, None)
-                del self._acls[acl.resource][acl]
-                self._forget_answers()
+                self._rules[acl.resource].remove(acl)
+                self._forget_rulings()
 
-    def _forget_answers(self) -> None:
+    def _forget_rulings(self) -> None:
         self.version += 1
-        self._remembered.clear()
+        self._rulings.clear()
+        self._denials.forget()
         self.on_changed()
 
 

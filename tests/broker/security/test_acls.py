@@ -8,13 +8,14 @@ API asks for the right that Kafka asks for: tests/kafka/test_authorization.py.)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.api import apis
+from broker.clock import ManualClock
 from broker.security.acls import (
     Acl,
     Asker,
@@ -22,11 +23,11 @@ from broker.security.acls import (
     Pattern,
     Permission,
     Resource,
-    may_somewhere,
-    verdict,
 )
 from broker.security.authorizer import Authorizer, parse_super_users
+from broker.security.denials import LONGEST_TOLD, MOST_A_SECOND
 from broker.security.guards.call import OPEN, _guards
+from broker.security.rules import Rules
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
@@ -36,6 +37,7 @@ from protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeReq
 from protocol.records import decode_all
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, fetch_request, produce_request
+from tests.broker.security.slow_rules import may_somewhere, verdict
 
 MakeWorld = Callable[..., Awaitable[World]]
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
@@ -67,6 +69,20 @@ def acl(
 # Rules
 
 
+def kept(acls: Iterable[Acl]) -> Rules:
+    rules = Rules()
+    for one in acls:
+        rules.add(one)
+    return rules
+
+
+def ruled_verdict(acls: Iterable[Acl], asker: Asker, operation: Operation, name: str) -> bool | None:
+    """As `verdict`, of the rules as the broker keeps them."""
+    rules = kept(acls)
+    strict, kind = (rules.ruling(asker, operation, default=default).allows(name) for default in (False, True))
+    return strict if strict or not kind else None
+
+
 @pytest.mark.parametrize(
     ("rules", "operation", "expected"),
     [
@@ -93,7 +109,8 @@ def acl(
 )
 def test_what_rules_say(rules: list[Acl], operation: Operation, expected: bool | None) -> None:
     assert verdict(rules, ALICE, operation, "prices") is expected
-    assert verdict(rules[::-1], ALICE, operation, "prices") is expected
+    assert ruled_verdict(rules, ALICE, operation, "prices") is expected
+    assert ruled_verdict(rules[::-1], ALICE, operation, "prices") is expected
 
 
 @pytest.mark.parametrize(
@@ -114,6 +131,7 @@ def test_what_rules_say(rules: list[Acl], operation: Operation, expected: bool |
 )
 def test_whether_there_is_a_place_for_it(rules: list[Acl], expected: bool) -> None:
     assert may_somewhere(rules, ALICE, Operation.READ) is expected
+    assert kept(rules).ruling(ALICE, Operation.READ, default=False).allows_somewhere is expected
 
 
 def test_super_users() -> None:
@@ -345,13 +363,41 @@ async def test_all_may_do_what_no_rule_is_about_if_that_is_said(make_world: Make
     assert (await world.produce(alice, batch, "own")).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-async def test_long_names_are_not_remembered(caplog: pytest.LogCaptureFixture) -> None:
+def new_authorizer(clock: ManualClock) -> Authorizer:
+    return Authorizer(BrokerConfig(), SimpleNamespace(), clock.passed_ms)  # type: ignore[arg-type]
+
+
+def test_long_names_are_not_remembered(caplog: pytest.LogCaptureFixture) -> None:
     """Who has no right at all may ask for as many as it likes."""
     caplog.set_level("INFO")
-    authorizer = Authorizer(BrokerConfig(), SimpleNamespace())  # type: ignore[arg-type]
+    authorizer = new_authorizer(ManualClock())
     for number in range(100):
         name = f"{number:03}" + "x" * 100_000
         assert not authorizer.allows(ALICE, Operation.READ, Resource.TOPIC, name)
     assert not authorizer.allows(ALICE, Operation.READ, Resource.TOPIC, "short")
-    assert [name for *_, name in authorizer._remembered] == ["short"]
+    assert max(len(name) for *_, name in authorizer._denials._told) == LONGEST_TOLD
+    assert len(authorizer._rulings) == 1
     assert max(map(len, caplog.messages)) < 400
+
+
+def test_the_log_is_told_no_more_than_so_much_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    clock = ManualClock()
+    authorizer = new_authorizer(clock)
+
+    def ask() -> None:
+        for number in range(MOST_A_SECOND + 10):
+            assert not authorizer.allows(ALICE, Operation.READ, Resource.TOPIC, f"topic-{number}")
+
+    ask()
+    assert len(caplog.messages) == MOST_A_SECOND + 1
+    assert caplog.messages[-1].startswith("more was denied")
+    caplog.clear()
+    clock.advance(1000)
+    ask()
+    assert [line.rsplit(" ", 1)[1] for line in caplog.messages] == [
+        f"topic-{MOST_A_SECOND + number}" for number in range(10)
+    ]
+    caplog.clear()
+    ask()
+    assert caplog.messages == []
