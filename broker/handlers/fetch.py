@@ -23,6 +23,7 @@ from broker.api import Later, handles
 from broker.context import RequestContext
 from broker.fetch_session import FetchContext, FetchedPartition
 from broker.partition import Partition
+from broker.security.authorizer import topics_to_read
 from protocol.batch import iterate_headers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -98,7 +99,7 @@ class Fetch:
         self._leave_room()
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms
-        self._may_read = None if broker.authorizer is None else broker.authorizer.reader(context)
+        self._may_read = topics_to_read(broker.authorizer, context)
         self._has_errors = False
         self._partitions: list[Partition | None] = []
         self._aborted: dict[int, list[AbortedTransaction]] = {}

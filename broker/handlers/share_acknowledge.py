@@ -13,6 +13,7 @@ from uuid import UUID
 
 from broker.api import Later, handles
 from broker.context import RequestContext
+from broker.security.authorizer import topics_to_read
 from broker.share.delivery import Acknowledgement, AckType
 from broker.share.partition import ShareKey
 from broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Member, Place
@@ -105,7 +106,7 @@ def _response(broker: Broker, member: Member, told: Told) -> ShareAcknowledgeRes
 
 def take(broker: Broker, context: RequestContext, member: Member, request: Any, *, is_renew: bool) -> Told:
     """Take what a ShareAcknowledge or ShareFetch says of deliveries."""
-    may_read = None if broker.authorizer is None else broker.authorizer.reader(context)
+    may_read = topics_to_read(broker.authorizer, context)
     told = Told()
     silent: list[Place] = []
     is_any_told = False

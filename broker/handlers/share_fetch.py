@@ -19,6 +19,7 @@ from broker.api import handles
 from broker.context import RequestContext
 from broker.handlers.share_acknowledge import NO_LEADER, RENEW_VERSION, Told, check_member, take
 from broker.partition import Partition
+from broker.security.authorizer import topics_to_read
 from broker.share.acquiring import Run, Wish, acquire, without
 from broker.share.batches import ACQUIRED
 from broker.share.delivery import InFlight
@@ -152,6 +153,7 @@ class ShareFetch:
         if context.usage is not None:
             self._max_bytes = min(self._max_bytes, broker.quotas.most_fetched(context))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._may_read = topics_to_read(broker.authorizer, context)
         self._answers: dict[Place, PartitionAnswer] = {}
 
     async def answer(self) -> ShareFetchResponse:
@@ -194,12 +196,12 @@ class ShareFetch:
 
     def _partition(self, place: Place) -> Partition:
         """KafkaError: there is none for this client."""
-        broker, context = self._broker, self._context
+        broker = self._broker
         topic_id, index = place
         topic = broker.topics.by_id(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        if broker.authorizer is not None and not broker.authorizer.reader(context)(topic.name):
+        if self._may_read is not None and not self._may_read(topic.name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = broker.partition(topic.name, index)
         if partition is None:

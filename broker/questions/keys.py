@@ -12,6 +12,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from broker.questions.shown import in_full
+from broker.questions.veil import veiled
 from storage.key_search import KeySearch, find_key
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def key_answer(log: Log, key: bytes, history: bool) -> dict[str, Any]:
         found = find_key(log, key, history=history)
     return {
         "partition": partition,
-        "versions": [_version(record) for record in found.versions],
+        "versions": [_version(record) for record in veiled(log.topic_partition, found.versions)],
         "is_cut": found.is_cut,
         "segments": found.segments,
         "segments_ruled_out": found.ruled_out,

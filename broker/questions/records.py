@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy
 
 from broker.questions.shown import record_row
+from broker.questions.veil import veiled
 from protocol.batch import CONTROL, BatchHeader
 from protocol.control import control_type
 from protocol.errors import KafkaError
@@ -176,7 +177,7 @@ def _records(
     if header.is_control and not wanted.hidden:
         return
     try:
-        records = decode_batch(batch)
+        records = veiled(log.topic_partition, decode_batch(batch))
     except KafkaError as error:
         problems.append(f"the batch at offset {header.base_offset} is damaged: {error.message}")
         return

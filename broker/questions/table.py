@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.questions.records import losses
 from broker.questions.shown import record_row
+from broker.questions.veil import veiled
 from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch
 from storage.snapshot import is_aborted
@@ -91,7 +92,7 @@ def _read(log: Log, upper: int, keys: _Keys, problems: list[str]) -> None:
         if header.is_control or (header.is_transactional and is_aborted(log, segments, header)):
             continue
         try:
-            records = decode_batch(batch)
+            records = veiled(log.topic_partition, decode_batch(batch))
         except KafkaError as error:
             problems.append(f"the batch at offset {header.base_offset} is damaged: {error.message}")
             continue

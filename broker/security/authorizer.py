@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.metadata_log import MetadataLog, State
 from broker.security.acls import (
+    CLUSTER_NAME,
     OPERATIONS,
     Acl,
     Asker,
@@ -25,7 +26,8 @@ from broker.security.acls import (
     Resource,
 )
 from broker.security.denials import Denials
-from broker.security.rules import EVERY_NAME, Rules, Ruling
+from broker.security.rules import EVERY_NAME, Names, Rules, Ruling
+from broker.topic import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from broker.context import RequestContext
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 ACL = "acl"
 LISTING = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 """what is asked of everything where all topics or groups are listed"""
+OWN = Names([METADATA_TOPIC])
 MOST_RULINGS = 10_000
 """that are remembered; then they are made anew"""
 
@@ -81,12 +84,19 @@ class Authorizer:
         if ruling is None:
             if len(self._rulings) >= MOST_RULINGS:
                 self._rulings.clear()
-            if asker.principal in self._super_users:
-                ruling = Ruling([], [EVERY_NAME])
-            else:
-                ruling = self._rules[resource].ruling(asker, operation, default=self._default)
-            self._rulings[key] = ruling
+            ruling = self._rulings[key] = self._make_ruling(asker, operation, resource)
         return ruling
+
+    def _make_ruling(self, asker: Asker, operation: Operation, resource: Resource) -> Ruling:
+        if asker.principal in self._super_users:
+            return Ruling([], [EVERY_NAME])
+        ruling = self._rules[resource].ruling(asker, operation, default=self._default)
+        if resource is not Resource.TOPIC:
+            return ruling
+        # Rules about every topic are not meant for that with the rules, and what proves passwords: it is for
+        # who may change them. Kafka's clients do not see `__cluster_metadata` at all.
+        may_alter = self._ruling(asker, Operation.ALTER, Resource.CLUSTER).allows(CLUSTER_NAME)
+        return ruling if may_alter else ruling.without(OWN)
 
     def allows_somewhere(self, asker: Asker, operation: Operation, resource: Resource) -> bool:
         """Whether there is a name for which the client may do it, be there a resource of that name or not."""
@@ -139,6 +149,19 @@ class Authorizer:
         self._rulings.clear()
         self._denials.forget()
         self.on_changed()
+
+
+def topics_to_read(authorizer: Authorizer | None, context: RequestContext) -> Callable[[str], bool] | None:
+    """Which topics the client may read; None: all. Without rules who has to give a name may not read what
+    proves the passwords of others.
+    """
+    if authorizer is not None:
+        return authorizer.reader(context)
+    return _is_not_own if context.listener.security.uses_sasl else None
+
+
+def _is_not_own(topic: str) -> bool:
+    return topic != METADATA_TOPIC
 
 
 def write_rule(metadata: MetadataLog, acl: Acl, value: Mapping[str, Any] | None) -> None:

@@ -19,11 +19,8 @@ from broker.security.acls import ANY_NAME, ANYBODY, ANYWHERE, Acl, Asker, Operat
 class Names:
     """Those that rules are about: single ones, all that begin with something, or every one. Immutable."""
 
-    def __init__(self, acls: Iterable[Acl]) -> None:
-        self.single: set[str] = set()
-        prefixes: set[str] = set()
-        for acl in acls:
-            (prefixes if acl.pattern is Pattern.PREFIXED else self.single).add(acl.name)
+    def __init__(self, single: Iterable[str], prefixes: Iterable[str] = ()) -> None:
+        self.single = frozenset(single)
         self.is_every = ANY_NAME in self.single
         self.prefixes: list[str] = []
         """in order, none of which begins with another one"""
@@ -32,7 +29,7 @@ class Names:
                 self.prefixes.append(prefix)
 
     def __bool__(self) -> bool:
-        return self.is_every or bool(self.single or self.prefixes)
+        return bool(self.single or self.prefixes)
 
     def __contains__(self, name: str) -> bool:
         return self.is_every or name in self.single or self.has_all_from(name)
@@ -45,8 +42,15 @@ class Names:
         return at > 0 and prefix.startswith(self.prefixes[at - 1])
 
 
-EVERY_NAME = Names([])
-EVERY_NAME.is_every = True
+EVERY_NAME = Names([ANY_NAME])
+
+
+def names_in(acls: Iterable[Acl]) -> Names:
+    """What the rules are about."""
+    single, prefixes = set[str](), set[str]()
+    for acl in acls:
+        (prefixes if acl.pattern is Pattern.PREFIXED else single).add(acl.name)
+    return Names(single, prefixes)
 
 
 class Ruling:
@@ -59,6 +63,10 @@ class Ruling:
         self._denied = tuple(filter(None, denied))
         self._allowed = tuple(filter(None, allowed))
         self._ruled = ruled
+
+    def without(self, names: Names) -> Ruling:
+        """The same, but that these are denied."""
+        return Ruling((*self._denied, names), self._allowed, self._ruled)
 
     def allows(self, name: str) -> bool:
         """Whether it may be done with the one of this name, be there one or not."""
@@ -126,7 +134,7 @@ class Rules:
         if not default:
             return Ruling(denied, allowed)
         if self._ruled is None:
-            self._ruled = Names(self)
+            self._ruled = names_in(self)
         return Ruling(denied, allowed, self._ruled)
 
     def _names_of(self, bundle: tuple[str, str], operation: Operation, permission: Permission) -> Names:
@@ -134,7 +142,7 @@ class Rules:
         names = known.get((operation, permission))
         if names is None:
             acls = self._bundles[bundle]
-            names = known[operation, permission] = Names(
+            names = known[operation, permission] = names_in(
                 acl for acl in acls if acl.permission is permission and acl.covers(operation)
             )
         return names

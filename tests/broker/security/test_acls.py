@@ -376,7 +376,7 @@ def test_long_names_are_not_remembered(caplog: pytest.LogCaptureFixture) -> None
         assert not authorizer.allows(ALICE, Operation.READ, Resource.TOPIC, name)
     assert not authorizer.allows(ALICE, Operation.READ, Resource.TOPIC, "short")
     assert max(len(name) for *_, name in authorizer._denials._told) == LONGEST_TOLD
-    assert len(authorizer._rulings) == 1
+    assert len(authorizer._rulings) <= 2
     assert max(map(len, caplog.messages)) < 400
 
 

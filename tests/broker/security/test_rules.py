@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.security.acls import Acl, Asker, Operation, Pattern, Permission, Resource
-from broker.security.rules import Names, Rules
+from broker.security.rules import Rules, names_in
 from tests.broker.security.slow_rules import may_somewhere, verdict
 
 NAMES = st.one_of(st.just("*"), st.text("ab*ü\U0001f600", min_size=1, max_size=4))
@@ -62,7 +62,7 @@ def test_a_decision_is_what_a_walk_over_all_rules_says(
 
 @given(st.lists(ACLS, max_size=30), st.lists(NAMES, max_size=10))
 def test_names_are_those_that_rules_are_about(acls: list[Acl], names: list[str]) -> None:
-    found = Names(acls)
+    found = names_in(acls)
     assert bool(found) is bool(acls)
     for name in names:
         assert (name in found) is any(acl.is_about(name) for acl in acls)
