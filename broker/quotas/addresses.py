@@ -22,6 +22,15 @@ def resolved(host: str) -> str | None:
     return address_of(str(found[at][4][0]))
 
 
+def address_or_text(text: str) -> str:
+    """An address in the one spelling that it has, without the interface that it is reached by (`%eth0`); the
+    text itself where it is none.
+    """
+    with contextlib.suppress(ValueError):
+        return address_of(text.partition("%")[0])
+    return text
+
+
 def address_of(text: str) -> str:
     """In the one spelling that it has. ValueError."""
     address = ipaddress.ip_address(text)

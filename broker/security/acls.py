@@ -111,9 +111,6 @@ class Acl(NamedTuple):
             return name.startswith(self.name)
         return self.name in (name, ANY_NAME)
 
-    def is_for(self, asker: Asker) -> bool:
-        return self.principal in (asker.principal, ANYBODY) and self.host in (asker.host, ANYWHERE)
-
     def covers(self, operation: Operation) -> bool:
         """Whether what it allows or denies contains the operation."""
         if self.operation in (Operation.ALL, operation):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import product
 
+from broker.quotas.addresses import address_or_text
 from broker.security.acls import ANY_NAME, ANYBODY, ANYWHERE, Acl, Asker, Operation, Pattern, Permission
 
 
@@ -97,7 +98,7 @@ class Rules:
 
     def __init__(self) -> None:
         self._bundles: defaultdict[tuple[str, str], dict[Acl, None]] = defaultdict(dict)
-        """by principal and host, as the rules have them"""
+        """by principal and host, which Java spells otherwise where it is an address of IPv6"""
         self._names: dict[tuple[str, str], dict[tuple[Operation, Permission], Names]] = {}
         """of a bundle, what its rules of a permission that cover an operation are about; made when asked"""
         self._ruled: Names | None = None
@@ -107,27 +108,28 @@ class Rules:
             yield from bundle
 
     def __contains__(self, acl: Acl) -> bool:
-        return acl in self._bundles.get((acl.principal, acl.host), ())
+        return acl in self._bundles.get(_whose(acl), ())
 
     def add(self, acl: Acl) -> None:
-        self._bundles[acl.principal, acl.host][acl] = None
-        self._forget(acl)
+        whose = _whose(acl)
+        self._bundles[whose][acl] = None
+        self._forget(whose)
 
     def remove(self, acl: Acl) -> None:
         """KeyError: it is not there."""
-        bundle = self._bundles[acl.principal, acl.host]
-        del bundle[acl]
-        if not bundle:
-            del self._bundles[acl.principal, acl.host]
-        self._forget(acl)
+        whose = _whose(acl)
+        del self._bundles[whose][acl]
+        if not self._bundles[whose]:
+            del self._bundles[whose]
+        self._forget(whose)
 
-    def _forget(self, acl: Acl) -> None:
-        self._names.pop((acl.principal, acl.host), None)
+    def _forget(self, whose: tuple[str, str]) -> None:
+        self._names.pop(whose, None)
         self._ruled = None
 
     def ruling(self, asker: Asker, operation: Operation, *, default: bool) -> Ruling:
         """What holds until rules change; `default`: whether all may do what no rule at all is about."""
-        who = dict.fromkeys(product((asker.principal, ANYBODY), (asker.host, ANYWHERE)))
+        who = dict.fromkeys(product((asker.principal, ANYBODY), (address_or_text(asker.host), ANYWHERE)))
         bundles = [bundle for bundle in who if bundle in self._bundles]
         denied = [self._names_of(bundle, operation, Permission.DENY) for bundle in bundles]
         allowed = [self._names_of(bundle, operation, Permission.ALLOW) for bundle in bundles]
@@ -146,3 +148,7 @@ class Rules:
                 acl for acl in acls if acl.permission is permission and acl.covers(operation)
             )
         return names
+
+
+def _whose(acl: Acl) -> tuple[str, str]:
+    return acl.principal, address_or_text(acl.host)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.security.acls import ANY_NAME, Acl, Asker, Operation, Pattern, Permission
+from broker.security.acls import ANY_NAME, ANYBODY, ANYWHERE, Acl, Asker, Operation, Pattern, Permission
+
+SPELLINGS = (
+    ("::1", "0:0:0:0:0:0:0:1", "0000:0:0::0001"),
+    ("10.0.0.1", "::ffff:10.0.0.1", "::FFFF:a00:1"),
+    ("fe80::ab", "fe80:0:0:0:0:0:0:ab%eth0", "FE80::AB%2"),
+)
+"""of one address each: as Python has it, and as Java or a person might"""
 
 
 def verdict(acls: Iterable[Acl], asker: Asker, operation: Operation, name: str) -> bool | None:
@@ -14,7 +21,7 @@ def verdict(acls: Iterable[Acl], asker: Asker, operation: Operation, name: str) 
         if not acl.is_about(name):
             continue
         is_ruled = True
-        if acl.is_for(asker) and acl.covers(operation):
+        if _is_for(acl, asker) and acl.covers(operation):
             if acl.permission is Permission.DENY:
                 return False
             is_allowed = True
@@ -23,12 +30,20 @@ def verdict(acls: Iterable[Acl], asker: Asker, operation: Operation, name: str) 
 
 def may_somewhere(acls: Iterable[Acl], asker: Asker, operation: Operation) -> bool:
     """Whether rules of one kind of resource allow the operation for some name, be there one or not."""
-    rules = [acl for acl in acls if acl.is_for(asker) and acl.covers(operation)]
+    rules = [acl for acl in acls if _is_for(acl, asker) and acl.covers(operation)]
     denied = [acl for acl in rules if acl.permission is Permission.DENY]
     return any(
         acl.permission is Permission.ALLOW and not any(_is_within(acl, other) for other in denied)
         for acl in rules
     )
+
+
+def _is_for(acl: Acl, asker: Asker) -> bool:
+    return acl.principal in (asker.principal, ANYBODY) and _is_from(acl.host, asker.host)
+
+
+def _is_from(host: str, other: str) -> bool:
+    return host in (other, ANYWHERE) or any(host in one and other in one for one in SPELLINGS)
 
 
 def _is_within(acl: Acl, other: Acl) -> bool:
