@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -17,6 +17,7 @@ from broker.http.asking import Asking, Refused, body_of, decoded
 from broker.questions.compactions import Compactions, Progress, Wish
 from broker.questions.erasing import Erasing, why_not
 from broker.reopening import NotNow
+from broker.security.acls import CLUSTER_NAME, Operation, Resource
 from config.definition import ConfigError
 from protocol.errors import KafkaError
 from storage.layout import TopicPartition
@@ -190,16 +191,35 @@ class Changes:
         if start_offset is not None and "partition" not in body:
             raise Refused(400, "a start offset is one of a partition: name that as well")
         indexes = self._asking.indexes(topic, body.get("partition"))
+        ending = self._may_end(request, topic, indexes, start_offset)
         return await self._asking.respond_of(
-            topic, [await self._abort(topic, index, start_offset) for index in indexes]
+            topic, [await self._abort(topic, index, start_offset, ending) for index in indexes]
         )
 
-    async def _abort(self, topic: Topic, index: int, start_offset: int | None) -> dict[str, Any]:
+    def _may_end(
+        self, request: web.Request, topic: Topic, indexes: Sequence[int], start_offset: int | None
+    ) -> set[int]:
+        """The producers whose transactions are meant. NotAllowed, before any has ended: who asks needs what
+        EndTxn asks for, or WriteTxnMarkers, for a transaction is of other topics too.
+        """
+        access, producer_ids = self._asking.access, set[int]()
+        for index in indexes:
+            partition = self._broker.partition(topic.name, index)
+            for producer_id, _ in () if partition is None else _open(partition, start_offset):
+                place = TopicPartition(topic.name, index)
+                name = self._broker.transactions.taking_part(place, producer_id)
+                if name is None or not access.may(request, Operation.WRITE, Resource.TRANSACTIONAL_ID, name):
+                    access.demand(request, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME)
+                producer_ids.add(producer_id)
+        return producer_ids
+
+    async def _abort(
+        self, topic: Topic, index: int, start_offset: int | None, ending: set[int]
+    ) -> dict[str, Any]:
         partition = self._broker.partition(topic.name, index)
         if partition is None:
             return {"partition": index, "error": "the partition is being deleted"}
-        found = partition.log.producers.open_transactions().items()
-        aborted = [(producer_id, first) for producer_id, first in found if start_offset in (None, first)]
+        aborted = [one for one in _open(partition, start_offset) if one[0] in ending]
         try:
             for producer_id, _ in aborted:
                 await self._abort_one(partition, producer_id)
@@ -248,6 +268,12 @@ class Changes:
         after = await self._asking.explained(topic, [index])
         now = {name: after[0][name] for name in ("reason", "sentence")} if after else {}
         return {"partition": index, **answer, "now": now}
+
+
+def _open(partition: Partition, start_offset: int | None) -> list[tuple[int, int]]:
+    """Producers of open transactions and where these began; or of the one that began there."""
+    found = partition.log.producers.open_transactions().items()
+    return [(producer_id, first) for producer_id, first in found if start_offset in (None, first)]
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

@@ -24,6 +24,8 @@ from broker.http.server import Api
 from broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
 from config.security import UNSECURED_TOKENS
 from protocol.scram import credential, salt_password
+from storage.layout import TopicPartition
+from storage.types import Origin
 from tests.broker.client import until
 from tests.broker.conftest import World
 from tests.broker.questions.test_overview import commit
@@ -240,6 +242,54 @@ async def test_who_may_change_something(asker: Asker, operation: Operation, path
     assert end == 2
     allow(world, operation, TOPIC, "t")
     assert await status(asker, path, ALICE, body) == 200
+
+
+async def test_who_may_end_a_transaction_of_somebody_else(asker: Asker) -> None:
+    """Not who may ALTER one of its topics: it ends in the others as well, and its producer is fenced. As for
+    EndTxn, or for WriteTxnMarkers.
+    """
+    world = asker.world
+    allow(world, Operation.ALTER, TOPIC, "t")
+    batch = world.batch((b"k", b"v"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    partition = world.broker.partitions[TopicPartition("t", 0)]
+    partition.append(batch, world.clock.now_ms(), Origin.COORDINATOR)
+
+    def is_open() -> bool:
+        return 7 in partition.log.producers.open_transactions()
+
+    path, body = "topics/t/abort", {"partition": 0, "start_offset": 2}
+    got, _, answer = await asked(asker, "POST", path, body, ALICE)
+    assert (got, answer["error"]) == (403, "User:alice has no right to ALTER the cluster")
+    assert (await status(asker, path, ALICE, {}), is_open()) == (403, True)
+    assert await status(asker, path, ALICE, {**body, "start_offset": 1}) == 200  # there is none
+    allow(world, Operation.WRITE, Resource.TRANSACTIONAL_ID, "pay")
+    assert (await status(asker, path, ALICE, body), is_open()) == (403, True)
+    allow(world, Operation.ALTER, CLUSTER, CLUSTER_NAME)
+    assert (await status(asker, path, ALICE, body), is_open()) == (200, False)
+
+
+async def test_who_may_end_a_transaction_that_has_an_id(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = asker.world
+    ended: list[str] = []
+
+    async def abort(transactional_id: str) -> None:
+        ended.append(transactional_id)
+        partition.end_open_transaction(7, world.clock.now_ms(), is_commit=False)
+
+    monkeypatch.setattr(world.broker.transactions, "taking_part", lambda *place: "pay")
+    monkeypatch.setattr(world.broker.transactions, "abort", abort)
+    allow(world, Operation.ALTER, TOPIC, "t")
+    batch = world.batch((b"k", b"v"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    partition = world.broker.partitions[TopicPartition("t", 0)]
+    partition.append(batch, world.clock.now_ms(), Origin.COORDINATOR)
+    got, _, answer = await asked(asker, "POST", "topics/t/abort", {}, ALICE)
+    assert (got, "pay" in answer["error"], ended) == (403, False, [])
+    allow(world, Operation.WRITE, Resource.TRANSACTIONAL_ID, "other")
+    assert (await status(asker, "topics/t/abort", ALICE, {}), ended) == (403, [])
+    allow(world, Operation.WRITE, Resource.TRANSACTIONAL_ID, "pay")
+    assert (await status(asker, "topics/t/abort", ALICE, {}), ended) == (200, ["pay"])
 
 
 async def test_who_may_look_at_a_group_and_send_it_elsewhere(asker: Asker) -> None:
