@@ -201,12 +201,16 @@ class ShareFetch:
         topic = broker.topics.by_id(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        if self._may_read is not None and not self._may_read(topic.name):
+        if not self._is_allowed(topic.name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = broker.partition(topic.name, index)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
+
+    def _is_allowed(self, topic: str) -> bool:
+        """Whether the client may read it now: rules may change while it waits."""
+        return self._may_read is None or self._may_read(topic)
 
     async def _open_one(self, place: Place) -> Served:
         partition = self._partition(place)
@@ -253,6 +257,8 @@ class ShareFetch:
             log = one.partition.log
             if log.offline_reason is not None or not self._is_current(one):
                 return True  # the answer says it
+            if not self._is_allowed(log.topic_partition.topic):
+                return True
             if not one.in_flight.can_acquire(self._config.share_partition_max_record_locks):
                 continue
             offset, upper_offset = one.in_flight.next_fetch_offset(), self._upper_offset(log)
@@ -314,6 +320,8 @@ class ShareFetch:
             return []
         if not self._is_current(one):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not self._is_allowed(log.topic_partition.topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         lock_ms = self._config.share_record_lock_duration_ms
         wish = Wish(
             member_id=self._member.member_id,

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from broker.partition import Partition
+from broker.security.acls import Acl, Operation, Pattern, Permission, Resource
 from broker.share import coordinator
 from broker.share.partition import ShareKey
 from broker.share.records import Contents
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.share_fetch import ShareFetchResponse
 from protocol.messages.share_groups import AlterShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequest
 from storage.log import Log
 from storage.slice import Slice
@@ -33,6 +35,10 @@ from tests.broker.share.test_share_groups import (
 )
 
 __all__ = ["client"]
+RULES = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow_everyone_if_no_acl_found": "true",
+}
 
 
 async def test_room_that_is_made_wakes_who_waits_for_it(world: World, client: Client) -> None:
@@ -47,6 +53,37 @@ async def test_room_that_is_made_wakes_who_waits_for_it(world: World, client: Cl
     assert await m.acknowledge((0, 99, [ACCEPT])) is ErrorCode.NONE
     await until(waiting.done)
     assert await waiting == ([(100, 100, 1)], [b"next"])
+
+
+async def test_a_right_that_is_taken_back_ends_what_waits(
+    make_world: Callable[..., Awaitable[World]],
+) -> None:
+    """What comes then is not handed out, nor counted as delivered."""
+    world = await make_world(**RULES)
+    client = await world.connect()
+    world.topic("t")
+    await settings(client, auto_offset_reset="earliest")
+    m = await Member.join(world)
+    assert await m.fetch() == ([], [])
+    m.client.send(m.request(None, max_wait_ms=LOCK_MS), 2)
+    await until(lambda: len(world.broker.purgatory) == 1)
+    rules = [
+        Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:*", "*", operation, permission)
+        for operation, permission in (
+            (Operation.ALL, Permission.ALLOW),
+            (Operation.READ, Permission.DENY),
+        )
+    ]
+    assert world.broker.authorizer is not None
+    world.broker.authorizer.add(rules)
+    await produce(world, client, b"secret")
+    answer = (await m.client.receive(ShareFetchResponse, 2))[1]
+    (row,) = answer.responses[0].partitions
+    assert (row.error_code, row.acquired_records) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+    assert not row.records
+    m.session_epoch += 1
+    world.broker.authorizer.remove(rules)
+    assert await m.fetch() == ([(0, 0, 1)], [b"secret"])
 
 
 async def test_what_could_not_be_read_is_not_taken_for_replaced(
