@@ -1,5 +1,6 @@
 """Directories of topics that nobody knows: those of a Kafka data directory become topics, others stay. How
-many partitions such a topic had, and which settings, is in Kafka's quorum log, if that lies beside.
+many partitions such a topic had, and which settings, is in Kafka's quorum log, if that lies beside or in
+`metadata.log.dir`.
 
 A directory whose name ends in a number is soon made, of a copy (`orders-0-20261123`) or of something else. As
 a topic it would have all the partitions before that number as well.
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid4
 
-from broker.quorum_log import KafkasTopic, read_topics
+from broker.quorum_log import NAME, KafkasTopic, read_topics
 from broker.topic import CLUSTER_METADATA_TOPIC, METADATA_TOPIC
 from config.topic import topic_rows
 from protocol.errors import KafkaError
@@ -48,14 +49,38 @@ class KnownTopics(Protocol):
         """The topic of an id."""
 
 
-def topics_of_kafka(directories: Sequence[Path], is_known: Callable[[str], bool]) -> dict[str, KafkasTopic]:
+class AdoptionError(Exception):
+    """What an Apache Kafka has left cannot be taken over as it was; the message says why and what to do."""
+
+
+def check_home(home: Path | None, metadata_log_dir: str | None, directories: Sequence[Path]) -> None:
+    """At a first start: AdoptionError where a Kafka's directories are without the quorum log of which its
+    settings speak. Without users and rules all might be open, and they are read but once.
+    """
+    if home is not None or not metadata_log_dir or not any(map(_is_kafkas, directories)):
+        return
+    raise AdoptionError(
+        f"{NAME} is neither in {metadata_log_dir} (metadata.log.dir) nor in log.dirs: it has the users, "
+        "rules (ACLs), quotas and topic settings of the Apache Kafka whose directories these are. Put it "
+        "there, or take metadata.log.dir out of the configuration to start without all that"
+    )
+
+
+def _is_kafkas(directory: Path) -> bool:
+    """Whether there is what no kompakt has made that was never served."""
+    names = [path.name for path in directory.iterdir()]
+    found = filter(None, map(layout.parse_partition_directory, names))
+    return layout.BOOTSTRAP_CHECKPOINT in names or any(one.topic not in KAFKAS_OWN for one in found)
+
+
+def topics_of_kafka(
+    home: Path | None, directories: Sequence[Path], is_known: Callable[[str], bool]
+) -> dict[str, KafkasTopic]:
     """Before logs are opened: what Kafka knew of topics that are found in its directories and are not known
-    here, by name.
+    here, by name; `home` has the quorum log.
     """
     try:
-        topics: dict[str, KafkasTopic] = {}
-        for directory in directories:  # the quorum log lies in one of them, for all
-            topics |= read_topics(directory)
+        topics = {} if home is None else read_topics(home)
         places = _places(directories) if topics else {}
         return {
             name: topic._replace(settings=_taken(name, topic.settings))

@@ -2,18 +2,20 @@
 the settings they were given; of its users, and the rules and quotas for them; and which producer ids it has
 given.
 
-Kafka's directory has it as `__cluster_metadata-0`: snapshots (KIP-630) and, behind the newest of them,
-segments, both of record batches whose values are metadata records (KIP-631). It is read once, where topics
-are adopted (`adoption.py`, `security/adoption.py`), and never written. A metadata transaction (KIP-868) that
-was aborted counts for nothing. Mirrors Kafka's `MetadataDelta`.
+Kafka's directory has it as `__cluster_metadata-0`, or that of `metadata.log.dir` if there is one: snapshots
+(KIP-630) and, behind the newest of them, segments, both of record batches whose values are metadata records
+(KIP-631). It is read once, where topics are adopted (`adoption.py`, `security/adoption.py`), and never
+written. A metadata transaction (KIP-868) that was aborted counts for nothing. Mirrors Kafka's
+`MetadataDelta`.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from protocol.batch import iterate_headers
@@ -32,9 +34,18 @@ from protocol.messages.quorum import (
 )
 from protocol.records import Record, decode_batch
 from protocol.varint import read_unsigned
+from storage.checkpoint import read_properties
 from storage.data_directory import CLUSTER_METADATA
-from storage.layout import partition_directory_name
+from storage.directory_set import CLUSTER_ID
+from storage.file import SYSTEM_DISK
+from storage.layout import META_PROPERTIES, partition_directory_name
 
+if TYPE_CHECKING:
+    from broker.node import Node
+
+logger = logging.getLogger(__name__)
+
+NAME = partition_directory_name(CLUSTER_METADATA)
 FRAME_VERSION = 1
 RECORDS: dict[int, type[Any]] = {
     2: TopicRecord,
@@ -133,6 +144,20 @@ class _Image:
                 settings[record.name] = record.value
 
 
+def home_of(node: Node) -> Path | None:
+    """The directory whose quorum log counts, for all that the broker has; None where no one has any. That of
+    `metadata.log.dir` comes first, as in Kafka, unless it is another cluster's. OSError.
+    """
+    places = [directory.path for directory in node.logs.directories]
+    apart = Path(node.config.metadata_log_dir) if node.config.metadata_log_dir else None
+    if apart is not None and (apart / NAME).is_dir():
+        whose = (read_properties(SYSTEM_DISK, apart / META_PROPERTIES) or {}).get(CLUSTER_ID)
+        if whose in (None, node.cluster_id):
+            return apart
+        logger.warning("%s is left alone: of cluster %s, this is %s", apart, whose, node.cluster_id)
+    return next((place for place in places if (place / NAME).is_dir()), None)
+
+
 def read_topics(data_directory: Path) -> dict[str, KafkasTopic]:
     """The topics by name; none where there is no quorum log. OSError, KafkaError: it cannot be read."""
     image = _read(data_directory)
@@ -144,7 +169,7 @@ def read_topics(data_directory: Path) -> dict[str, KafkasTopic]:
 
 def read_security(data_directory: Path) -> KafkasSecurity | None:
     """What is known of clients; None where there is no quorum log. OSError, KafkaError: it cannot be read."""
-    if not (data_directory / partition_directory_name(CLUSTER_METADATA)).is_dir():
+    if not (data_directory / NAME).is_dir():
         return None
     image = _read(data_directory)
     return KafkasSecurity(
@@ -156,7 +181,7 @@ def read_security(data_directory: Path) -> KafkasSecurity | None:
 
 
 def _read(data_directory: Path) -> _Image:
-    directory = data_directory / partition_directory_name(CLUSTER_METADATA)
+    directory = data_directory / NAME
     if not directory.is_dir():
         return _Image()
     try:

@@ -18,10 +18,11 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from broker.adoption import id_for, topics_found, topics_of_kafka, with_partitions_found
+from broker.adoption import check_home, id_for, topics_found, topics_of_kafka, with_partitions_found
 from broker.metadata_log import METADATA_PARTITION, MetadataLog, State
 from broker.node import Node
 from broker.policy_lint import warn
+from broker.quorum_log import home_of
 from broker.topic import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -137,7 +138,10 @@ class TopicRegistry:
         metadata = self._metadata
         if not metadata.was_served or not (metadata.is_new or self._deleting or len(self._topics) > 1):
             # Else what was set here, and may be lost, is newer than what Kafka knew.
-            self.found = topics_of_kafka([one.path for one in self._node.logs.directories], self.knows)
+            home, directories = home_of(self._node), [one.path for one in self._node.logs.directories]
+            if not metadata.was_served and len(self._topics) == 1:
+                check_home(home, self._node.config.metadata_log_dir, directories)
+            self.found = topics_of_kafka(home, directories, self.knows)
 
     def _resolve(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:
         """The values of a stored topic; what is no longer understood is left out with a line."""

@@ -90,6 +90,11 @@ class BrokerConfig(ConnectionsConfig):
         "one is empty, or left out, and partitions are missing, a start is refused: it would begin them anew",
         allows_empty=False, aliases=("log.dir",),
     )  # fmt: skip
+    metadata_log_dir: str | None = key(
+        Type.STRING, None,
+        "Where an Apache Kafka kept its quorum log, if not in log.dirs: users, rules, quotas and settings of "
+        "topics are read from there when its directories are taken over; nothing is written there",
+    )  # fmt: skip
 
     # Limits: nothing a peer sends makes the broker take more than this
     socket_request_max_bytes: int = key(

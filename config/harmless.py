@@ -63,7 +63,6 @@ HARMLESS: dict[str, str] = {
     "metrics.num.samples": "metrics are at /metrics",
     "metrics.sample.window.ms": "metrics are at /metrics",
     "metrics.recording.level": "metrics are at /metrics",
-    "metadata.log.dir": "metadata is a compacted topic in log.dirs",
     "log.cleaner.hash.algorithm": "the offset map chooses its own hash",
     "fetch.purgatory.purge.interval.requests": "what ended is removed at once",
     "producer.purgatory.purge.interval.requests": "what ended is removed at once",

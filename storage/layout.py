@@ -42,6 +42,8 @@ LOG_START_WITNESS = "log-start-offset-witness"
 CLEANER_WITNESS = "cleaner-offset-witness"
 WITNESS_OF = {LOG_START_CHECKPOINT: LOG_START_WITNESS, CLEANER_CHECKPOINT: CLEANER_WITNESS}
 REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+"""Kafka's, from the formatting of a directory"""
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 
@@ -55,7 +57,7 @@ DATA_DIRECTORY_FILES = frozenset(
         REPLICATION_CHECKPOINT,
         CLEAN_SHUTDOWN,
         LOCK,
-        "bootstrap.checkpoint",
+        BOOTSTRAP_CHECKPOINT,
     }
 )
 

@@ -8,11 +8,9 @@ is how far it has given producer ids, once: at the first start that finds it in 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.quorum_log import KafkasSecurity, read_security
+from broker.quorum_log import KafkasSecurity, home_of, read_security
 from broker.quotas.settings import entity_of
 from broker.security.acls import Acl, Operation, Pattern, Permission, Resource
 from broker.security.authorizer import write_rule
@@ -33,9 +31,8 @@ async def adopt_security(broker: Broker) -> None:
     """Before clients are served. What cannot be read or written is told, and tried again next time."""
     if broker.users.has_adopted:
         return
-    directories = [directory.path for directory in broker.logs.directories]
     try:
-        found = await broker.run_blocking(_read, directories)
+        found = await broker.run_blocking(_read, broker)
         if found is None:
             return
         _store(broker, found)
@@ -49,12 +46,9 @@ async def adopt_security(broker: Broker) -> None:
         logger.info(text, len(found.credentials), len(found.rules), len(found.quotas))
 
 
-def _read(directories: Sequence[Path]) -> KafkasSecurity | None:
-    for directory in directories:  # the quorum log lies in one of them, for all
-        found = read_security(directory)
-        if found is not None:
-            return found
-    return None
+def _read(broker: Broker) -> KafkasSecurity | None:
+    home = home_of(broker)
+    return None if home is None else read_security(home)
 
 
 def _store(broker: Broker, found: KafkasSecurity) -> None:

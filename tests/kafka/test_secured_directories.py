@@ -28,8 +28,13 @@ def told(side: Any) -> dict[str, Any]:
 
 
 @pytest.mark.java
-def test_users_and_rules_come_over(kafka_tools: Tools, certificates: Certificates, tmp_path: Path) -> None:
-    kafka = SecuredKafka(tmp_path, kafka_tools, certificates, SETTINGS)
+@pytest.mark.parametrize("is_apart", [False, True], ids=["in log.dirs", "in metadata.log.dir"])
+def test_users_and_rules_come_over(
+    kafka_tools: Tools, certificates: Certificates, tmp_path: Path, is_apart: bool
+) -> None:
+    """And stay where they were, for when Kafka is started again."""
+    apart = {"metadata.log.dir": str(tmp_path / "apart")} if is_apart else {}
+    kafka = SecuredKafka(tmp_path, kafka_tools, certificates, SETTINGS | apart)
     broker: BrokerProcess | None = None
     try:
         kafka.start()
@@ -42,14 +47,16 @@ def test_users_and_rules_come_over(kafka_tools: Tools, certificates: Certificate
         player.close()
         before = Side(kafka)
         before.rule(SETS["all but one"])
+        add_compacted(kafka.bootstrap)
         rules, answers = sorted(map(repr, before.rules())), told(before)
         before.admin.close()
         kafka.stop()
-        broker = SecuredBroker(kafka.data, certificates, SETTINGS).start()
+        broker = SecuredBroker(kafka.data, certificates, SETTINGS | apart).start()
         assert isinstance(broker, SecuredBroker)
         after = Side(broker, is_new=False)
         assert sorted(map(repr, after.rules())) == rules
         assert told(after) == answers
+        assert policy(broker.bootstrap) == "compact"
         after.admin.close()
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             assert_comes_in(broker, mechanism)
@@ -59,10 +66,29 @@ def test_users_and_rules_come_over(kafka_tools: Tools, certificates: Certificate
             ([("client-id", "c"), ("user", "None")], [("producer_byte_rate", 9.0)])
         ]
         player.close()
+        broker.stop()
+        kafka.start()
+        again = Side(kafka, is_new=False)
+        assert sorted(map(repr, again.rules())) == rules
+        again.admin.close()
     finally:
         if broker is not None:
             broker.close()
         kafka.close()
+
+
+def add_compacted(bootstrap: str) -> None:
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    topic = confluent_kafka.admin.NewTopic("compacted", 1, config={"cleanup.policy": "compact"})
+    admin.create_topics([topic])["compacted"].result(60)
+
+
+def policy(bootstrap: str) -> str:
+    """That of the topic `compacted`."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    kind = confluent_kafka.admin.ConfigResource.Type.TOPIC
+    (found,) = admin.describe_configs([confluent_kafka.admin.ConfigResource(kind, "compacted")]).values()
+    return str(found.result(60)["cleanup.policy"].value)
 
 
 def assert_comes_in(broker: SecuredBroker, mechanism: str) -> None:
