@@ -24,7 +24,7 @@ from broker.broker import Broker
 from broker.clock import Clock
 from broker.context import Listener
 from broker.listening import bind
-from broker.security.adoption import adopt_security
+from broker.security.adoption import adopt_security, find_security
 from broker.security.guards.call import guarded
 from broker.security.principal import rules_of
 from broker.security.tls import Tls
@@ -71,10 +71,11 @@ class BrokerServer(Broker):
         if not self.logs.was_clean:
             gc.enable()  # a recovery may take long
         self.load_metadata()
+        found = await find_security(self)
         await self._open_logs()
         for name, partition_count in self.topics.reconcile():
             self.cleanings.forget(name, partition_count)
-        await adopt_security(self)
+        await adopt_security(self, found)
         self.cleanings.recall()
         await self.transactions.load()
         self.producer_ids.skip(

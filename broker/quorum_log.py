@@ -11,14 +11,16 @@ written. A metadata transaction (KIP-868) that was aborted counts for nothing. M
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from protocol.batch import iterate_headers
+from protocol.batch import BatchHeader, is_intact, iterate_headers
 from protocol.codegen import decode
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame, UnsupportedVersion
 from protocol.messages.quorum import (
@@ -38,6 +40,7 @@ from storage.checkpoint import read_properties
 from storage.data_directory import CLUSTER_METADATA
 from storage.directory_set import CLUSTER_ID
 from storage.file import SYSTEM_DISK
+from storage.integrity import Place, survey
 from storage.layout import META_PROPERTIES, partition_directory_name
 
 if TYPE_CHECKING:
@@ -208,17 +211,46 @@ def _records(directory: Path) -> Iterator[tuple[int, Any]]:
     start = 0
     if snapshots:
         start = int(snapshots[-1].stem.partition("-")[0])
-        yield from map(_decoded, _values(snapshots[-1]))
-    for path in sorted(path for path in directory.iterdir() if path.suffix == LOG):
-        yield from (_decoded(record) for record in _values(path) if record.offset >= start)
+        yield from map(_decoded, chain.from_iterable(records for _, records in _batches(snapshots[-1])))
+    logs = sorted(path for path in directory.iterdir() if path.suffix == LOG)
+    next_offset = None
+    for path in logs:
+        for header, records in _batches(path, is_last=path == logs[-1]):
+            wanted = min(header.base_offset, start) if next_offset is None else next_offset
+            if header.base_offset != wanted:  # nobody compacts it
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path.name}: offset {wanted} is missing")
+            next_offset = header.next_offset
+            yield from (_decoded(record) for record in records if record.offset >= start)
 
 
-def _values(path: Path) -> Iterator[Record]:
-    """A batch that is cut off at the end was never in force."""
+def _batches(path: Path, *, is_last: bool = False) -> Iterator[tuple[BatchHeader, list[Record]]]:
+    """The batches of a file with their records; none of a batch that is about the log itself."""
     data = path.read_bytes()
-    for position, header in iterate_headers(data):
-        if not header.is_control:
-            yield from decode_batch(data, position)
+    good = memoryview(data)[: _good_end(path, data, is_last=is_last)]
+    for position, header in iterate_headers(good):
+        yield header, [] if header.is_control else decode_batch(good, position)
+
+
+def _good_end(path: Path, data: bytes, *, is_last: bool) -> int:
+    """Where the good batches end. A kill leaves a batch that is cut off, or not yet written, at the end of
+    the last segment: it was never in force, and Kafka cuts it off as well. KafkaError for any other damage,
+    after which Kafka would go on without all that follows.
+    """
+    end = 0
+    with contextlib.suppress(KafkaError):  # no batch at all
+        for position, header in iterate_headers(data):
+            if not is_intact(data, position, header):
+                break
+            end = position + header.size_bytes
+    if end == len(data):
+        return end
+    base_offset = int(path.stem) if path.suffix == LOG else 0
+    place = Place(base_offset, len(data), None, None)
+    damages = survey(lambda position, size: data[position : position + size], place).damages
+    if is_last and damages and damages[0].position == end and damages[0].end == len(data):
+        logger.warning("%s: what is behind byte %d was never wholly written, and left out", path, end)
+        return end
+    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path.name}: no good batch at byte {end}")
 
 
 def _decoded(record: Record) -> tuple[int, Any]:

@@ -6,14 +6,20 @@ real Kafka wrote is in tests/kafka/test_secured_directories.py.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import uuid
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from broker.adoption import AdoptionError
+from broker.metadata_log import MetadataLog
 from broker.producer_ids import AWAY
+from broker.quorum_log import read_security
 from broker.security.acls import Filter, Operation, Pattern, Permission, Resource
+from protocol.batch import iterate_headers
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.quorum import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
@@ -150,21 +156,121 @@ async def test_rules_wait_for_an_authorizer(world: World) -> None:
     assert rules(world) == ["a"]
 
 
-@pytest.mark.parametrize(
+WRONG = pytest.mark.parametrize(
     "wrong", [rule(FIRST, "a", operation=99), user("x", "x", mechanism=9), b"\x01\x12\x07"],
     ids=["operation", "mechanism", "version"],
 )  # fmt: skip
-async def test_what_is_not_understood_is_said_and_tried_again(
-    world: World, wrong: object, caplog: pytest.LogCaptureFixture
+NOT_TAKEN = "the users, rules and quotas of Apache Kafka are not taken over"
+
+
+@WRONG
+@pytest.mark.parametrize("is_apart", [False, True])
+async def test_nobody_is_served_without_what_is_not_understood(
+    world: World, wrong: object, is_apart: bool
 ) -> None:
-    log(world.directory, user("alice", "a"), wrong)
-    await world.start()
-    assert "the users, rules and quotas of Apache Kafka are not taken over" in caplog.text
-    await world.stop()
-    log(world.directory, user("alice", "a"), rule(FIRST, "a"))
+    """Not with some of the rules, nor with none: again and again, until it is understood or away."""
+    home = world.directory.parent / "apart" if is_apart else world.directory
+    if is_apart:
+        home.mkdir()
+        world.settings["metadata.log.dir"] = str(home)
+    log(home, user("alice", "a"), wrong)
+    for _ in range(2):
+        with pytest.raises(AdoptionError, match=rf"{NOT_TAKEN}: .*{home}/__cluster_metadata-0: ") as told:
+            await world.start()
+        assert ("take metadata.log.dir out of the configuration" in str(told.value)) == is_apart
+        await world.broker.stop()
+    log(home, user("alice", "a"), rule(FIRST, "a"))
     await started(world)
     assert world.broker.users.names() == ["alice"]
     assert rules(world) == ["a"]
+
+
+async def test_without_a_quorum_log_that_is_moved_away_it_starts(world: World) -> None:
+    log(world.directory, user("alice", "a"), b"\x01\x12\x07")
+    with pytest.raises(AdoptionError, match=r"move __cluster_metadata-0 away$"):
+        await world.start()
+    await world.broker.stop()
+    shutil.rmtree(world.directory / "__cluster_metadata-0")
+    await world.start()
+    assert rules(world) == []
+
+
+@WRONG
+async def test_where_nobody_is_asked_who_it_is_that_is_said_and_tried_again(
+    world: World, wrong: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.settings["authorizer.class.name"] = ""
+    log(world.directory, user("alice", "a"), wrong)
+    await world.start()
+    assert NOT_TAKEN in caplog.text
+    await world.stop()
+    world.settings["listeners"] = "SASL_PLAINTEXT://127.0.0.1:0"
+    with pytest.raises(AdoptionError, match=NOT_TAKEN):
+        await world.start()
+    await world.broker.stop()
+    log(world.directory, user("alice", "a"), rule(FIRST, "a"))
+    await started(world)
+    assert world.broker.users.names() == ["alice"]
+
+
+async def test_nobody_is_served_without_what_cannot_be_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: MetadataLog) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "as a test says")
+
+    log(world.directory, rule(FIRST, "a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataLog, "flushed", fails)
+        with pytest.raises(AdoptionError, match=f"{NOT_TAKEN}: KAFKA_STORAGE_ERROR: as a test says"):
+            await world.start()
+        await world.broker.stop()
+    await started(world)
+    assert rules(world) == ["a"]
+
+
+async def test_one_flipped_byte_takes_no_rule_away(world: World) -> None:
+    """Whichever it is, unless it is of the last batch: Kafka would go on without all that follows it."""
+    path = log(world.directory, rule(FIRST, "a"), rule(SECOND, "b"), user("alice", "a"))
+    data, home = path.read_bytes(), world.directory
+    last = [position for position, _ in iterate_headers(data)][-1]
+    for place in range(last):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :])
+        with contextlib.suppress(KafkaError):
+            found = read_security(home)
+            assert found is not None
+            assert [one.resource_name for one in found.rules] == ["a", "b"], place
+    path.write_bytes(data)
+    await started(world)
+
+
+@pytest.mark.parametrize("left", ["half of it", "its first bytes", "zeros", "a part that was not written"])
+async def test_a_batch_that_a_kill_left_half_written_was_never_in_force(world: World, left: str) -> None:
+    path = log(world.directory, rule(FIRST, "a"), rule(SECOND, "b"))
+    data = path.read_bytes()
+    last = [position for position, _ in iterate_headers(data)][-1]
+    size = len(data) - last
+    torn = {
+        "half of it": data[last : last + size // 2], "its first bytes": data[last : last + 9],
+        "zeros": bytes(4096), "a part that was not written": data[last : last + size // 2] + bytes(size // 2),
+    }[left]  # fmt: skip
+    path.write_bytes(data[:last] + torn)
+    await started(world)
+    assert rules(world) == ["a"]
+
+
+async def test_what_lies_before_the_last_segment_is_whole(world: World) -> None:
+    first = log(world.directory, rule(FIRST, "a"), rule(SECOND, "b"))
+    log(world.directory, user("alice", "a"), base_offset=3)
+    data = first.read_bytes()
+    for wrong, words in ((data[:-3], "no good batch at byte"), (b"", "offset 0 is missing")):
+        first.write_bytes(wrong)
+        with pytest.raises(AdoptionError, match=words):
+            await world.start()
+        await world.broker.stop()
+    first.write_bytes(data)
+    await started(world)
+    assert rules(world) == ["a", "b"]
 
 
 async def test_a_directory_without_a_quorum_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
