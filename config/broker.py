@@ -60,7 +60,8 @@ class BrokerConfig(ConnectionsConfig):
     listener_security_protocol_map: tuple[str, ...] = key(
         Type.LIST, (),
         "What each listener speaks, as NAME:PROTOCOL: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Names are "
-        "free; one that is not mapped and not a protocol's own name speaks PLAINTEXT",
+        "free; one that is not mapped has to be a protocol's own, which it speaks then (Kafka: a map that is "
+        "set needs those too)",
     )  # fmt: skip
     http_host: str = key(
         Type.STRING, "127.0.0.1",

@@ -18,6 +18,7 @@ EVERY_ADDRESS = ("", "0.0.0.0", "::")
 LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 PLAINTEXT = "PLAINTEXT"
 SECURED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOLS = (PLAINTEXT, *SECURED)
 LISTENERS = "listeners"
 ADVERTISED = "advertised.listeners"
 PROTOCOL_MAP = "listener.security.protocol.map"
@@ -57,11 +58,11 @@ def parse_protocols(texts: Sequence[str]) -> dict[str, str]:
     found = {}
     for text in texts:
         name, separator, protocol = text.partition(":")
-        if not separator or protocol.strip().upper() not in (PLAINTEXT, *SECURED):
+        if not separator or protocol.strip().upper() not in PROTOCOLS:
             raise ConfigError.of_value(
                 text,
                 PROTOCOL_MAP,
-                f"Not NAME:PROTOCOL, with a PROTOCOL of {', '.join((PLAINTEXT, *SECURED))}",
+                f"Not NAME:PROTOCOL, with a PROTOCOL of {', '.join(PROTOCOLS)}",
             )
         found[name.strip().upper()] = protocol.strip().upper()
     return found
@@ -97,8 +98,14 @@ def endpoints(
             raise ConfigError.of_value(text, LISTENERS, "Each listener needs its own name")
         default_host = socket.gethostname() if host in EVERY_ADDRESS else host
         advertised_host, advertised_port = told.pop(name, (default_host, port))
-        # Whoever asks for encryption or passwords must not get a plain listener without a word.
-        protocol = spoken.get(name, name if name in SECURED else PLAINTEXT)
+        protocol = spoken.get(name, name if name in PROTOCOLS else None)
+        if protocol is None:  # as in Kafka: a name misspelled in the map must not open a plain listener
+            raise ConfigError.of_value(
+                text,
+                LISTENERS,
+                f"No security protocol defined for listener {name}: say it in {PROTOCOL_MAP}, as "
+                f"{name}:{PLAINTEXT} or one of {', '.join(SECURED)}",
+            )
         found[name] = Endpoint(name, host, port, advertised_host, advertised_port, protocol)
     strange = sorted(told.keys() - skipped)
     if strange:

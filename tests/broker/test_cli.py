@@ -354,8 +354,8 @@ def has_ipv6() -> bool:
 @pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
 def test_the_ready_line_says_an_address_as_clients_take_it(tmp_path: Path) -> None:
     """IPv6 in brackets, as a port that is taken is told too, and no port -1."""
-    where = "PLAINTEXT://[::1]:0"
-    more = ("--http-port", "-1", "--set", f"listeners={where},OTHER://127.0.0.1:0")
+    where, spoken = "PLAINTEXT://[::1]:0", "listener.security.protocol.map=OTHER:PLAINTEXT"
+    more = ("--http-port", "-1", "--set", f"listeners={where},OTHER://127.0.0.1:0", "--set", spoken)
     process = start(tmp_path, *more)
     try:
         assert process.stdout is not None

@@ -189,8 +189,9 @@ def test_ports_in_use(tmp_path: Path) -> None:
 
 
 def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
-    line = refusal("--data", str(tmp_path / "data"), "--set", "listeners=OUT://no.such.host.invalid:9092")
-    assert "cannot listen on OUT://no.such.host.invalid:0: " in line
+    address = "listeners=PLAINTEXT://no.such.host.invalid:9092"
+    line = refusal("--data", str(tmp_path / "data"), "--set", address)
+    assert "cannot listen on PLAINTEXT://no.such.host.invalid:0: " in line
 
 
 # Damage

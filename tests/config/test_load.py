@@ -58,7 +58,11 @@ def test_flags() -> None:
 
 
 def test_port_replaces_that_of_the_first_listener() -> None:
-    config = load(settings={"listeners": "IN://[::1]:1,OUT://host:2"}, port=7)
+    settings = {
+        "listeners": "IN://[::1]:1,OUT://host:2",
+        "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+    }
+    config = load(settings=settings, port=7)
     assert config.listeners == ("IN://[::1]:7", "OUT://host:2")
 
 
@@ -288,8 +292,8 @@ def test_kafkas_own_server_properties_are_taken(tmp_path: Path) -> None:
         ("PLAINTEXT://:9093", "PLAINTEXT:SSL", "SSL"),
         ("SSL://:9093", KAFKAS_OWN_MAP, "SSL"),
         ("SSL://:9093", "SSL:PLAINTEXT", "PLAINTEXT"),
-        ("A://:9093", "B:SSL", "PLAINTEXT"),
-        ("A://:9093", KAFKAS_OWN_MAP, "PLAINTEXT"),
+        ("PLAINTEXT://:9093", "B:SSL", "PLAINTEXT"),
+        ("A://:9093", "A:PLAINTEXT", "PLAINTEXT"),
     ],
 )
 def test_a_listener_is_never_plain_where_security_was_asked_for(
@@ -309,7 +313,16 @@ def test_a_listener_is_never_plain_where_security_was_asked_for(
         ({"listeners": "localhost:9092"}, "Not an address"),
         ({"listeners": "A://h:70000"}, "Not an address"),
         ({"listeners": ""}, "must not be empty"),
-        ({"listeners": "A://:1,A://:2"}, "its own name"),
+        ({"listeners": "SSL://:1,SSL://:2"}, "its own name"),
+        ({"listeners": "A://:1"}, "No security protocol defined for listener A: .*A:PLAINTEXT"),
+        (
+            {"listeners": "EXTERNAL://:1", "listener.security.protocol.map": "EXTERNL:SASL_SSL"},
+            "No security protocol defined for listener EXTERNAL",
+        ),
+        (
+            {"listeners": "A://:1", "listener.security.protocol.map": KAFKAS_OWN_MAP},
+            "No security protocol defined for listener A",
+        ),
         ({"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"}, "No listener"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "can reach"),
         ({"advertised.listeners": "OTHER://h:1"}, "set listeners as well, which has PLAINTEXT$"),

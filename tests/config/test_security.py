@@ -180,7 +180,7 @@ def test_the_settings_of_the_readme_are_taken(tmp_path: Path) -> None:
     file.write_text("\n".join(re.findall(r"^    ([a-z.]+ = .*)$", chapter, re.MULTILINE)))
     config = load(file=file)
     assert [(one.name, one.protocol, one.advertised_host) for one in config.endpoints] == [
-        ("LOCAL", "PLAINTEXT", "127.0.0.1"),
+        ("PLAINTEXT", "PLAINTEXT", "127.0.0.1"),
         ("SASL_SSL", "SASL_SSL", "kafka.acme.com"),
     ]
     assert config.ssl_keystore_location == "/etc/kompakt/broker.pem"

@@ -146,6 +146,7 @@ async def test_listeners_share_the_rate_of_the_broker_and_wait_each_for_itself(
 ) -> None:
     world = await make_world(
         listeners="ONE://127.0.0.1:0,TWO://127.0.0.1:0", max_connection_creation_rate="2",
+        listener_security_protocol_map="ONE:PLAINTEXT,TWO:PLAINTEXT",
         listener_name_one_max_connection_creation_rate="1",
     )  # fmt: skip
     await use_up(world, connect, 0)
