@@ -21,7 +21,8 @@ from aiohttp import web
 
 from broker.security.acls import CLUSTER_NAME, Asker, Operation, Resource
 from broker.security.bearer import InvalidToken
-from broker.security.principal import ANONYMOUS, USER, name_of, rules_of, subject_of
+from broker.security.principal import ANONYMOUS, USER, name_of, rules_of
+from broker.security.subject import subject_of
 from broker.security.users import plain_users
 from protocol.scram import Credential, credential, salt_password
 
@@ -141,7 +142,8 @@ class Access:
 
     async def _by_certificate(self, request: web.Request) -> str:
         """As a listener that speaks SSL would know the client; who shows none is nobody."""
-        certificate = request.get_extra_info("peercert")
+        tls = request.get_extra_info("ssl_object")
+        certificate = None if tls is None else tls.getpeercert(binary_form=True)
         if not certificate:
             return ANONYMOUS
         rules = rules_of(self._broker.config.http_security)

@@ -1,13 +1,15 @@
-"""The name of a client that showed a certificate: its subject, by `ssl.principal.mapping.rules`. Pure.
+"""The name of a client that showed a certificate: its subject (`subject.py`), by
+`ssl.principal.mapping.rules`. Pure.
 
-Mirrors Kafka's `SslPrincipalMapper`; the subject is spelled as Java does it (RFC 2253: the last part first).
+Mirrors Kafka's `SslPrincipalMapper`, and Java's `replaceAll` in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from config.definition import ConfigError
@@ -19,35 +21,8 @@ USER = "User:"
 ANONYMOUS = f"{USER}ANONYMOUS"
 DEFAULT = "DEFAULT"
 _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
-_GROUP = re.compile(r"\$(\d+)")
-_SHORT = {
-    "commonName": "CN",
-    "countryName": "C",
-    "domainComponent": "DC",
-    "localityName": "L",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "stateOrProvinceName": "ST",
-    "streetAddress": "STREET",
-    "userId": "UID",
-}
-"""the parts that RFC 2253 has a short name for; others are said by OpenSSL's name"""
-
-
-def subject_of(certificate: Mapping[str, object]) -> str:
-    """The subject of what `ssl.SSLSocket.getpeercert` returns: CN=alice,OU=data,O=acme."""
-    parts: Iterable[Iterable[tuple[str, str]]] = certificate.get("subject", ())  # type: ignore[assignment]
-    names = ["+".join(f"{_SHORT.get(kind, kind)}={_escaped(text)}" for kind, text in part) for part in parts]
-    return ",".join(reversed(names))
-
-
-def _escaped(text: str) -> str:
-    escaped = re.sub(r'([,+"\\<>;])', r"\\\1", text)
-    if escaped.startswith(("#", " ")):
-        escaped = f"\\{escaped}"
-    if escaped.endswith(" ") and len(escaped) > 1:
-        escaped = f"{escaped[:-1]}\\ "
-    return escaped
+_SPECIAL = re.compile(r"\\(.)|\$([0-9]+)|\$", re.DOTALL)
+"""in a replacement: a sign that stands for itself, a group, and what Java takes for neither"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +43,15 @@ def parse_rules(text: str) -> list[Rule]:
             raise ValueError(f"not a rule like RULE:pattern/replacement/[LU] or DEFAULT: {text[position:]}")
         position = match.end()
         try:
-            pattern = None if match[1] else re.compile(match[2])
+            pattern = None if match[1] else re.compile(match[2], re.ASCII)  # so are Java's classes
         except re.error as problem:
             raise ValueError(f"the pattern {match[2]} cannot be read: {problem}") from None
         rule = Rule(pattern, match[3] or "", match[4] or "")
-        groups = max(map(int, _GROUP.findall(rule.replacement)), default=0)
-        if pattern is not None and groups > pattern.groups:
-            raise ValueError(f"the pattern {match[2]} has no group {groups}")
+        for special in _SPECIAL.finditer(rule.replacement if pattern is not None else ""):
+            if special[0] == "$":
+                raise ValueError(f"a $ in {rule.replacement} is not followed by the number of a group")
+            if pattern is not None and special[2] and _group(special[2], pattern.groups)[0] > pattern.groups:
+                raise ValueError(f"the pattern {match[2]} has no group {special[2]}")
         rules.append(rule)
     return rules or [Rule(None)]
 
@@ -93,9 +70,26 @@ def name_of(subject: str, rules: Iterable[Rule]) -> str:
     for rule in rules:
         if rule.pattern is None:
             return subject
-        match = rule.pattern.fullmatch(subject)
-        if match is None:
+        if rule.pattern.fullmatch(subject) is None:
             continue
-        found = match.expand(_GROUP.sub(r"\\g<\1>", rule.replacement.replace("\\", r"\\")))
+        found = rule.pattern.sub(partial(_replaced, rule.replacement), subject)
         return {"L": found.lower(), "U": found.upper()}.get(rule.case, found)
     raise ValueError(f"no rule of ssl.principal.mapping.rules applies to {subject}")
+
+
+def _replaced(replacement: str, match: re.Match[str]) -> str:
+    def meant(special: re.Match[str]) -> str:
+        if special[1]:
+            return special[1]
+        number, rest = _group(special[2], match.re.groups)
+        return (match[number] or "") + rest
+
+    return _SPECIAL.sub(meant, replacement)
+
+
+def _group(digits: str, groups: int) -> tuple[int, str]:
+    """Which group these digits name, as long as there are so many, and the digits that follow it."""
+    end = 1
+    while end < len(digits) and int(digits[: end + 1]) <= groups:
+        end += 1
+    return int(digits[:end]), digits[end:]

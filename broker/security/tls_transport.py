@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker.connection import Connection
 from broker.listening import HANDSHAKE_SECONDS
-from broker.security.principal import USER, name_of, subject_of
+from broker.security.principal import USER, name_of
+from broker.security.subject import subject_of
 from protocol.schema import Buffer
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _identify(self) -> None:
         """The client is who its certificate says, unless it has to say so itself (SASL)."""
-        certificate = self._tls.getpeercert()
+        certificate = self._tls.getpeercert(binary_form=True)
         if certificate and self._connection.session is None:
             name = name_of(subject_of(certificate), self._door.principal_rules)
             self._connection.believe(f"{USER}{name}")
