@@ -3,7 +3,8 @@
 The rules are those that hold for Kafka's clients (`authorizer.class.name`); without any, all may do all. Who
 gives a name and a password (Basic, RFC 7617) is the user that the mechanisms PLAIN and SCRAM know, who gives
 a token (Bearer, RFC 6750) whom OAUTHBEARER knows by it; who gives none is ANONYMOUS. What ANONYMOUS may not
-do is asked again with a 401, which browsers turn into a question.
+do is asked again with a 401, which browsers turn into a question. Where `super.users` has ANONYMOUS, that is
+meant for this machine, and holds for nobody from elsewhere: rules alone do.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import binascii
 import contextlib
 import hashlib
 import hmac
+import ipaddress
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from aiohttp import web
 
+from broker.quotas.addresses import address_of
 from broker.security.acls import CLUSTER_NAME, Asker, Operation, Resource
 from broker.security.bearer import InvalidToken
 from broker.security.principal import ANONYMOUS, USER, name_of, rules_of
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="kompakt", charset="UTF-8"'}
+FORWARDED = ("Forwarded", "X-Forwarded-For")
+"""what a proxy says of whom it asks for"""
 MOST_PROVEN = 256
 """headers that are remembered: to prove one anew takes milliseconds"""
 ASKER: web.RequestKey[Asker | None] = web.RequestKey("asker")
@@ -98,7 +103,10 @@ class Access:
     def may(self, request: web.Request, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether who asks may do it."""
         authorizer, asker = self._broker.authorizer, request[ASKER]
-        return authorizer is None or asker is None or authorizer.allows(asker, operation, resource, name)
+        if authorizer is None or asker is None:
+            return True
+        by_rules = _is_nobody(asker, request) and not _is_of_this_machine(request)
+        return authorizer.allows(asker, operation, resource, name, by_rules_alone=by_rules)
 
     def demand(self, request: web.Request, operation: Operation, resource: Resource, name: str) -> None:
         """NotAllowed, unless who asks may do it."""
@@ -176,6 +184,16 @@ class Access:
 def _is_nobody(asker: Asker, request: web.Request) -> bool:
     """Whether nobody has said who it is; a user may be called ANONYMOUS."""
     return asker.principal == ANONYMOUS and "Authorization" not in request.headers
+
+
+def _is_of_this_machine(request: web.Request) -> bool:
+    """Whether nobody from elsewhere can have sent it; a proxy on this machine hands on what others ask."""
+    if any(name in request.headers for name in FORWARDED):
+        return False
+    try:
+        return ipaddress.ip_address(address_of(request.remote or "")).is_loopback
+    except ValueError:
+        return False
 
 
 def _user_and_password(header: str) -> tuple[str, str]:

@@ -58,7 +58,7 @@ class Authorizer:
         self._rules: defaultdict[Resource, Rules] = defaultdict(Rules)
         self.version = 0
         """another one whenever rules change"""
-        self._rulings: dict[tuple[Asker, Operation, Resource], Ruling] = {}
+        self._rulings: dict[tuple[Asker, Operation, Resource, bool], Ruling] = {}
         self._denials = Denials(passed_ms)
 
     def restore(self, state: State) -> None:
@@ -68,34 +68,47 @@ class Authorizer:
                 acl = _read(name)
                 self._rules[acl.resource].add(acl)
 
-    def allows(self, asker: Asker, operation: Operation, resource: Resource, name: str) -> bool:
+    def allows(
+        self,
+        asker: Asker,
+        operation: Operation,
+        resource: Resource,
+        name: str,
+        *,
+        by_rules_alone: bool = False,
+    ) -> bool:
         """Whether the client may do it; of what is not there as well. A denial is told in the log, once until
-        rules change.
+        rules change. `by_rules_alone`: be the client a super user or not.
         """
-        if self._ruling(asker, operation, resource).allows(name):
+        if self._ruling(asker, operation, resource, by_rules_alone).allows(name):
             return True
         if operation not in LISTING:
             self._denials.tell(asker, operation, resource, name)
         return False
 
-    def _ruling(self, asker: Asker, operation: Operation, resource: Resource) -> Ruling:
-        key = (asker, operation, resource)
+    def _ruling(
+        self, asker: Asker, operation: Operation, resource: Resource, by_rules_alone: bool = False
+    ) -> Ruling:
+        key = (asker, operation, resource, by_rules_alone)
         ruling = self._rulings.get(key)
         if ruling is None:
             if len(self._rulings) >= MOST_RULINGS:
                 self._rulings.clear()
-            ruling = self._rulings[key] = self._make_ruling(asker, operation, resource)
+            ruling = self._rulings[key] = self._make_ruling(*key)
         return ruling
 
-    def _make_ruling(self, asker: Asker, operation: Operation, resource: Resource) -> Ruling:
-        if asker.principal in self._super_users:
+    def _make_ruling(
+        self, asker: Asker, operation: Operation, resource: Resource, by_rules_alone: bool
+    ) -> Ruling:
+        if asker.principal in self._super_users and not by_rules_alone:
             return Ruling([], [EVERY_NAME])
         ruling = self._rules[resource].ruling(asker, operation, default=self._default)
         if resource is not Resource.TOPIC:
             return ruling
         # Rules about every topic are not meant for that with the rules, and what proves passwords: it is for
         # who may change them. Kafka's clients do not see `__cluster_metadata` at all.
-        may_alter = self._ruling(asker, Operation.ALTER, Resource.CLUSTER).allows(CLUSTER_NAME)
+        of_cluster = self._ruling(asker, Operation.ALTER, Resource.CLUSTER, by_rules_alone)
+        may_alter = of_cluster.allows(CLUSTER_NAME)
         return ruling if may_alter else ruling.without(OWN)
 
     def allows_somewhere(self, asker: Asker, operation: Operation, resource: Resource) -> bool:

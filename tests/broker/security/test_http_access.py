@@ -13,13 +13,14 @@ import json
 import os
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from broker.cli.asking import ask
-from broker.http.access import MOST_PROVEN, Access
+from broker.http.access import MOST_PROVEN, SEE_BROKER, Access, NotAllowed
 from broker.http.server import Api
 from broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
 from config.security import UNSECURED_TOKENS
@@ -363,6 +364,38 @@ async def test_rules_for_a_host_and_for_everybody(asker: Asker) -> None:
     assert await status(asker, "topics/t") == 401
     allow(world, Operation.DESCRIBE, TOPIC, "t", user="ANONYMOUS")
     assert await status(asker, "topics/t") == 200
+
+
+@pytest.mark.parametrize(
+    ("remote", "header", "is_root"),
+    [
+        ("127.0.0.1", "", True), ("127.8.9.10", "", True), ("::1", "", True), ("::ffff:127.0.0.1", "", True),
+        ("172.17.0.1", "", False), ("::ffff:172.17.0.1", "", False), ("fe80::1%eth0", "", False),
+        (None, "", False), ("127.0.0.1", "X-Forwarded-For", False), ("127.0.0.1", "Forwarded", False),
+    ],
+)  # fmt: skip
+async def test_from_elsewhere_nobody_is_a_super_user(
+    make_world: MakeWorld, remote: str | None, header: str, is_root: bool
+) -> None:
+    """`super.users = User:ANONYMOUS` is for who comes in by a listener of this machine: HTTP may be reached
+    by more, in a container by whoever reaches its port. Rules for ANONYMOUS hold for all of them.
+    """
+    world = await make_world(**{**SETTINGS, "super_users": "User:ANONYMOUS"})
+    world.topic("t")
+    access = Access(world.broker)
+    socket = Mock()
+    socket.get_extra_info = {"peername": None if remote is None else (remote, 1)}.get
+    headers = {header: "for=10.1.1.1"} if header else {}
+    request = make_mocked_request("GET", "/api/broker", headers, transport=socket)
+    await access.check(request, None)
+    assert access.may(request, Operation.DELETE, TOPIC, "t") == is_root
+    allow(world, Operation.DESCRIBE, TOPIC, "t", user="ANONYMOUS")
+    assert access.may(request, Operation.DESCRIBE, TOPIC, "t")
+    if not is_root:
+        with pytest.raises(NotAllowed) as refused:
+            await access.check(request, SEE_BROKER)
+        assert refused.value.status == 401
+        assert "WWW-Authenticate" in refused.value.headers
 
 
 async def test_metrics_and_health_are_for_everybody(asker: Asker) -> None:
