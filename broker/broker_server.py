@@ -137,15 +137,9 @@ class BrokerServer(Broker):
                 self.tokens.append(server.tokens)
         host, port = self.config.http_host, self.config.http_port
         if port >= 0:
-            tls = self._http_tls = await self._make_http_tls()
+            self._http_tls = await self._make_http_tls()
             self._warn_of_http(host)
-            self._http_server = await bind(
-                lambda: self.http.connection(),
-                self._http_address,
-                host,
-                port,
-                None if tls is None else tls.following(),
-            )
+            self._http_server = await bind(lambda: self.http.connection(), self._http_address, host, port)
 
     async def _make_http_tls(self) -> Tls | None:
         """ConfigError."""

@@ -6,11 +6,11 @@ import asyncio
 import errno
 import os
 import socket
-import ssl
 from collections.abc import Callable
 
 BACKLOG = 1024
 HANDSHAKE_SECONDS = 10.0
+"""so long a connection may take to shake hands (TLS)"""
 BIND_ATTEMPTS = 20  # to find a port that is free in all addresses of a host
 
 
@@ -24,14 +24,9 @@ class ListenError(Exception):
 
 
 async def bind(
-    protocol: Callable[[], asyncio.BaseProtocol],
-    address: str,
-    host: str,
-    port: int,
-    tls: ssl.SSLContext | None = None,
+    protocol: Callable[[], asyncio.BaseProtocol], address: str, host: str, port: int
 ) -> asyncio.Server:
-    """A server that has its address and does not listen yet; nobody else can have it. With `tls` its
-    connections shake hands first, for which they have `HANDSHAKE_SECONDS`.
+    """A server that has its address and does not listen yet; nobody else can have it.
 
     Raises ListenError, which says `address`, if it cannot be had.
     """
@@ -40,13 +35,7 @@ async def bind(
     for _ in range(BIND_ATTEMPTS):
         try:
             server = await loop.create_server(
-                protocol,
-                host or None,
-                chosen,
-                backlog=BACKLOG,
-                start_serving=False,
-                ssl=tls,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS if tls is not None else None,
+                protocol, host or None, chosen, backlog=BACKLOG, start_serving=False
             )
         except OSError as error:
             if chosen == port:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+import ssl
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -21,6 +21,7 @@ from broker.console import Console
 from broker.http.asking import Asking, in_json
 from broker.http.changes import Changes
 from broker.http.contents import Contents
+from broker.http.entering import Entering
 from broker.http.groups import Groups
 from broker.http.overview import Overview
 from broker.http.questions import Questions
@@ -55,21 +56,6 @@ def _is_ours(record: logging.LogRecord) -> bool:
     """
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
-
-
-class Entering(asyncio.Protocol):
-    """A connection before it is let in: with TLS hands are shaken meanwhile. Owned by: event loop."""
-
-    def __init__(self, let_in: Callable[[], asyncio.Protocol | None]) -> None:
-        self._let_in = let_in
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        stream, connection = cast(asyncio.Transport, transport), self._let_in()
-        if connection is None:
-            stream.abort()
-        else:
-            stream.set_protocol(connection)
-            connection.connection_made(stream)
 
 
 class Api:
@@ -107,8 +93,11 @@ class HttpServer:
         self._api = Api(broker)
         self._runner: web.AppRunner | None = None
         self._scraping = asyncio.Lock()
-        self._quiet: dict[web.RequestHandler, Timer] = {}
+        self._quiet: dict[web.RequestHandler | Entering, Timer] = {}
         """connections with no request at hand, the longest silent first"""
+        self._entering: set[Entering] = set()
+        """those of them that shake hands"""
+        self._tls: Tls | None = None
         self.port = -1
         """where it listens; -1 while it does not"""
         self.scheme = "http"
@@ -133,6 +122,7 @@ class HttpServer:
             logger=server_logger,
         )
         await self._runner.setup()
+        self._tls = tls
         await listen(server, address)
         self.port = int(server.sockets[0].getsockname()[1])
         if tls is not None:
@@ -141,31 +131,47 @@ class HttpServer:
 
     def connection(self) -> asyncio.BaseProtocol:
         """What a new connection talks to."""
-        return Entering(self._let_in)
+        return Entering(self)
 
-    def _let_in(self) -> asyncio.Protocol | None:
-        """What it talks to from now on; None when it is one too many."""
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        return None if self._tls is None else self._tls.context
+
+    def has_room(self) -> bool:
         assert self._runner is not None and self._runner.server is not None
         most = self._broker.config.http_max_connections
-        if len(self._runner.server.connections) >= most:
+        if len(self._runner.server.connections) + len(self._entering) >= most:
             eldest = next((quiet for quiet in self._quiet if quiet.transport is not None), None)
             if eldest is None:
                 logger.warning("refused an HTTP connection: http.max.connections (%d) are at work", most)
-                return None
+                return False
             self._end(eldest)
+        return True
+
+    def hold(self, entering: Entering) -> None:
+        self._entering.add(entering)
+        self._fall_quiet(entering)
+
+    def let_go(self, entering: Entering) -> None:
+        self._entering.discard(entering)
+        self._wake(entering)
+
+    def admit(self, transport: asyncio.Transport) -> asyncio.Protocol:
+        assert self._runner is not None and self._runner.server is not None
         connection = self._runner.server()
+        connection.connection_made(transport)
         self._fall_quiet(connection)
         return connection
 
-    def _fall_quiet(self, connection: web.RequestHandler) -> None:
+    def _fall_quiet(self, connection: web.RequestHandler | Entering) -> None:
         self._quiet[connection] = self._broker.clock.call_later(QUIET_MS, self._end, connection)
 
-    def _wake(self, connection: web.RequestHandler) -> None:
+    def _wake(self, connection: web.RequestHandler | Entering) -> None:
         timer = self._quiet.pop(connection, None)
         if timer is not None:
             timer.cancel()
 
-    def _end(self, connection: web.RequestHandler) -> None:
+    def _end(self, connection: web.RequestHandler | Entering) -> None:
         self._wake(connection)
         connection.force_close()
 
@@ -190,6 +196,8 @@ class HttpServer:
         await self._api.stop()
         if self._renewing is not None:
             self._renewing.cancel()
+        for entering in tuple(self._entering):
+            self._end(entering)
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

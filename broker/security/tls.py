@@ -57,16 +57,6 @@ class Tls:
             _load_trust(context, self._keys)
         return context
 
-    def following(self) -> ssl.SSLContext:
-        """For a server that takes one for good: each of its handshakes goes by the `context` of its time."""
-
-        def follow(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-            connection.context = self.context
-
-        made = self._made()
-        made.sni_callback = follow
-        return made
-
     async def keep_fresh(self, node: Node) -> None:
         """New connections get the certificate that is in its file now."""
         while True:

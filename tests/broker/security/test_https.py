@@ -25,6 +25,7 @@ from broker.cli.asking import ask
 from broker.security.tls import RENEWAL_MS
 from broker.testing import Kompakt
 from config.broker import BrokerConfig
+from tests.broker.client import LIMIT_SECONDS
 from tests.broker.conftest import World, problem_at_start
 from tests.broker.test_questions import MakeWorld
 from tests.certificates import Certificates
@@ -161,6 +162,48 @@ async def test_who_shakes_no_hands_is_in_nobodys_way_and_is_cut_off(
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
         writer.close()
+
+
+async def test_who_shakes_no_hands_has_a_place_and_takes_no_more(
+    make_https: MakeWorld, certificates: Certificates
+) -> None:
+    """Each connection is a descriptor, and partitions need some."""
+    world = await make_https(http_max_connections="3")
+    silent = [await asyncio.open_connection("127.0.0.1", world.broker.http.port) for _ in range(40)]
+    for reader, _ in silent[:37]:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+    assert await status(world, "/healthz", trusting(certificates)) == 200
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_what_comes_with_the_last_of_the_handshake_is_answered(
+    make_https: MakeWorld, certificates: Certificates
+) -> None:
+    """Clients of TLS 1.3 ask in the flight that ends it."""
+    world = await make_https()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting(certificates).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.broker.http.port)
+    while True:
+        try:
+            client.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            writer.write(outgoing.read())
+            incoming.write(await reader.read(1 << 16))
+    client.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    writer.write(outgoing.read())  # the end of the handshake, and the request
+    answer = b""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while b"\r\n" not in answer:
+            incoming.write(await reader.read(1 << 16))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                answer += client.read(1 << 16)
+    assert answer.startswith(b"HTTP/1.1 200")
+    writer.close()
 
 
 async def test_a_connection_that_is_one_too_many_is_refused_behind_its_handshake(
