@@ -16,7 +16,8 @@ import contextlib
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from aiohttp import web
@@ -27,16 +28,22 @@ from broker.security.bearer import InvalidToken
 from broker.security.principal import ANONYMOUS, USER, name_of, rules_of
 from broker.security.subject import subject_of
 from broker.security.users import plain_users
-from protocol.scram import Credential, credential, salt_password
+from protocol.scram import HASHES, Credential, credential, salt_password
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+
+logger = logging.getLogger(__name__)
 
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="kompakt", charset="UTF-8"'}
 FORWARDED = ("Forwarded", "X-Forwarded-For")
 """what a proxy says of whom it asks for"""
 MOST_PROVEN = 256
 """headers that are remembered: to prove one anew takes milliseconds"""
+TOLD_EVERY_MS = 10_000
+"""no more than one line of the log tells of refusals within so long: who guesses does not fill it"""
+LATE_MS = web.RequestKey("late_ms", int)
+"""the answer has to wait for so long, with a connection that gives way to others (`server.py`)"""
 ASKER: web.RequestKey[Asker | None] = web.RequestKey("asker")
 
 
@@ -69,7 +76,7 @@ class NotAllowed(Exception):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return CHALLENGE if self.status == 401 else {}
+        return {401: CHALLENGE, 429: {"Retry-After": "1"}}.get(self.status, {})
 
 
 class _Known(NamedTuple):
@@ -86,6 +93,10 @@ class Access:
         self._broker = broker
         self._proven: dict[bytes, _Known] = {}
         """by the hash of a header, what has proved it"""
+        self._told_ms: int | None = None
+        self._untold = 0
+        """refusals since then, of which the log does not know"""
+        self._at_proof = 0
         self._proving = asyncio.Lock()  # who guesses takes no more than one of the I/O threads
 
     async def check(self, request: web.Request, right: Right | None) -> None:
@@ -131,24 +142,43 @@ class Access:
     async def _principal(self, request: web.Request) -> str:
         header = request.headers.get("Authorization")
         if header is None:
-            return await self._by_certificate(request)
+            return self._by_certificate(request)
         if header.lower().startswith("bearer "):
-            return await self._bearer(header.split()[-1])
+            return self._bearer(request, header.split()[-1])
         user, password = _user_and_password(header)
         known, digest = self._known(user), hashlib.sha256(header.encode(errors="surrogateescape")).digest()
         if self._proven.get(digest) != known:
             self._proven.pop(digest, None)
-            async with self._proving:
-                is_proof = await self._broker.run_blocking(_is_proof, known, password)
-            if not is_proof:
-                await self._refuse()
+            if not await self._proves(known, password):
+                self._refuse(request)
             while len(self._proven) >= MOST_PROVEN:
                 del self._proven[next(iter(self._proven))]
             self._proven[digest] = known
             self._broker.metrics_state.authentications += 1
         return f"User:{user}"
 
-    async def _by_certificate(self, request: web.Request) -> str:
+    async def _proves(self, known: _Known, password: str) -> bool:
+        """Whether the password is one of the user's. NotAllowed, where too many wait to be told: half of the
+        connections stay for others.
+        """
+        if self._at_proof >= max(1, self._broker.config.http_max_connections // 2):
+            raise NotAllowed(429, "too many prove who they are just now")
+        self._at_proof += 1
+        try:
+            async with self._proving:
+                return await self._broker.run_blocking(_is_proof, known, self._stand_ins(known), password)
+        finally:
+            self._at_proof -= 1
+
+    def _stand_ins(self, known: _Known) -> list[tuple[str, int]]:
+        """Mechanisms that do not know the user, and how slow others' passwords are by them: to guess takes as
+        long for who is not there.
+        """
+        own = {mechanism for mechanism, _ in known.credentials}
+        others = ((one, self._broker.users.most_iterations(one)) for one in HASHES if one not in own)
+        return [(mechanism, iterations) for mechanism, iterations in others if iterations]
+
+    def _by_certificate(self, request: web.Request) -> str:
         """As a listener that speaks SSL would know the client; who shows none is nobody."""
         tls = request.get_extra_info("ssl_object")
         certificate = None if tls is None else tls.getpeercert(binary_form=True)
@@ -158,26 +188,33 @@ class Access:
         try:
             return f"{USER}{name_of(subject_of(certificate), rules)}"
         except ValueError as problem:
-            return await self._refuse(str(problem))
+            return self._refuse(request, str(problem))
 
-    async def _bearer(self, text: str) -> str:
+    def _bearer(self, request: web.Request, text: str) -> str:
         """Whose token it is, as a client of one of the listeners that take tokens would be known."""
         for tokens in self._broker.tokens:
             with contextlib.suppress(InvalidToken):
                 return f"{USER}{tokens.validate(text).user}"
-        return await self._refuse("no listener takes this token")
+        return self._refuse(request, "no listener takes this token")
 
     def _known(self, user: str) -> _Known:
         tables = (plain_users(one.name, one.security) for one in self._broker.listeners)
         plain = tuple(sorted({table[user] for table in tables if user in table}))
         return _Known(plain, tuple(sorted(self._broker.users.credentials_of(user).items())))
 
-    async def _refuse(self, problem: str = "there is no such user, or this is not the password") -> NoReturn:
-        """As late as a client of Kafka's is told."""
+    def _refuse(
+        self, request: web.Request, problem: str = "there is no such user, or this is not the password"
+    ) -> NoReturn:
+        """To be told as late as a client of Kafka's is (`LATE_MS`); the log has a line, now and then."""
         self._broker.metrics_state.failed_authentications += 1
-        delay_ms = self._broker.config.connection_failed_authentication_delay_ms
-        if delay_ms:
-            await self._broker.clock.sleep(delay_ms)
+        request[LATE_MS] = self._broker.config.connection_failed_authentication_delay_ms
+        now_ms = self._broker.clock.passed_ms()
+        if self._told_ms is None or now_ms - self._told_ms >= TOLD_EVERY_MS:
+            more = f" ({self._untold} more were refused meanwhile)" if self._untold else ""
+            logger.warning("refused %s over HTTP: %s%s", request.remote, problem, more)
+            self._told_ms, self._untold = now_ms, 0
+        else:
+            self._untold += 1
         raise NotAllowed(401, problem)
 
 
@@ -207,9 +244,11 @@ def _user_and_password(header: str) -> tuple[str, str]:
     return user, password
 
 
-def _is_proof(known: _Known, password: str) -> bool:
+def _is_proof(known: _Known, stand_ins: Sequence[tuple[str, int]], password: str) -> bool:
     """On an I/O thread: it is slow on purpose. Whoever it is, all is compared."""
     data = password.encode()
+    for mechanism, iterations in stand_ins:
+        salt_password(mechanism, password, b"", iterations)
     found = [hmac.compare_digest(one.encode(), data) for one in known.plain]
     for mechanism, kept in known.credentials:
         salted = salt_password(mechanism, password, kept.salt, kept.iterations)

@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from broker.console import Console
+from broker.http.access import LATE_MS
 from broker.http.asking import Asking, in_json
 from broker.http.changes import Changes
 from broker.http.contents import Contents
@@ -183,13 +184,16 @@ class HttpServer:
                 with contextlib.suppress(web.RequestPayloadError):  # whoever reads it is told again
                     await request.read()  # until it is there, this is one of those that ask nothing
             self._wake(connection)
-            return await handler(request)
+            answer = await handler(request)
         except web.HTTPException as error:
             if not request.path.startswith("/api/"):
                 raise
-            return in_json(request, error)
+            answer = in_json(request, error)
         finally:
             self._fall_quiet(connection)
+        if late_ms := request.get(LATE_MS, 0):
+            await self._broker.clock.sleep(late_ms)
+        return answer
 
     async def stop(self) -> None:
         """Close the connections, after their answers."""

@@ -74,6 +74,11 @@ class Users:
     def credential(self, mechanism: str, user: str) -> Credential | None:
         return self._credentials.get((mechanism, user))
 
+    def most_iterations(self, mechanism: str) -> int:
+        """Of all passwords that the mechanism knows; 0 where it knows none."""
+        kept = self._credentials.items()
+        return max((one.iterations for (name, _), one in kept if name == mechanism), default=0)
+
     def names(self) -> list[str]:
         """Of all who have a credential."""
         return sorted({user for _, user in self._credentials})

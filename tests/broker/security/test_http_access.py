@@ -11,6 +11,7 @@ import asyncio
 import base64
 import json
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
@@ -20,14 +21,15 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from broker.cli.asking import ask
-from broker.http.access import MOST_PROVEN, SEE_BROKER, Access, NotAllowed
+from broker.http import access
+from broker.http.access import MOST_PROVEN, SEE_BROKER, TOLD_EVERY_MS, Access, NotAllowed
 from broker.http.server import Api
 from broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
 from config.security import UNSECURED_TOKENS
 from protocol.scram import credential, salt_password
 from storage.layout import TopicPartition
 from storage.types import Origin
-from tests.broker.client import until
+from tests.broker.client import LIMIT_SECONDS, until
 from tests.broker.conftest import World
 from tests.broker.questions.test_overview import commit
 from tests.broker.test_questions import Asker, MakeWorld, put
@@ -151,6 +153,86 @@ async def test_a_refusal_comes_late_and_is_counted(make_world: MakeWorld) -> Non
     assert counters.authentications == 1  # it is remembered
 
 
+async def test_who_waits_for_a_refusal_is_in_nobodys_way(make_world: MakeWorld) -> None:
+    """Who guesses on every connection that there may be does not keep others out."""
+    world = await make_world(
+        **{**SETTINGS, "connection_failed_authentication_delay_ms": "700", "http_max_connections": "4"}
+    )
+    port, counters = world.broker.http.port, world.broker.metrics_state
+    readers, writers = [], []
+    for number in range(4):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        header = basic("root", f"wrong{number}")
+        writer.write(
+            f"GET /api/broker HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {header}\r\n\r\n".encode()
+        )
+        readers.append(reader)
+        writers.append(writer)
+        await until(lambda: counters.failed_authentications == len(readers))
+    assert (await Asker(world).send("GET", "/healthz"))[0] == 200
+    async with asyncio.timeout(LIMIT_SECONDS):
+        assert await readers[0].read() == b"", "the eldest had to go"
+        world.clock.advance(700)
+        for reader in readers[1:]:
+            assert await reader.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
+    for writer in writers:
+        writer.close()
+
+
+async def test_who_proves_a_password_leaves_places_to_others(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await make_world(**{**SETTINGS, "http_max_connections": "4"})
+    asker, gate = Asker(world), threading.Event()
+    monkeypatch.setattr(access, "_is_proof", lambda *_: gate.wait(LIMIT_SECONDS))
+    try:
+        proofs = [
+            asyncio.ensure_future(asked(asker, "GET", "broker", as_whom=("root", str(number))))
+            for number in range(3)
+        ]
+        (refused,), waiting = await asyncio.wait(proofs, return_when=asyncio.FIRST_COMPLETED)
+        got, headers, answer = refused.result()
+        assert (got, headers["Retry-After"]) == (429, "1")
+        assert "prove who they are" in answer["error"]
+        assert (await asker.send("GET", "/healthz"))[0] == 200
+    finally:
+        gate.set()
+    assert [got for got, *_ in await asyncio.gather(*waiting)] == [200, 200]
+
+
+async def test_refusals_are_in_the_log_and_do_not_fill_it(
+    asker: Asker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(20):
+        assert await status(asker, "broker", ("root", f"wrong{number}")) == 401
+    lines = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert lines == ["refused 127.0.0.1 over HTTP: there is no such user, or this is not the password"]
+    asker.world.clock.advance(TOLD_EVERY_MS)
+    assert (await asked(asker, "GET", "broker", Authorization="Bearer x.y.z"))[0] == 401
+    words = "refused 127.0.0.1 over HTTP: no listener takes this token (19 more were refused meanwhile)"
+    assert words in caplog.text
+
+
+async def test_to_guess_takes_as_long_whoever_is_meant(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords of SCRAM are slow on purpose; that of a user who is not there is none the faster."""
+    users, salted = asker.world.broker.users, b"x" * 32
+    for mechanism, user, iterations in (
+        ("SCRAM-SHA-256", "carol", 5000), ("SCRAM-SHA-512", "carol", 4500), ("SCRAM-SHA-512", "dave", 4500),
+    ):  # fmt: skip
+        users.set(mechanism, user, credential(mechanism, salted, b"salt", iterations))
+    work: dict[str, list[tuple[str, int]]] = {}
+    salting = access.salt_password
+
+    def watched(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+        work.setdefault(password, []).append((mechanism, iterations))
+        return salting(mechanism, password, salt, iterations)
+
+    monkeypatch.setattr(access, "salt_password", watched)
+    for name in ("carol", "dave", "alice", "nobody"):
+        assert await status(asker, "broker", (name, f"guess for {name}")) == 401
+        assert sorted(work[f"guess for {name}"]) == [("SCRAM-SHA-256", 5000), ("SCRAM-SHA-512", 4500)]
+
+
 async def test_users_of_scram_and_passwords_that_change(asker: Asker) -> None:
     """From the moment on that it is another one."""
     users = asker.world.broker.users
@@ -165,12 +247,12 @@ async def test_users_of_scram_and_passwords_that_change(asker: Asker) -> None:
 
 
 async def test_few_proofs_are_remembered(asker: Asker) -> None:
-    access = Access(asker.world.broker)
-    access._proven = {str(number).encode(): access._known("root") for number in range(MOST_PROVEN)}
+    rights = Access(asker.world.broker)
+    rights._proven = {str(number).encode(): rights._known("root") for number in range(MOST_PROVEN)}
     request = make_mocked_request("GET", "/api/broker", {"Authorization": basic(*ROOT)})
-    await access.check(request, None)
-    assert len(access._proven) == MOST_PROVEN
-    assert b"0" not in access._proven
+    await rights.check(request, None)
+    assert len(rights._proven) == MOST_PROVEN
+    assert b"0" not in rights._proven
 
 
 async def test_without_rules_all_may_do_all(make_world: MakeWorld) -> None:
@@ -382,18 +464,18 @@ async def test_from_elsewhere_nobody_is_a_super_user(
     """
     world = await make_world(**{**SETTINGS, "super_users": "User:ANONYMOUS"})
     world.topic("t")
-    access = Access(world.broker)
+    rights = Access(world.broker)
     socket = Mock()
     socket.get_extra_info = {"peername": None if remote is None else (remote, 1)}.get
     headers = {header: "for=10.1.1.1"} if header else {}
     request = make_mocked_request("GET", "/api/broker", headers, transport=socket)
-    await access.check(request, None)
-    assert access.may(request, Operation.DELETE, TOPIC, "t") == is_root
+    await rights.check(request, None)
+    assert rights.may(request, Operation.DELETE, TOPIC, "t") == is_root
     allow(world, Operation.DESCRIBE, TOPIC, "t", user="ANONYMOUS")
-    assert access.may(request, Operation.DESCRIBE, TOPIC, "t")
+    assert rights.may(request, Operation.DESCRIBE, TOPIC, "t")
     if not is_root:
         with pytest.raises(NotAllowed) as refused:
-            await access.check(request, SEE_BROKER)
+            await rights.check(request, SEE_BROKER)
         assert refused.value.status == 401
         assert "WWW-Authenticate" in refused.value.headers
 
