@@ -77,6 +77,8 @@ class Quotas:
             CHANGED: self.changed,
         }
         self._addresses: dict[str, str] = {}
+        self._resolving = 0
+        """how many look up hosts just now"""
         self._lost: set[str] = set()
         """hosts of which it is in the log that they have no address"""
         self.waits = Waits()
@@ -135,11 +137,16 @@ class Quotas:
     async def resolve(self, hosts: set[str]) -> set[str]:
         """Those of the hosts that have an address, which is remembered for when they get a quota."""
         quotas = self.settings.values
-        self._addresses = {host: one for host, one in self._addresses.items() if ((IP, host),) in quotas}
-        for host in hosts - set(self._addresses):
-            address = await self._run_blocking(resolved, host)
-            if address is not None:
-                self._addresses[host] = address
+        if not self._resolving:  # what others have found is of use to them until they have set their quotas
+            self._addresses = {host: one for host, one in self._addresses.items() if ((IP, host),) in quotas}
+        self._resolving += 1
+        try:
+            for host in hosts - set(self._addresses):
+                address = await self._run_blocking(resolved, host)
+                if address is not None:
+                    self._addresses[host] = address
+        finally:
+            self._resolving -= 1
         return hosts & set(self._addresses)
 
     # what is counted

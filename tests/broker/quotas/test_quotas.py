@@ -452,3 +452,17 @@ async def test_windows_are_as_they_are_set(make_world: MakeWorld) -> None:
     assert (await client.ask(CreateTopicsRequest(topics=[topic]), 7)).throttle_time_ms == 0
     deletion = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="a")])
     assert (await client.ask(deletion, 6)).throttle_time_ms == 1000, "five tokens at most"
+
+
+async def test_a_look_up_leaves_alone_what_another_has_found(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quotas, hosts = world.broker.quotas, {"10.0.0.1", "10.0.0.2"}
+
+    async def look_up(function: Callable[[str], str], host: str) -> str:
+        if host in hosts:
+            assert await quotas.resolve({"10.0.0.9"}) == {"10.0.0.9"}
+        return function(host)
+
+    monkeypatch.setattr(quotas, "_run_blocking", look_up)
+    assert await quotas.resolve(hosts) == hosts
