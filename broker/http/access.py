@@ -28,6 +28,7 @@ from broker.security.bearer import InvalidToken
 from broker.security.principal import ANONYMOUS, USER, name_of, rules_of
 from broker.security.subject import subject_of
 from broker.security.users import plain_users
+from config.security import PLAIN
 from protocol.scram import HASHES, Credential, credential, salt_password
 
 if TYPE_CHECKING:
@@ -191,14 +192,21 @@ class Access:
             return self._refuse(request, str(problem))
 
     def _bearer(self, request: web.Request, text: str) -> str:
-        """Whose token it is, as a client of one of the listeners that take tokens would be known."""
-        for tokens in self._broker.tokens:
+        """Whose token it is, as a client of one of the listeners that take tokens would be known. Tokens that
+        nobody signed are not believed where any listener wants them signed.
+        """
+        signed = [one for one in self._broker.tokens if one.keys is not None]
+        for tokens in signed or self._broker.tokens:
             with contextlib.suppress(InvalidToken):
                 return f"{USER}{tokens.validate(text).user}"
         return self._refuse(request, "no listener takes this token")
 
     def _known(self, user: str) -> _Known:
-        tables = (plain_users(one.name, one.security) for one in self._broker.listeners)
+        tables = (
+            plain_users(one.name, one.security)
+            for one in self._broker.listeners
+            if one.security.uses_sasl and PLAIN in one.security.keys.sasl_enabled_mechanisms
+        )
         plain = tuple(sorted({table[user] for table in tables if user in table}))
         return _Known(plain, tuple(sorted(self._broker.users.credentials_of(user).items())))
 

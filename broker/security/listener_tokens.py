@@ -6,7 +6,7 @@ import logging
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from broker.security.bearer import Token
+from broker.security.bearer import InvalidToken, Token
 from broker.security.jwks import KeySet
 from broker.security.tokens import Rules, UnsecuredRules, validate_signed, validate_unsecured
 from config.definition import ConfigError
@@ -57,10 +57,13 @@ class ListenerTokens:
     def validate(self, text: str) -> Token:
         """What a client's token says. InvalidToken."""
         now_ms = self._clock.now_ms()
-        if self._unsecured is not None:
-            return validate_unsecured(text, self._unsecured, now_ms)
-        assert self.keys is not None
-        return validate_signed(text, self.keys.of, self._rules, now_ms)
+        try:
+            if self._unsecured is not None:
+                return validate_unsecured(text, self._unsecured, now_ms)
+            assert self.keys is not None
+            return validate_signed(text, self.keys.of, self._rules, now_ms)
+        except (UnicodeError, RecursionError) as problem:  # no text, or JSON that is too deep
+            raise InvalidToken(f"it cannot be read: {type(problem).__name__}") from None
 
 
 def _name(listener: str) -> str:

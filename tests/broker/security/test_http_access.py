@@ -13,6 +13,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -25,6 +26,7 @@ from broker.http import access
 from broker.http.access import MOST_PROVEN, SEE_BROKER, TOLD_EVERY_MS, Access, NotAllowed
 from broker.http.server import Api
 from broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
+from broker.security.bearer import InvalidToken
 from config.security import UNSECURED_TOKENS
 from protocol.scram import credential, salt_password
 from storage.layout import TopicPartition
@@ -244,6 +246,44 @@ async def test_users_of_scram_and_passwords_that_change(asker: Asker) -> None:
         assert await status(asker, "broker", ("carol", "first")) == 401
         users.set(mechanism, "carol", None)
         assert await status(asker, "broker", ("carol", "second")) == 401
+
+
+async def test_a_listener_for_tests_lets_nobody_in_where_another_wants_signatures(
+    make_world: MakeWorld, tmp_path: Path
+) -> None:
+    """Nor are the passwords known of a listener that does not speak PLAIN."""
+    (tmp_path / "keys.json").write_text('{"keys": []}')
+    prod = "listener_name_prod"
+    settings = {
+        **SETTINGS,
+        "listeners": "SECURE://127.0.0.1:0,PROD://127.0.0.1:0",
+        "listener_security_protocol_map": "SECURE:SASL_PLAINTEXT,PROD:SASL_PLAINTEXT",
+        f"{prod}_sasl_enabled_mechanisms": "OAUTHBEARER",
+        f"{prod}_sasl_oauthbearer_jwks_endpoint_url": (tmp_path / "keys.json").as_uri(),
+        f"{prod}_plain_sasl_jaas_config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_root="other";'
+        ),
+    }
+    world = await make_world(**settings)
+    now_s = world.clock.now_ms() // 1000
+    header = f"Bearer {unsigned(sub='root', iat=now_s, exp=now_s + 60)}"
+    assert (await asked(Asker(world), "GET", "broker", Authorization=header))[0] == 401
+    assert await status(Asker(world), "broker", ROOT) == 200
+    assert await status(Asker(world), "broker", ("root", "other")) == 401
+
+
+async def test_tokens_that_cannot_be_read_are_refused(asker: Asker, caplog: pytest.LogCaptureFixture) -> None:
+    deep = base64.urlsafe_b64encode(b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}").decode().rstrip("=")
+    (tokens,) = asker.world.broker.tokens
+    for text in (f"{deep}.{deep}.", "\udcff.a.b", "\udcff.e30."):
+        with pytest.raises(InvalidToken):
+            tokens.validate(text)
+    reader, writer = await asyncio.open_connection("127.0.0.1", asker.world.broker.http.port)
+    writer.write(b"GET /api/broker HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer \xff.a.b\r\n\r\n")
+    async with asyncio.timeout(LIMIT_SECONDS):
+        assert await reader.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
+    writer.close()
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_few_proofs_are_remembered(asker: Asker) -> None:
