@@ -104,6 +104,7 @@ class StateTopic(Generic[T]):
         self._loading: set[int] = set()
         # What was said there is not known: to answer "nothing" would make clients start over.
         self._unreadable: set[int] = set()
+        self._behind: dict[int, list[Callable[[], None]]] = {}  # what waits for a reading, in order
         self._is_closed = False
         self._creation = asyncio.Lock()
         self._is_failure_told = False
@@ -140,6 +141,15 @@ class StateTopic(Generic[T]):
     def is_known(self, index: int) -> bool:
         """Whether what this partition says has been read."""
         return index not in self._loading and index not in self._unreadable
+
+    def when_read(self, index: int, act: Callable[[], None]) -> None:
+        """Do now what changes what is known of a partition, or behind its reading: that finds the partition
+        as it was at some moment, and is laid over whatever happened since.
+        """
+        if index in self._loading:
+            self._behind.setdefault(index, []).append(act)
+        else:
+            act()
 
     def close(self) -> None:
         self._is_closed = True
@@ -212,7 +222,7 @@ class StateTopic(Generic[T]):
             except (OSError, KafkaError) as error:
                 logger.error("what %s-%d says cannot be served: %s", self.name, index, error)
                 self._unreadable.add(index)
-            self._loading.discard(index)
+            self._end_loading(index)
 
     async def load_again(self, index: int, apply: Callable[[T], None]) -> None:
         """As `load`, of one partition that could not be read."""
@@ -225,7 +235,12 @@ class StateTopic(Generic[T]):
         except (OSError, KafkaError) as error:
             logger.error("what %s-%d says still cannot be served: %s", self.name, index, error)
         finally:
-            self._loading.discard(index)
+            self._end_loading(index)
+
+    def _end_loading(self, index: int) -> None:
+        self._loading.discard(index)
+        for act in self._behind.pop(index, ()):
+            act()
 
     async def _load_one(self, index: int, apply: Callable[[T], None]) -> None:
         partition = self._node.partitions.get(TopicPartition(self.name, index))

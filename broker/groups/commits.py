@@ -6,6 +6,7 @@ Mirrors Kafka's OffsetMetadataManager. A commit is answered when it is durable a
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -232,8 +233,14 @@ class Commits:
 
     def end_transaction(self, index: int, producer_id: int, *, is_commit: bool) -> None:
         """A marker is durable in a partition of `__consumer_offsets`: offsets that the transaction commits
-        there are visible from now on, or gone.
+        there are visible from now on, or gone. While that partition is being read it waits: what is read may
+        be from before the marker.
         """
+        self._store.when_read(
+            index, functools.partial(self._end_transaction, index, producer_id, is_commit=is_commit)
+        )
+
+    def _end_transaction(self, index: int, producer_id: int, *, is_commit: bool) -> None:
         groups: set[AnyGroup] = self._undecided.pop(producer_id, set())
         elsewhere = {one for one in groups if self._store.place_of(one.group_id).partition != index}
         for group in groups - elsewhere:

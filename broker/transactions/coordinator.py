@@ -63,6 +63,7 @@ class TransactionCoordinator:
         self._node = node
         self._producer_ids = producer_ids
         self._moves = moves
+        self._groups = groups
         self._markers = Markers(node, moves, groups)
         config = node.config
         self._topic: StateTopic[LatestValues] = StateTopic(
@@ -120,6 +121,8 @@ class TransactionCoordinator:
                         "%s: the transaction of producer %d is aborted: its end was lost",
                         topic_partition, producer_id,
                     )  # fmt: skip
+                    # At once: nothing becomes visible by it.
+                    self._groups.end_transaction(topic_partition, producer_id, is_commit=False)
 
     async def stop(self) -> None:
         """Accept nothing more, end what goes on."""

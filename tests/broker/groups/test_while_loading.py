@@ -1,0 +1,181 @@
+"""Goal: what happens while `__consumer_offsets` or `__share_group_state` is being read lasts, though the
+reading finds the log as it was when it began (T200).
+
+Method: a whole broker starts anew, and is held in the middle of a reading, before or behind the moment at
+which the reading fixes where it ends; a client does its work meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from broker.state_topic import StateTopic, partition_for
+from broker.topic import OFFSETS_TOPIC
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import OffsetFetchRequest
+from protocol.messages.transactions import WriteTxnMarkersRequest
+from storage.layout import TopicPartition
+from storage.log import Log
+from tests.broker.client import until
+from tests.broker.conftest import World
+from tests.broker.test_lifecycle import is_answered
+from tests.broker.transactions.producer import T, Transactional
+from tests.broker.transactions.test_offsets import begun, fetched
+
+G = TopicPartition(OFFSETS_TOPIC, partition_for("g", 2))
+
+
+class Held:
+    """Readings of a topic stand still until `let_go`. What they find is the log as it was before, or as it is
+    then.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, topic: str, *, is_old: bool = True) -> None:
+        self.reached, self._free = threading.Event(), threading.Event()
+        scan = Log.scan
+
+        def held(log: Log, *place: Any) -> Any:
+            if log.topic_partition.topic != topic:
+                return scan(log, *place)
+            found = scan(log, *place)
+            self.reached.set()
+            self._free.wait(60)
+            return found if is_old else scan(log, *place)
+
+        monkeypatch.setattr(Log, "scan", held)
+
+    def let_go(self) -> None:
+        self._free.set()
+
+
+@asynccontextmanager
+async def starting(
+    world: World, monkeypatch: pytest.MonkeyPatch, topic: str = OFFSETS_TOPIC, *, is_old: bool = True
+) -> AsyncIterator[None]:
+    """A broker that starts anew and is held while it reads `topic`; behind it the start is over."""
+    await world.stop()
+    held, old = Held(monkeypatch, topic, is_old=is_old), world.broker
+    start = asyncio.ensure_future(world.start())
+    try:
+        await until(lambda: held.reached.is_set() and world.broker is not old and is_answered(world.broker))
+        yield
+    finally:
+        held.let_go()
+        await start
+
+
+@pytest.fixture(params=[True, False], ids=["behind", "within"])
+def is_old(request: pytest.FixtureRequest) -> bool:
+    """Whether what the reading finds is from before the marker."""
+    return bool(request.param)
+
+
+async def undecided(world: World) -> Transactional:
+    """Offset 1 of t-0 is committed, 5 is by a transaction that goes on."""
+    tx = await begun(world)
+    await world.commit(tx.client)
+    assert await tx.add_offsets() == 0
+    assert await tx.commit_offsets({T: 5}) == [0]
+    return tx
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["committed", "aborted"])
+async def test_a_transaction_may_end(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_commit: bool, is_old: bool
+) -> None:
+    tx = await undecided(world)
+    async with starting(world, monkeypatch, is_old=is_old):
+        tx.client = await world.connect()
+        assert await tx.end(is_commit=is_commit) == 0
+        assert world.broker.groups._store.is_loading
+    assert await fetched(tx.client, stable=True) == [(5 if is_commit else 1, 0), (-1, 0)]
+    assert await tx.add_offsets() == 0
+    assert await tx.commit_offsets({T: 7}) == [0]
+    assert await tx.end(is_commit=True) == 0
+    assert await fetched(tx.client, stable=True) == [(7, 0), (-1, 0)]
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["committed", "aborted"])
+async def test_an_administrator_may_end_a_transaction(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_commit: bool, is_old: bool
+) -> None:
+    tx = await undecided(world)
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    wanted = marker(
+        producer_id=tx.producer.producer_id,
+        producer_epoch=tx.producer.epoch,
+        transaction_result=is_commit,
+        topics=[marker.WritableTxnMarkerTopic(name=OFFSETS_TOPIC, partition_indexes=[G.partition])],
+    )
+    async with starting(world, monkeypatch, is_old=is_old):
+        client = await world.connect()
+        answer = await client.ask(WriteTxnMarkersRequest(markers=[wanted]), 1)
+        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+    assert await fetched(client, stable=True) == [(5 if is_commit else 1, 0), (-1, 0)]
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["committed", "aborted"])
+async def test_a_transaction_may_end_while_a_log_that_came_back_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_commit: bool, is_old: bool
+) -> None:
+    tx = await undecided(world)
+    await start_unreadable(world, monkeypatch)
+    tx.client = await world.connect()
+    assert await fetched_code(tx) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    held = Held(monkeypatch, OFFSETS_TOPIC, is_old=is_old)
+    reading = asyncio.ensure_future(world.broker.groups.load_again(G))
+    await until(held.reached.is_set)
+    assert await tx.end(is_commit=is_commit) == 0
+    held.let_go()
+    await reading
+    assert await fetched(tx.client, stable=True) == [(5 if is_commit else 1, 0), (-1, 0)]
+
+
+async def test_a_transaction_may_end_where_nothing_can_be_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tx = await undecided(world)
+    await start_unreadable(world, monkeypatch)
+    tx.client = await world.connect()
+    assert await tx.end(is_commit=True) == 0
+    await world.broker.groups.load_again(G)
+    assert await fetched(tx.client, stable=True) == [(5, 0), (-1, 0)]
+
+
+async def test_a_transaction_whose_end_was_lost_ends_for_its_group_as_well(world: World) -> None:
+    """When the log of the coordinator's state comes back."""
+    tx = await undecided(world)
+    state = world.broker.transactions.states["tx"]
+    world.broker.transactions._set("tx", state.fenced(world.clock.now_ms()).completed(world.clock.now_ms()))
+    await world.broker.transactions.load_again(G)
+    await until(lambda: not world.broker.groups.undecided_offsets("g"))
+    assert await fetched(tx.client, stable=True) == [(1, 0), (-1, 0)]
+
+
+async def start_unreadable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that starts anew and cannot read what groups there are."""
+    await world.stop()
+    real: Callable[..., Any] = StateTopic._load_one
+
+    async def fails(topic: Any, index: int, apply: Any) -> None:
+        if topic.name == OFFSETS_TOPIC:
+            raise OSError(errno.EIO, "as a test says")
+        await real(topic, index, apply)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(StateTopic, "_load_one", fails)
+        await world.start()
+
+
+async def fetched_code(tx: Transactional) -> int:
+    """What a group's OffsetFetch is refused with."""
+    group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)
+    answer = await tx.client.ask(OffsetFetchRequest(groups=[group]), 8)
+    return int(answer.groups[0].error_code)
