@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from uuid import UUID
 
 from broker.group_settings import GroupSettings
 from broker.groups import records
@@ -19,7 +20,7 @@ from broker.groups.consumer import changes
 from broker.groups.consumer.classic_members import ClassicMembers
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Beat, Heartbeat, Heartbeats, check_heartbeat
-from broker.groups.contents import read_contents
+from broker.groups.contents import Contents, read_contents
 from broker.groups.epochs import JOIN_EPOCH
 from broker.groups.joining import Joining, JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncRequest, SyncResult
@@ -60,6 +61,7 @@ class GroupCoordinator:
         shares: ShareCoordinator,
     ) -> None:
         self.groups: dict[str, AnyGroup] = {}
+        self._first_topics: Mapping[str, UUID] = {}  # which there were when the groups began to be read
         self._clock = node.clock
         self._registry = registry
         self._store = StateTopic(
@@ -94,14 +96,18 @@ class GroupCoordinator:
         """Read `__consumer_offsets`; until a partition is read its groups answer
         COORDINATOR_LOAD_IN_PROGRESS.
         """
-        await self._store.load(self._restoring.apply)
-        self._forget_lost_topics()
+        self._first_topics = {topic.name: topic.topic_id for topic in self._registry.all()}
+        await self._store.load(self._restore)
+        self._forget_lost_shares()
 
     async def load_again(self, topic_partition: TopicPartition) -> None:
         """The log of a partition was opened anew: if its groups could not be read, they are now."""
         if topic_partition.topic == OFFSETS_TOPIC:
-            await self._store.load_again(topic_partition.partition, self._restoring.apply)
-            self._forget_lost_topics()
+            await self._store.load_again(topic_partition.partition, self._restore)
+            self._forget_lost_shares()
+
+    def _restore(self, contents: Contents) -> None:
+        self._forget_lost_topics(self._restoring.apply(contents))
 
     async def stop(self) -> None:
         """Answer everybody who waits, accept nothing more."""
@@ -124,16 +130,24 @@ class GroupCoordinator:
         """Where the group's records lie."""
         return self._store.place_of(group_id)
 
-    def _forget_lost_topics(self) -> None:
-        """A crash may come between a topic's deletion and that of its offsets: finish it, or a new topic of
-        the same name would be read from the old one's positions.
+    def _forget_lost_topics(self, groups: Iterable[AnyGroup]) -> None:
+        """Of what was just read: a crash may come between a topic's deletion and that of its offsets, or one
+        be deleted before they are read. Finish it, or a new topic of the same name would be read from the old
+        one's positions: here nobody has committed anything since the start.
         """
-        topics = {place.topic for group in self.groups.values() for place in group.offsets.known()}
-        lost = [topic for topic in topics if self._registry.get(topic) is None]
+        known = [(group, group.offsets.known()) for group in groups]
+        names = {place.topic for _, places in known for place in places}
+        lost = {name for name in names if not self._was_there_first(name)}
+        for group, places in known:
+            self._forget(group, [place for place in places if place.topic in lost])
         if lost:
-            logger.warning("offsets of topics that do not exist are removed: %s", ", ".join(sorted(lost)))
-            for _ in self.on_topics_deleted(lost):
-                pass
+            logger.warning("offsets of topics that are gone are removed: %s", ", ".join(sorted(lost)))
+
+    def _was_there_first(self, name: str) -> bool:
+        topic = self._registry.get(name)
+        return topic is not None and topic.topic_id == self._first_topics.get(name)
+
+    def _forget_lost_shares(self) -> None:
         for _ in self.shared.forget_lost_topics():
             pass
 
@@ -409,15 +423,18 @@ class GroupCoordinator:
                 continue
             looked_at += 1 + len(group.offsets.committed)
             doomed = group.offsets.of_topics(names)
-            try:
-                if doomed:
-                    self._commits.forget(group, doomed)
-            except KafkaError as error:
-                logger.warning("group %s: offsets of deleted topics not removed: %s", group.group_id, error)
+            self._forget(group, doomed)
             if doomed or looked_at >= COMMITS_A_STEP:
                 looked_at = 0
                 yield
         yield from self.shared.forget_lost_topics()
+
+    def _forget(self, group: AnyGroup, doomed: Sequence[TopicPartition]) -> None:
+        """What a group has committed for topics that are deleted."""
+        try:
+            self._commits.forget(group, doomed)
+        except KafkaError as error:
+            logger.warning("group %s: offsets of deleted topics not removed: %s", group.group_id, error)
 
     def committed(self) -> Committed:
         """The durable commits of every group as they are now, for another thread to look at (`lags`)."""

@@ -16,7 +16,7 @@ from broker.groups.contents import Contents
 from broker.groups.kinds import Change, Protocol, RecordKey
 from broker.groups.membership import Group
 from broker.groups.rebalance import Rebalancer
-from broker.groups.records import GroupKey
+from broker.groups.records import GroupKey, OffsetKey
 from broker.groups.share.heartbeats import ShareGroups
 from broker.groups.streams import changes as streams_changes
 from broker.groups.streams.group import StreamsGroup
@@ -52,8 +52,10 @@ class Restoring:
         self._shared = shared
         self._streams = streams
 
-    def apply(self, contents: Contents) -> None:
-        """Take in all that a partition says of its groups; their members have their whole time again."""
+    def apply(self, contents: Contents) -> set[AnyGroup]:
+        """Take in all that a partition says of its groups; their members have their whole time again. Those
+        with offsets.
+        """
         now_ms = self._node.clock.now_ms()
         made: _Made = {protocol: defaultdict(list) for protocol in Protocol}
         for key, (log_offset, value) in contents.latest.items():
@@ -73,6 +75,9 @@ class Restoring:
         for group in self._groups.values():
             if isinstance(group, Group) and len(group.members) > self._node.config.group_max_size:
                 self._rebalancer.start_if_possible(group, "more members than group.max.size")
+        keys = [key for key in contents.latest if isinstance(key, OffsetKey)]
+        keys += [key for entries in contents.undecided.values() for key, *_ in entries]
+        return {self._groups[group_id] for group_id in {key.group_id for key in keys} & self._groups.keys()}
 
     def _put_modern_groups(self, made: _Made) -> None:
         for group_id, of_consumers in made[Protocol.CONSUMER].items():

@@ -20,10 +20,11 @@ from broker.state_topic import StateTopic, partition_for
 from broker.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetFetchRequest
+from protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from protocol.messages.transactions import WriteTxnMarkersRequest
 from storage.layout import TopicPartition
 from storage.log import Log
-from tests.broker.client import until
+from tests.broker.client import Client, until
 from tests.broker.conftest import World
 from tests.broker.test_lifecycle import is_answered
 from tests.broker.transactions.producer import T, Transactional
@@ -179,3 +180,55 @@ async def fetched_code(tx: Transactional) -> int:
     group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)
     answer = await tx.client.ask(OffsetFetchRequest(groups=[group]), 8)
     return int(answer.groups[0].error_code)
+
+
+async def recreated(client: Client) -> None:
+    """Another topic t takes the place of the one that is there."""
+    deleted = DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000)
+    assert (await client.ask(deleted, 3)).responses[0].error_code == 0
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=2, replication_factor=1)
+    created = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    assert (await client.ask(created, 5)).topics[0].error_code == 0
+
+
+async def test_a_new_topic_has_no_offsets_of_one_that_was_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    tx = await undecided(world)
+    async with starting(world, monkeypatch, is_old=is_old):
+        client = await world.connect()
+        await recreated(client)
+    assert await fetched(client, stable=True) == [(-1, 0), (-1, 0)]
+    await world.commit(client)
+    await world.restart()
+    tx.client = await world.connect()
+    assert await fetched(tx.client, stable=True) == [(1, 0), (-1, 0)]
+    assert await tx.end(is_commit=True) == 0
+    assert await fetched(tx.client, stable=True) == [(1, 0), (-1, 0)]
+
+
+async def test_a_new_topic_has_no_offsets_of_one_whose_deletion_a_crash_interrupted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start ends it, before anybody is served."""
+    await undecided(world)
+    world.broker.topics.begin_deletion("t")
+    for place in [place for place in world.broker.partitions if place.topic == "t"]:
+        world.broker.forget(place)
+    async with starting(world, monkeypatch):
+        world.topic("t", 2)
+    assert await fetched(await world.connect(), stable=True) == [(-1, 0), (-1, 0)]
+
+
+async def test_a_new_topic_has_no_offsets_that_could_not_be_read_when_its_namesake_was_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tx = await undecided(world)
+    await start_unreadable(world, monkeypatch)
+    tx.client = await world.connect()
+    await recreated(tx.client)
+    await world.broker.groups.load_again(G)
+    assert await fetched(tx.client, stable=True) == [(-1, 0), (-1, 0)]
+    await world.commit(tx.client)
+    await world.restart()
+    assert await fetched(await world.connect(), stable=True) == [(1, 0), (-1, 0)]
