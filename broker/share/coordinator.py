@@ -157,6 +157,13 @@ class ShareCoordinator:
         self._topic.check_available(key.state_id)
         return self.partitions.get(key)
 
+    def check_known(self, keys: Iterable[ShareKey]) -> None:
+        """KafkaError while it cannot be known where a group stands in any of these: what a reading finds is
+        laid over whatever is done meanwhile.
+        """
+        for key in keys:
+            self._topic.check_available(key.state_id)
+
     def is_lost(self, key: ShareKey) -> bool:
         """Whether nothing is known of a partition that the group has begun in: of two logs a power cut may
         keep one. False as well while it cannot be known.

@@ -223,6 +223,7 @@ class ShareGroups:
     def delete(self, group_id: str) -> list[Flushed]:
         """Delete an empty group, and where it stands; the futures of the tombstones' flushes."""
         group = self._empty(group_id)
+        self._shares.check_known(share_keys(group_id, group.begun))
         waits = self._shares.forget(share_keys(group_id, group.begun))
         waits += self._append(group, changes.group_removed(group))
         group.stop_timers()
@@ -236,6 +237,7 @@ class ShareGroups:
         group = ShareGroup(group_id) if is_new else self._empty(group_id)
         if not start_offsets:
             return []
+        self._shares.check_known(start_offsets)
         begun = dict(group.begun)
         for key in start_offsets:
             topic = self._topics.registry.by_id(key.topic_id)
@@ -254,6 +256,7 @@ class ShareGroups:
         """Let an empty group forget topics."""
         group = self._empty(group_id)
         doomed = {topic_id: group.begun[topic_id] for topic_id in topic_ids if topic_id in group.begun}
+        self._shares.check_known(share_keys(group_id, doomed))
         return self._forget(group, doomed)
 
     def _forget(self, group: ShareGroup, doomed: Mapping[UUID, Begun]) -> list[Flushed]:

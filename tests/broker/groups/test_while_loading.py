@@ -17,15 +17,18 @@ from typing import Any
 import pytest
 
 from broker.state_topic import StateTopic, partition_for
-from broker.topic import OFFSETS_TOPIC
+from broker.topic import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetFetchRequest
+from protocol.messages.groups import DeleteGroupsRequest
+from protocol.messages.share_groups import AlterShareGroupOffsetsRequest, DeleteShareGroupOffsetsRequest
 from protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from protocol.messages.transactions import WriteTxnMarkersRequest
 from storage.layout import TopicPartition
 from storage.log import Log
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
+from tests.broker.share.test_share_groups import Member, stands
 from tests.broker.test_lifecycle import is_answered
 from tests.broker.transactions.producer import T, Transactional
 from tests.broker.transactions.test_offsets import begun, fetched
@@ -232,3 +235,29 @@ async def test_a_new_topic_has_no_offsets_that_could_not_be_read_when_its_namesa
     await world.commit(tx.client)
     await world.restart()
     assert await fetched(await world.connect(), stable=True) == [(1, 0), (-1, 0)]
+
+
+async def test_where_a_share_group_stands_is_not_changed_before_it_is_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka: it would be undone."""
+    client = await world.connect()
+    world.topic("t")
+    member = await Member.join(world)
+    await member.beat(epoch=-1)
+    altered = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+    part = altered.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=3)
+    topic = DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic(topic_name="t")
+    alter = AlterShareGroupOffsetsRequest(group_id="g", topics=[altered(topic_name="t", partitions=[part])])
+    async with starting(world, monkeypatch, SHARE_STATE_TOPIC):
+        client = await world.connect()
+        await until(lambda: not world.broker.groups._store.is_loading)
+        deleted = DeleteShareGroupOffsetsRequest(group_id="g", topics=[topic])
+        codes = [
+            (await client.ask(alter, 0)).error_code,
+            (await client.ask(deleted, 0)).error_code,
+            (await client.ask(DeleteGroupsRequest(groups_names=["g"]), 2)).results[0].error_code,
+        ]
+    assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
+    assert (await client.ask(alter, 0)).error_code == 0
+    assert (await stands(client))[0] == 3
