@@ -211,11 +211,12 @@ class Heartbeats:
         else:
             member = group.check_holder(request.instance_id, request.member_id)
         if request.epoch == STATIC_LEAVE_EPOCH:
-            # Its session goes on: it has that long to come back to its partitions.
+            # Its session goes on: it has that long to come back to its partitions, and nothing to give back.
             draft = self.draft(group)
             away = dataclasses.replace(member, epoch=STATIC_LEAVE_EPOCH, pending_revocation={})
             draft.add(changes.assignment_changed(group, away))
             flushed = self.store(group, draft)
+            group.no_longer_expect(member.member_id, Deadline.REVOCATION)
         else:
             flushed = self.take_out(group, [member.member_id])
         logger.info("group %s: %s left", group.group_id, member.member_id)
@@ -252,7 +253,8 @@ class Heartbeats:
                 self.fencing.expect(group, member.member_id, Deadline.SESSION, session_ms)
                 continue
             self.fencing.expect_beat(group, member.member_id)
-            if member.state is MemberState.UNREVOKED_PARTITIONS:
+            is_away = member.epoch == STATIC_LEAVE_EPOCH
+            if member.state is MemberState.UNREVOKED_PARTITIONS and not is_away:
                 self._expect_to_give_back(group, member)
 
     # records

@@ -158,6 +158,22 @@ async def test_t201_a_static_member_has_its_session_to_come_back() -> None:
     assert world.consumer_group().is_empty
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_t201_a_static_member_that_is_away_has_nothing_to_give_back(is_restarted: bool) -> None:
+    """Its session was cut short by the time that it had for that before it left."""
+    world = World()
+    world.beat("a", 0, instance_id="i", rebalance_timeout_ms=HALF_MS)
+    world.beat("b", 0)
+    next_beat(world, "a", instance_id="i", owned=world.rows(0, 1))
+    assert world.consumer_group().members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    world.beat("a", STATIC_LEAVE_EPOCH, instance_id="i")
+    if is_restarted:
+        await world.restart()
+    world.clock.advance(SESSION_MS - 1)
+    assert "a" in world.consumer_group().members
+    assert world.beat("c", 0, instance_id="i").assigned == world.rows(0)
+
+
 async def test_t201_the_answer_waits_for_the_disk_and_a_plain_heartbeat_does_not() -> None:
     world = World()
     world.hold_flushes()
