@@ -259,7 +259,7 @@ class ShareFetch:
                 return True  # the answer says it
             if not self._is_allowed(log.topic_partition.topic):
                 return True
-            if not one.in_flight.can_acquire(self._config.share_partition_max_record_locks):
+            if not self._has_room(one):
                 continue
             offset, upper_offset = one.in_flight.next_fetch_offset(), self._upper_offset(log)
             if offset < log.log_start_offset or offset > log.log_end_offset:
@@ -285,10 +285,19 @@ class ShareFetch:
 
     # acquiring
 
+    def _has_room(self, one: Served) -> bool:
+        """Whether a member could get anything. If not, what is over at the beginning is forgotten: of what
+        the broker gave up itself (it was aborted, or is in the log no more) no member says anything, behind
+        which that would happen, and the group would get nothing any more. In Kafka it does not.
+        """
+        limit = self._config.share_partition_max_record_locks
+        if not one.in_flight.can_acquire(limit):
+            one.in_flight.advance()
+        return one.in_flight.can_acquire(limit)
+
     async def _acquire(self, served: Sequence[Served]) -> None:
         """Read, and let the member have what it asks for of that."""
-        limit = self._config.share_partition_max_record_locks
-        served = [one for one in served if one.in_flight.can_acquire(limit)]
+        served = [one for one in served if self._has_room(one)]
         room = self._request.max_records
         for one in served:
             answer = PartitionAnswer(partition_index=one.place[1], current_leader=NO_LEADER, records=b"")
@@ -342,6 +351,8 @@ class ShareFetch:
             self._broker.shares.note_acquired(one.share, lock_ms)
             answer.records = _slice(data, batches, acquired[0].first, acquired[-1].last)
             one.partition.counters.bytes_out += len(answer.records)
+        elif gone and self._has_room(one):
+            one.partition.wake()
         return acquired
 
     async def _read(self, log: Log, offset: int, max_bytes: int) -> Read:

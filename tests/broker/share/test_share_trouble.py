@@ -24,15 +24,18 @@ from protocol.messages.share_groups import AlterShareGroupOffsetsRequest, Descri
 from storage.log import Log
 from storage.slice import Slice
 from tests.broker.client import Client, until
-from tests.broker.conftest import World
+from tests.broker.conftest import World, produce_request
 from tests.broker.share.test_share_groups import (
     ACCEPT,
     LOCK_MS,
+    RELEASE,
     Member,
     client,
     produce,
     settings,
+    stands,
 )
+from tests.broker.transactions.producer import T, Transactional
 
 __all__ = ["client"]
 RULES = {
@@ -84,6 +87,47 @@ async def test_a_right_that_is_taken_back_ends_what_waits(
     m.session_epoch += 1
     world.broker.authorizer.remove(rules)
     assert await m.fetch() == ([(0, 0, 1)], [b"secret"])
+
+
+async def test_what_was_aborted_takes_no_room_for_ever(world: World, client: Client) -> None:
+    """With as many records on their way as may be, of which no member says anything, Kafka 4.3.1 gives the
+    group nothing any more.
+    """
+    await settings(client, partition_max_record_locks="100", isolation_level="read_committed")
+    await settings(client, auto_offset_reset="earliest")
+    tx = await Transactional.begin(world)
+    assert await tx.add(T) == [0]
+    aborted = world.batch(*[(None, b"aborted")] * 100, base_sequence=0, **tx.batch_fields)
+    request = produce_request([("t", 0, aborted)], transactional_id="tx")
+    assert (await tx.client.ask(request, 9)).responses[0].partition_responses[0].error_code == 0
+    assert await tx.end(is_commit=False) == 0
+    await produce(world, client, b"good")
+    m = await Member.join(world)
+    assert await m.fetch() == ([], [])
+    runs, values = await m.fetch()
+    assert values == [b"good"]
+    assert await m.acknowledge(*((first, last, [ACCEPT]) for first, last, _ in runs)) is ErrorCode.NONE
+    assert await stands(client) == (100, 0)
+
+
+async def test_what_is_compacted_away_takes_no_room_for_ever(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above: it was given back, and lies in the log no more."""
+    await settings(client, partition_max_record_locks="100", auto_offset_reset="earliest")
+    await produce(world, client, *[b"old"] * 100)
+    m = await Member.join(world)
+    assert (await m.fetch())[0] == [(0, 99, 1)]
+    assert await m.acknowledge((0, 99, [RELEASE])) is ErrorCode.NONE
+    await produce(world, client, b"good")
+    read = Log.read
+
+    def compacted(log: Log, offset: int, *place: Any, **more: Any) -> Any:
+        return read(log, max(offset, 100) if log.topic_partition.topic == "t" else offset, *place, **more)
+
+    monkeypatch.setattr(Log, "read", compacted)
+    assert await m.fetch() == ([], [])
+    assert await m.fetch() == ([(100, 100, 1)], [b"good"])
 
 
 async def test_what_could_not_be_read_is_not_taken_for_replaced(
