@@ -100,11 +100,14 @@ def read_key(kind: int, key: bytes) -> RecordKey | None:
 
 
 def read_change(key: RecordKey, value: bytes) -> Change | None:
-    """The change that a record is; None for what is only read over. MalformedFrame: it cannot be read."""
+    """The change that a record is; None for what is only read over. MalformedFrame, UnsupportedVersion: it
+    cannot be read.
+    """
     value_class = KINDS[key.kind].value
     if value_class is None:
         return None
-    return Change(key, decode(value_class, _NEWEST_VALUE, value, _VALUE_VERSION.size))
+    (version,) = _VALUE_VERSION.unpack_from(value)
+    return Change(key, decode(value_class, version, value, _VALUE_VERSION.size))
 
 
 def encoded(change: Change) -> tuple[bytes, bytes | None]:

@@ -22,10 +22,12 @@ from broker.groups.streams import changes as streams_changes
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.heartbeats import StreamsGroups
 from broker.node import Node
-from protocol.errors import MalformedFrame
+from protocol.errors import MalformedFrame, UnsupportedVersion
 
 logger = logging.getLogger(__name__)
 
+UNREADABLE = (MalformedFrame, UnsupportedVersion, struct.error)
+"""what is wrong with a record that is skipped; a newer broker may have written it"""
 
 _Made = Mapping[Protocol, dict[str, list[Change]]]
 """what the records of groups say, by group id"""
@@ -68,7 +70,7 @@ class Restoring:
                 else:
                     commit = records.read_commit(value, log_offset)
                     self._known_or_new(key.group_id, now_ms).offsets.load(key.topic_partition, commit)
-            except (MalformedFrame, struct.error) as error:
+            except UNREADABLE as error:
                 logger.warning("unreadable record of %s, skipped: %s", key, error)
         self._put_modern_groups(made)
         self._apply_undecided(contents, now_ms)
@@ -98,7 +100,7 @@ class Restoring:
             for place, log_offset, value in entries:
                 try:
                     commit = records.read_commit(value, log_offset)
-                except (MalformedFrame, struct.error) as error:
+                except UNREADABLE as error:
                     logger.warning("unreadable record of %s, skipped: %s", place, error)
                     continue
                 group = self._known_or_new(place.group_id, now_ms)

@@ -210,6 +210,8 @@ def _held(stored: list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
     held: dict[UUID, dict[int, int]] = {}
     for one in stored:
         # Brokers before 4.3 know no epoch of a partition: the member's stands for it.
-        epochs = one.assignment_epochs or [member_epoch] * len(one.partitions)
+        epochs = one.assignment_epochs or []
+        if len(epochs) != len(one.partitions):
+            epochs = [member_epoch] * len(one.partitions)
         held[one.topic_id] = dict(zip(one.partitions, epochs, strict=True))
     return held

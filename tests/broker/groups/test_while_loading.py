@@ -1,5 +1,5 @@
 """Goal: what happens while `__consumer_offsets` or `__share_group_state` is being read lasts, though the
-reading finds the log as it was when it began (T200).
+reading finds the log as it was when it began (T200). What is found is read as far as it can be.
 
 Method: a whole broker starts anew, and is held in the middle of a reading, before or behind the moment at
 which the reading fixes where it ends; a client does its work meanwhile.
@@ -16,18 +16,28 @@ from typing import Any
 
 import pytest
 
+from broker.groups.consumer import changes
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.kinds import Change, RecordKey
+from broker.groups.records import group_key, offset_key
 from broker.state_topic import StateTopic, partition_for
 from broker.topic import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetFetchRequest
 from protocol.messages.groups import DeleteGroupsRequest
+from protocol.messages.internal_consumer_groups import ConsumerGroupCurrentMemberAssignmentValue
 from protocol.messages.share_groups import AlterShareGroupOffsetsRequest, DeleteShareGroupOffsetsRequest
 from protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from protocol.messages.transactions import WriteTxnMarkersRequest
+from protocol.records import encode_batch
 from storage.layout import TopicPartition
 from storage.log import Log
+from storage.types import Origin
 from tests.broker.client import Client, until
 from tests.broker.conftest import World
+from tests.broker.groups.world import ROWS_0
+from tests.broker.groups.world import World as GroupWorld
 from tests.broker.share.test_share_groups import Member, stands
 from tests.broker.test_lifecycle import is_answered
 from tests.broker.transactions.producer import T, Transactional
@@ -261,3 +271,42 @@ async def test_where_a_share_group_stands_is_not_changed_before_it_is_known(
     assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
     assert (await client.ask(alter, 0)).error_code == 0
     assert (await stands(client))[0] == 3
+
+
+@pytest.mark.parametrize("is_undecided", [False, True])
+@pytest.mark.parametrize(
+    "key",
+    [
+        group_key("other"),
+        offset_key("other", ROWS_0),
+        RecordKey(3, "other").encoded(),
+        RecordKey(10, "other", "m").encoded(),
+        RecordKey(17, "other").encoded(),
+    ],
+    ids=["group", "offset", "consumer", "share", "streams"],
+)
+async def test_a_record_of_a_newer_broker_costs_only_itself(
+    key: bytes, is_undecided: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker did not start."""
+    memory = GroupWorld()
+    memory.commit({ROWS_0: 1})
+    producer = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True} if is_undecided else {}
+    value = (9).to_bytes(2, "big") + bytes(40)
+    batch = encode_batch([(0, key, value, ())], now_ms=0, **producer)  # type: ignore[arg-type]
+    memory.partitions[memory.groups.place_of("other")].append(batch, 0, Origin.COORDINATOR)
+    await memory.restart()
+    assert memory.committed() == {ROWS_0: 1}
+    is_read = not is_undecided or key == offset_key("other", ROWS_0)
+    assert ("unreadable record" in caplog.text) == is_read
+
+
+def test_a_member_whose_epochs_are_not_one_a_partition_has_its_own() -> None:
+    of = ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=4, assigned_partitions=[of(partitions=[0, 1], assignment_epochs=[3])]
+    )
+    group = ConsumerGroup("g", BrokerConfig().group_consumer_assignors)
+    changes.apply(group, [Change(RecordKey(8, "g", "m"), value)])
+    (held,) = group.members["m"].assigned.values()
+    assert held == {0: 4, 1: 4}
