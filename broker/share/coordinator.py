@@ -307,9 +307,14 @@ class ShareCoordinator:
     async def _prune(self, partition: Partition, shares: Sequence[SharePartition], end_offset: int) -> None:
         """`shares` are all that the records before `end_offset` speak of; some may be forgotten by now."""
         log = partition.log
+        # One that nobody reads would keep all that is written of the others. It is written anew when there
+        # is more of that than of what is needed: where nothing happens nothing is written.
+        oldest = min((share.stored.snapshot_at for share in shares), default=end_offset)
+        is_long = end_offset - oldest > 2 * len(shares)
         try:
             for share in shares:
-                if share.stored.updates and self.partitions.get(share.key) is share:
+                is_due = share.stored.updates or (is_long and share.stored.snapshot_at < end_offset)
+                if is_due and self.partitions.get(share.key) is share:
                     self._snapshot(share)
             needed_from = min([end_offset, *(share.stored.snapshot_at for share in shares)])
             await partition.all_flushed()

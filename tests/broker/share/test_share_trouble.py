@@ -17,10 +17,12 @@ from broker.security.acls import Acl, Operation, Pattern, Permission, Resource
 from broker.share import coordinator
 from broker.share.partition import ShareKey
 from broker.share.records import Contents
+from broker.topic import SHARE_STATE_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.share_fetch import ShareFetchResponse
 from protocol.messages.share_groups import AlterShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequest
+from storage.layout import TopicPartition
 from storage.log import Log
 from storage.slice import Slice
 from tests.broker.client import Client, until
@@ -153,6 +155,31 @@ async def test_what_could_not_be_read_is_not_taken_for_replaced(
     await world.restart()
     m = await Member.join(world)
     assert (await m.fetch())[1] == [b"b"]
+
+
+async def test_what_nobody_reads_keeps_nothing_that_others_write(
+    make_world: Callable[..., Awaitable[World]],
+) -> None:
+    """And where nothing happens nothing is written."""
+    world = await make_world(share_coordinator_state_topic_num_partitions="1")
+    client = await world.connect()
+    world.topic("t")
+    world.topic("idle")
+    await settings(client, auto_offset_reset="earliest")
+    m = await Member.join(world, topics=["t", "idle"])
+    log = world.broker.partitions[TopicPartition(SHARE_STATE_TOPIC, 0)].log
+    for _ in range(6):
+        await produce(world, client, b"a")
+        ((first, last, _),) = (await m.fetch())[0]
+        assert await m.acknowledge((first, last, [ACCEPT])) is ErrorCode.NONE
+    await world.broker.shares.prune()
+    assert log.log_start_offset >= log.log_end_offset - 2
+    end_offset = log.log_end_offset
+    for _ in range(2):
+        await world.broker.shares.prune()
+    assert log.log_end_offset == end_offset
+    await world.restart()
+    assert len(world.broker.shares.partitions) == 2
 
 
 async def test_what_was_accepted_before_others_were_pruned_stays_so(world: World, client: Client) -> None:
