@@ -127,7 +127,19 @@ class CleanerPool:
         self._manager = manager
         self._workers: list[Worker] = []
         self._lock = threading.Lock()  # a stop of the broker waits for new settings, or prevents them
-        self.is_running = False
+        self._is_started = False
+
+    @property
+    def off_by(self) -> str | None:
+        """The setting by which nothing cleans of itself; None where a thread does."""
+        if not self._is_started:
+            return "log.cleaner.enable=false"
+        return None if self._manager.config.log_cleaner_threads else "log.cleaner.threads=0"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a thread that cleans: Kafka takes 0 threads, too, and is silent about it."""
+        return self.off_by is None
 
     def hold(self) -> None:
         """Clean nothing until `go_on`; retention is looked after. A cleaning that has to compile its kernels
@@ -143,20 +155,21 @@ class CleanerPool:
         """Begin cleaning; `BufferTooSmall` when the configured memory does not hold a single key (T30)."""
         self._manager.check_memory()
         self._manager.checkpoints.known()  # what is damaged is put right, though nothing is cleaned for now
+        self._manager.statistics.started_ms = self._manager.now_ms()
         with self._lock:
             self._start_workers()
 
     def _start_workers(self) -> None:
         count = self._manager.config.log_cleaner_threads
         self._workers = [Worker(self._manager, number) for number in range(count)]
-        self.is_running = True
+        self._is_started = True
         for worker in self._workers:
             worker.thread.start()
 
     def stop(self) -> None:
         """Return when no cleaning runs any more, nor will by new settings."""
         with self._lock:
-            self.is_running = False
+            self._is_started = False
             self._stop_workers()
 
     def _stop_workers(self) -> None:
@@ -179,11 +192,11 @@ class CleanerPool:
         """
         with self._lock:
             old = self._manager.config
-            if self.is_running:
+            if self._is_started:
                 check_threads(old.log_cleaner_threads, config.log_cleaner_threads)
             self._manager.config = config
             self._manager.throttle.set_rate(config.log_cleaner_io_max_bytes_per_second)
-            if not self.is_running:
+            if not self._is_started:
                 return
             if any(getattr(old, name) != getattr(config, name) for name in NEEDS_NEW_THREADS):
                 self._stop_workers()

@@ -169,6 +169,8 @@ class CleanerStatistics:
     runs: int = 0
     aborted_runs: int = 0
     failed_runs: int = 0
+    started_ms: int = 0
+    """when the threads began, though they may be none; 0: cleaning is off"""
     last_run_ms: int = 0
     max_buffer_utilization_percent: float = 0.0
     cleaner_recopy_percent: float = 0.0
@@ -187,5 +189,8 @@ class CleanerStatistics:
         self.max_clean_time_secs = result.seconds
 
     def time_since_last_run_ms(self, now_ms: int) -> int:
-        """How long no thread has looked for work (Kafka's time-since-last-run-ms)."""
-        return max(0, now_ms - self.last_run_ms) if self.last_run_ms else 0
+        """How long no thread has looked for work (Kafka's time-since-last-run-ms, which counts from the
+        start where none has); 0 where cleaning is off.
+        """
+        since_ms = self.last_run_ms or self.started_ms
+        return max(0, now_ms - since_ms) if since_ms else 0

@@ -305,7 +305,7 @@ class BrokerConfig(ConnectionsConfig):
     log_cleaner_threads: int = key(
         Type.INT,
         1,
-        "How many threads clean; may be halved or doubled while running",
+        "How many threads clean; may be halved or doubled while running. With 0 nothing is cleaned",
         at_least=0,
         dynamic=True,
     )

@@ -183,13 +183,17 @@ def _problem_of_addresses(config: BrokerConfig) -> ConfigError | None:
 
 
 def check_threads(current: int, wanted: int) -> None:
-    """A pool may be halved or doubled while it runs, not more (T27)."""
+    """A pool may be halved or doubled while it runs, not more (T27); from no thread at all, with which
+    nothing is cleaned, it may go to one. Kafka holds on to twice nothing there, until it is restarted.
+    """
     problem = None
     if wanted < 1:
         problem = "Value must be at least 1"
     elif wanted < current / 2:
         problem = f"Value must be at least half the current value {current}"
-    elif wanted > current * 2:
+    elif not current and wanted > 1:
+        problem = "Value must not be greater than 1 where there is no thread yet"
+    elif current and wanted > current * 2:
         problem = f"Value must not be greater than double the current value {current}"
     if problem is not None:
         raise ConfigError.of_value(wanted, "log.cleaner.threads", problem)

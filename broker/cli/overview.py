@@ -104,7 +104,7 @@ def _cleaner_words(cleaner: dict[str, Any]) -> str:
     if cleaner["problem"] is not None:
         return f"nothing is cleaned ({cleaner['problem']})"
     if not cleaner["is_running"]:
-        return "off (log.cleaner.enable=false)"
+        return f"off ({cleaner['off_by']})"
     return f"{cleaner['threads'] - cleaner['dead_threads']} of {cleaner['threads']} threads at work"
 
 

@@ -20,7 +20,6 @@ COUNTED = (None, Reason.RATIO, Reason.NOTHING_DIRTY)
 """where a dry run has looked at what is to be cleaned; elsewhere something holds that back, it saw nothing"""
 ELIGIBLE = "eligible"
 NOTHING_TO_GAIN = "nothing_to_gain"
-CLEANER_OFF = "The cleaner is off (log.cleaner.enable=false): only `kompakt topics compact` cleans."
 NO_VERSION = (
     "Not cleaned: compaction.strategy is header, but nothing names the header with the version. Set "
     "compaction.strategy.header, or log.cleaner.compaction.strategy.header for all topics, or set "
@@ -80,7 +79,8 @@ class Facts:
     rolls_after_ms: int | None
     log_end_offset: int
     pauses: int
-    is_cleaner_running: bool
+    off_by: str | None
+    """the setting by which the cleaner is off, None where it runs"""
     gain: int | None = None
     last_gain: int | None = None
     closes_idle_ms: int | None = None
@@ -148,10 +148,11 @@ def _verdict(facts: Facts) -> str:
         return words
     if facts.cleaner_problem is not None:
         return f"{words} But nothing is cleaned at all: {facts.cleaner_problem}."
-    if facts.is_cleaner_running:
+    if facts.off_by is None:
         return words
+    off = f"The cleaner is off ({facts.off_by}): only {COMPACT_NOW} cleans."
     rest = f" {RETENTION_OFF}" if "delete" in facts.settings.cleanup_policy else ""
-    return f"{words} {CLEANER_OFF}{rest}"
+    return f"{words} {off}{rest}"
 
 
 def _of_reason(facts: Facts, found: Assessment) -> str:
@@ -341,7 +342,7 @@ def numbers(facts: Facts) -> dict[str, Any]:
         "cleanup_policy": settings.cleanup_policy,
         "min_compaction_lag_ms": settings.min_compaction_lag_ms,
         "max_compaction_lag_ms": settings.max_compaction_lag_ms,
-        "is_cleaner_running": facts.is_cleaner_running,
+        "is_cleaner_running": facts.off_by is None,
         "pauses": facts.pauses,
         "active_bytes": facts.active_bytes,
         "segment_bytes": settings.segment_bytes,

@@ -117,6 +117,7 @@ def broker_rest(
         ],
         "cleaner": {
             "is_running": broker.cleaner_pool.is_running,
+            "off_by": broker.cleaner_pool.off_by,
             "problem": broker.cleaner.problem,
             "threads": config.log_cleaner_threads,
             "dead_threads": statistics.dead_threads,

@@ -50,7 +50,7 @@ export async function brokerView() {
         "threads",
         cleaner.is_running
           ? `${cleaner.threads - cleaner.dead_threads} of ${cleaner.threads} at work`
-          : "off (log.cleaner.enable=false)",
+          : `off (${cleaner.off_by})`,
       ],
       [
         "limit",
