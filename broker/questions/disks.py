@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.metric_readings import offline_directories
@@ -19,22 +20,37 @@ if TYPE_CHECKING:
 def directory_rows(
     broker: Broker, logs: Sequence[Log], stats: Mapping[TopicPartition, PartitionCleanStats]
 ) -> list[dict[str, Any]]:
-    """Each directory; `forecast` is None while no log of it has been watched, or its disk cannot be asked."""
-    return [
-        _row(
-            broker, path, bool(is_offline), [log for log in logs if str(log.directory.parent) == path], stats
-        )
-        for path, is_offline in offline_directories(broker).items()
-    ]
+    """Each directory; `forecast` is None while no log of it has been watched, and none of another one on its
+    file system is known to grow, or where its disk cannot be asked.
+    """
+    rows, growing, on = list[dict[str, Any]](), dict[str, list[Growing]](), dict[object, list[str]]()
+    for path, is_offline in offline_directories(broker).items():
+        own = [log for log in logs if str(log.directory.parent) == path]
+        rows.append(_row(path, bool(is_offline), own))
+        growing[path] = list(growing_logs(broker, own, stats))
+        if rows[-1]["problem"] is None:
+            on.setdefault(file_system_of(path), []).append(path)
+    observed_ms = broker.growth.observed_ms(broker.clock.passed_ms())
+    beside_each = {path: [one for one in paths if one != path] for paths in on.values() for path in paths}
+    for row in rows:
+        path = row["path"]
+        if path not in beside_each:
+            continue
+        beside = {one: growing[one] for one in beside_each[path]}
+        if growing[path] or any(log.is_growing for found in beside.values() for log in found):
+            row["forecast"] = forecast(row["free_bytes"], growing[path], observed_ms, beside)
+    return rows
 
 
-def _row(
-    broker: Broker,
-    path: str,
-    is_offline: bool,
-    logs: Sequence[Log],
-    stats: Mapping[TopicPartition, PartitionCleanStats],
-) -> dict[str, Any]:
+def file_system_of(path: str) -> object:
+    """What directories have in common that fill the same disk; the path itself where that cannot be asked."""
+    try:
+        return Path(path).stat().st_dev
+    except OSError:
+        return path
+
+
+def _row(path: str, is_offline: bool, logs: Sequence[Log]) -> dict[str, Any]:
     row: dict[str, Any] = {
         "path": path,
         "is_offline": is_offline,
@@ -48,12 +64,7 @@ def _row(
         usage = shutil.disk_usage(path)
     except OSError as error:
         return row | {"problem": str(error)}
-    row |= {"total_bytes": usage.total, "free_bytes": usage.free}
-    growing = list(growing_logs(broker, logs, stats))
-    if growing:
-        observed_ms = broker.growth.observed_ms(broker.clock.passed_ms())
-        row["forecast"] = forecast(usage.free, growing, observed_ms)
-    return row
+    return row | {"total_bytes": usage.total, "free_bytes": usage.free}
 
 
 def growing_logs(

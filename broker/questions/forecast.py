@@ -9,9 +9,10 @@ takes anything away (no retention, a cleaner that is off or fails) it grows with
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain
 from math import inf
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from broker.questions.words import duration, size
@@ -36,6 +37,10 @@ class Growing(NamedTuple):
     def room_bytes(self) -> float:
         """By how much it will grow yet."""
         return max(0.0, self.levels_off_bytes - self.size_bytes)
+
+    @property
+    def is_growing(self) -> bool:
+        return self.bytes_per_second > 0 and self.room_bytes > 0
 
 
 def levels_off_bytes(
@@ -70,9 +75,7 @@ def _dirty_bytes(config: TopicConfig, per_ms: float, live_bytes: int) -> float:
 def full_in_ms(free_bytes: int, logs: Iterable[Growing]) -> int | None:
     """When so many bytes will be taken up; None: never. Each log grows at its rate until its room is used."""
     growing = sorted(
-        (one.room_bytes / one.bytes_per_second, one.bytes_per_second)
-        for one in logs
-        if one.bytes_per_second > 0 and one.room_bytes > 0
+        (one.room_bytes / one.bytes_per_second, one.bytes_per_second) for one in logs if one.is_growing
     )
     together = list(accumulate(rate for _, rate in reversed(growing)))[::-1]
     now, free = 0.0, float(free_bytes)
@@ -85,19 +88,27 @@ def full_in_ms(free_bytes: int, logs: Iterable[Growing]) -> int | None:
     return None
 
 
-def forecast(free_bytes: int, logs: Sequence[Growing], observed_ms: int) -> dict[str, Any]:
-    """Of one directory, as JSON has it; of the topics those that grow fastest, the fastest first."""
+def forecast(
+    free_bytes: int,
+    logs: Sequence[Growing],
+    observed_ms: int,
+    beside: Mapping[str, Sequence[Growing]] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Of one directory, as JSON has it; of the topics those that grow fastest, the fastest first. `beside`
+    are the logs of other directories on its file system, which fill it as well.
+    """
     rates: dict[str, float] = defaultdict(float)
     levels: dict[str, float] = defaultdict(float)
     for one in logs:
         levels[one.topic] += one.levels_off_bytes
-        if one.room_bytes > 0 and one.bytes_per_second > 0:
+        if one.is_growing:
             rates[one.topic] += one.bytes_per_second
     fastest = sorted(rates, key=lambda topic: (-rates[topic], topic))
-    rate, due_ms = sum(rates.values()), full_in_ms(free_bytes, logs)
+    rate, due_ms = sum(rates.values()), full_in_ms(free_bytes, chain(logs, *beside.values()))
+    others = [path for path, found in beside.items() if any(one.is_growing for one in found)]
     level = _finite(sum(levels.values()))
     return {
-        "sentence": sentence(rate, due_ms, level, observed_ms),
+        "sentence": sentence(rate, due_ms, level, observed_ms, others),
         "observed_ms": observed_ms,
         "bytes_per_second": rate,
         "full_in_ms": due_ms,
@@ -117,13 +128,21 @@ def _finite(size_bytes: float) -> int | None:
     return int(size_bytes) if size_bytes < ENDLESS else None
 
 
-def sentence(bytes_per_second: float, due_ms: int | None, level: int | None, observed_ms: int) -> str:
-    """The forecast for a person."""
+def sentence(
+    bytes_per_second: float,
+    due_ms: int | None,
+    level: int | None,
+    observed_ms: int,
+    others: Sequence[str] = (),
+) -> str:
+    """The forecast for a person; `others` are directories whose logs fill the same file system."""
+    those = f"those of {' and '.join(others)} on the same file system"
     if bytes_per_second == 0:
-        return "its logs do not grow"
+        still = "its logs do not grow"
+        return still if due_ms is None else f"{still}, {those} do: full in {_about(due_ms)}"
     words = f"its logs grow by {size(round(bytes_per_second * DAY_MS / SECOND_MS))} a day"
     if due_ms is not None:
-        words += f": full in {_about(due_ms)}"
+        words += f": full in {_about(due_ms)}" + (f", together with {those}" if others else "")
     elif level is not None:
         words += f", and level off at {size(level)}"
     return words if observed_ms >= DAY_MS else f"{words} (watched for {_about(observed_ms)})"

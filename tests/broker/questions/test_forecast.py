@@ -147,6 +147,12 @@ def test_the_words() -> None:
     assert words([Growing("t", 9, 0.0, inf)]) == "its logs do not grow"
     assert words([Growing("t", 9, 1000.0, inf)]) == "its logs grow by 86.4 MB a day: full in 11 days"
     assert words([Growing("t", 9, 10_000.0, inf)]) == "its logs grow by 864.0 MB a day: full in 27 h"
+    beside = {"/b": [Growing("u", 9, 1000.0, inf)], "/c": [Growing("v", 9, 0.0, inf)]}
+    told = forecast(10**9, [Growing("t", 9, 1000.0, inf)], DAY_MS, beside)["sentence"]
+    both = "full in 5 days, together with those of /b on the same file system"
+    assert told == f"its logs grow by 86.4 MB a day: {both}"
+    told = forecast(10**9, [], DAY_MS, beside)["sentence"]
+    assert told == "its logs do not grow, those of /b on the same file system do: full in 11 days"
     levelled = "its logs grow by 86.4 MB a day, and level off at 5.0 MB (watched for 3 min)"
     assert words([Growing("t", 9, 1000.0, 5e6)], observed_ms=3 * MINUTE_MS + 5) == levelled
 

@@ -1,5 +1,5 @@
 """Goal: who asks how the broker is reads what holds: whether anything is cleaned at all, and by which setting
-not.
+not; when the disk is full.
 
 Method: a broker in the loop with a manual clock; `kompakt status` is run beside it as a user runs it, and
 what it says is held against what the other answers say.
@@ -8,6 +8,8 @@ what it says is held against what the other answers say.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -94,3 +96,59 @@ async def test_a_first_thread_is_taken_while_it_runs(threadless: Asker) -> None:
     await until(lambda: world.broker.cleanings.runs(TopicPartition("t", 0), log_of(world).topic_id))
     assert "1 of 1 threads at work" in await said(world, "status")
     assert "log.cleaner" not in (await threadless.why("nothing_dirty"))["sentence"]
+
+
+# One file system under several directories
+
+
+async def two_that_grow(make_world: MakeWorld, tmp_path: Path) -> Asker:
+    """Partition 0 of t grows in one directory, partition 1 twice as fast in another."""
+    paths = tmp_path / "a", tmp_path / "b"
+    world = await make_world(http_port="0", log_dirs=",".join(map(str, paths)))
+    world.topic("t", 2, **{"retention.ms": "-1"})
+    await look(world)
+    for partition in (0, 1):
+        await put(world, *(("k", "v" * 1000) for _ in range(60 + 60 * partition)), partition=partition)
+    await look(world)
+    return Asker(world)
+
+
+async def rows_of(asker: Asker) -> list[dict[str, Any]]:
+    """What is said of the directories: that of partition 0 first."""
+    rows: list[dict[str, Any]] = (await get(asker, "broker"))["directories"]
+    first = str(log_of(asker.world).directory.parent)
+    return sorted(rows, key=lambda row: row["path"] != first)
+
+
+async def test_directories_on_one_file_system_fill_it_together(make_world: MakeWorld, tmp_path: Path) -> None:
+    """Each of two was told the time in which its own logs fill what is free: twice too late."""
+    asker = await two_that_grow(make_world, tmp_path)
+    first, second = await rows_of(asker)
+    one, other = first["forecast"], second["forecast"]
+    assert other["bytes_per_second"] == pytest.approx(2 * one["bytes_per_second"], rel=0.01)
+    together = one["bytes_per_second"] + other["bytes_per_second"]
+    for row in (first, second):
+        due_ms = row["free_bytes"] / together * 1000
+        assert row["forecast"]["full_in_ms"] == pytest.approx(due_ms, rel=0.01)
+    assert (
+        one["sentence"]
+        .partition(" (watched")[0]
+        .endswith(f", together with those of {second['path']} on the same file system")
+    )
+    assert [topic["bytes_per_second"] for topic in one["topics"]] == [one["bytes_per_second"]]
+    found = await scrape(asker.world)
+    for row in (first, second):
+        seconds = value(found, "kompakt_log_directory_full_seconds", logDirectory=row["path"])
+        assert seconds == pytest.approx(row["free_bytes"] / together, rel=0.01)
+
+
+async def test_directories_on_file_systems_of_their_own_fill_each_its_own(
+    make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asker = await two_that_grow(make_world, tmp_path)
+    monkeypatch.setattr("broker.questions.disks.file_system_of", lambda path: path)
+    for row in await rows_of(asker):
+        told = row["forecast"]
+        due_ms = row["free_bytes"] / told["bytes_per_second"] * 1000
+        assert told["full_in_ms"] == pytest.approx(due_ms, rel=0.01)
+        assert "file system" not in told["sentence"]
