@@ -79,7 +79,7 @@ def growing_logs(
             continue
         size_bytes = log.size_bytes
         live_bytes = _live_bytes(log, stats.get(log.topic_partition), size_bytes) if is_cleaned else None
-        bound = levels_off_bytes(log.config, size_bytes, rate, live_bytes)
+        bound = levels_off_bytes(log.config, size_bytes, rate, live_bytes, log.segments[-1].size_bytes)
         yield Growing(log.topic_partition.topic, size_bytes, rate, bound)
 
 

@@ -44,16 +44,19 @@ class Growing(NamedTuple):
 
 
 def levels_off_bytes(
-    config: TopicConfig, size_bytes: int, bytes_per_second: float, live_bytes: int | None
+    config: TopicConfig, size_bytes: int, bytes_per_second: float, live_bytes: int | None, active_bytes: int
 ) -> float:
     """How large a log gets if writing goes on like this and its keys stay as many as they are; inf: without
-    end. `live_bytes` is what the last cleaning left, None where nothing cleans.
+    end. `live_bytes` is what the last cleaning left, None where nothing cleans; `active_bytes` are of
+    `size_bytes`.
     """
     per_ms = bytes_per_second / SECOND_MS
     active = min(config.segment_bytes, per_ms * config.max_segment_ms)
     bounds = []
     if config.is_compacted and live_bytes is not None:
-        bounds.append(live_bytes + _dirty_bytes(config, per_ms, live_bytes) + active)
+        # Where nobody writes nothing closes it, unless segment.idle.ms does.
+        unclosed = active if config.segment_idle_ms >= 0 else max(active, active_bytes)
+        bounds.append(live_bytes + _dirty_bytes(config, per_ms, live_bytes) + unclosed)
     if config.is_deleted and not (config.is_compacted and live_bytes is None):
         if config.retention_ms >= 0:
             bounds.append(per_ms * config.retention_ms + active)
@@ -107,8 +110,9 @@ def forecast(
     rate, due_ms = sum(rates.values()), full_in_ms(free_bytes, chain(logs, *beside.values()))
     others = [path for path, found in beside.items() if any(one.is_growing for one in found)]
     level = _finite(sum(levels.values()))
+    will_shrink = level is not None and level < sum(one.size_bytes for one in logs)
     return {
-        "sentence": sentence(rate, due_ms, level, observed_ms, others),
+        "sentence": sentence(rate, due_ms, level, observed_ms, others, will_shrink=will_shrink),
         "observed_ms": observed_ms,
         "bytes_per_second": rate,
         "full_in_ms": due_ms,
@@ -134,8 +138,12 @@ def sentence(
     level: int | None,
     observed_ms: int,
     others: Sequence[str] = (),
+    *,
+    will_shrink: bool = False,
 ) -> str:
-    """The forecast for a person; `others` are directories whose logs fill the same file system."""
+    """The forecast for a person; `others` are directories whose logs fill the same file system, `will_shrink`
+    says that all logs are larger together than where they level off.
+    """
     those = f"those of {' and '.join(others)} on the same file system"
     if bytes_per_second == 0:
         still = "its logs do not grow"
@@ -143,6 +151,8 @@ def sentence(
     words = f"its logs grow by {size(round(bytes_per_second * DAY_MS / SECOND_MS))} a day"
     if due_ms is not None:
         words += f": full in {_about(due_ms)}" + (f", together with {those}" if others else "")
+    elif level is not None and will_shrink:
+        words += f", until retention or compaction brings them down to {size(level)}"
     elif level is not None:
         words += f", and level off at {size(level)}"
     return words if observed_ms >= DAY_MS else f"{words} (watched for {_about(observed_ms)})"

@@ -34,12 +34,12 @@ async def asker(make_world: MakeWorld) -> Asker:
     return Asker(await make_world(http_port="0"))
 
 
-def level(rate: float, live: int | None = None, size: int = 0, **overrides: str) -> float:
+def level(rate: float, live: int | None = None, size: int = 0, active: int = 0, **overrides: str) -> float:
     """Of a log whose segments hold 1 MiB, or 1000 s."""
     settings = {"segment.bytes": str(MIB), "segment.ms": "1000000", **FOREVER}
     settings |= {key.replace("_", "."): text for key, text in overrides.items()}
     return levels_off_bytes(
-        TopicConfig.resolve(settings, BrokerConfig.parse({}), is_stored=True), size, rate, live
+        TopicConfig.resolve(settings, BrokerConfig.parse({}), is_stored=True), size, rate, live, active
     )
 
 
@@ -73,6 +73,18 @@ def test_compaction_keeps_the_live_records_and_what_is_dirty() -> None:
     assert level(100.0, 3_000_000, **capped) == 3_000_000 + 10_000 + 10_000, "the lag is over first"
     never = {**compact, "min_cleanable_dirty_ratio": "1.0"}
     assert level(100.0, 3_000_000, **never) == inf, "no ratio exceeds it"
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-6])
+def test_what_lies_in_an_active_segment_that_nobody_writes_to_stays(rate: float) -> None:
+    """Only an append closes it, or segment.idle.ms; of a log that fell silent there is a rest of a rate."""
+    compact = {"cleanup_policy": "compact", "max_compaction_lag_ms": "1000000"}
+    quiet = {"live": 200_000, "size": 1_000_000, "active": 800_000}
+    assert level(rate, **quiet, **compact) == pytest.approx(1_000_000)
+    assert level(rate, **quiet, **compact, segment_idle_ms="60000") == pytest.approx(200_000)
+    assert level(10_000.0, **quiet, **compact, segment_idle_ms="60000") == level(10_000.0, 200_000, **compact)
+    both = {**compact, "cleanup_policy": "compact,delete", "retention_ms": "1000"}
+    assert level(rate, **quiet, **both) == pytest.approx(0, abs=0.01), "retention deletes it"
 
 
 def test_what_nothing_cleans_has_no_end() -> None:
@@ -153,6 +165,8 @@ def test_the_words() -> None:
     assert told == f"its logs grow by 86.4 MB a day: {both}"
     told = forecast(10**9, [], DAY_MS, beside)["sentence"]
     assert told == "its logs do not grow, those of /b on the same file system do: full in 11 days"
+    down = "its logs grow by 86.4 MB a day, until retention or compaction brings them down to 5.0 MB"
+    assert words([Growing("t", 9, 1000.0, 4e6), Growing("u", 6 * 10**6, 0.0, 1e6)]) == down
     levelled = "its logs grow by 86.4 MB a day, and level off at 5.0 MB (watched for 3 min)"
     assert words([Growing("t", 9, 1000.0, 5e6)], observed_ms=3 * MINUTE_MS + 5) == levelled
 
@@ -267,6 +281,26 @@ async def test_over_http_and_as_metrics(asker: Asker) -> None:
     assert value(found, "kompakt_log_directory_growth_bytes_per_second", **where) == told["bytes_per_second"]
     full = value(found, "kompakt_log_directory_full_seconds", **where)
     assert full == pytest.approx(told["full_in_ms"] / 1000, rel=0.01)
+
+
+async def test_a_table_that_fell_silent_keeps_what_lies_in_its_active_segment(make_world: MakeWorld) -> None:
+    """It was to level off at what the last cleaning left, though nothing closes the segment any more."""
+    world = await make_world(log_cleaner_enable="true", log_cleaner_backoff_ms="100000000")
+    world.topic("t", cleanup_policy="compact", max_compaction_lag_ms=str(DAY_MS))
+    await look(world)
+    await write(world, 100, keys=5)
+    log_of(world).roll(world.clock.now_ms())
+    await clean(world)
+    await write(world, 200, keys=5)
+    await look(world)
+    for _ in range(10):
+        await look(world, 2 * DAY_MS)
+        await world.broker.background.roll_idle()
+        await clean(world)
+    log = log_of(world)
+    (told,) = growing_logs(world.broker, [log], world.broker.cleaner.partition_stats())
+    assert told.levels_off_bytes == pytest.approx(log.size_bytes)
+    assert log.segments[-1].size_bytes > 200_000
 
 
 @pytest.mark.parametrize(
