@@ -93,6 +93,8 @@ class Facts:
     """what is wrong with the topic's policy (W15)"""
     empty_values: int = 0
     """records of closed segments with a key and a value that is empty, not null (W10)"""
+    if_rolled: Assessment | None = None
+    """what would hold if the active segment were closed now, where that is all that is dirty"""
     moves_to: str | None = None
     """the data directory that it is on its way to"""
 
@@ -302,8 +304,30 @@ def _roll(facts: Facts) -> str:
     if facts.closes_idle_ms is not None:
         words += f", or at {moment(facts.closes_idle_ms)} if nobody writes (segment.idle.ms)"
     else:
-        words += f"; segment.idle.ms would close it without one, {COMPACT_NOW} with --roll does now"
-    return f"{words}."
+        words += "; segment.idle.ms would close it without one"
+    held = _if_closed(facts)
+    if held is not None:
+        return f"{words}. {held}"
+    return (
+        f"{words}." if facts.closes_idle_ms is not None else f"{words}, {COMPACT_NOW} with --roll does now."
+    )
+
+
+def _if_closed(facts: Facts) -> str | None:
+    """What would hold back what is in the active segment if that were closed now; None: nothing would. A
+    flush that is on its way is none: who closes a segment by hand waits for it.
+    """
+    found, lag_ms = facts.if_rolled, facts.settings.min_compaction_lag_ms
+    holds = [f"held back by {_transactions(facts.transactions)}"] if facts.transactions else []
+    if found is not None and found.reason is Reason.COMPACTION_LAG:
+        ends_ms = found.lag_ends_ms
+        until = "" if ends_ms is None or ends_ms >= MAX_TIME_MS else f", until {moment(ends_ms)}"
+        holds.append(f"kept for min.compaction.lag.ms ({duration(lag_ms)}){until}")
+    if not holds:
+        return None
+    return f"Closed now, it would be {', and '.join(holds)}." + (
+        _remedy(facts.transactions) if facts.transactions else ""
+    )
 
 
 def _unstable(facts: Facts, found: Assessment) -> str:

@@ -56,10 +56,12 @@ def facts_of(broker: Broker, topic: Topic, at: Moment, gain: int | None = None) 
     """On an I/O thread."""
     log, config = at.log, topic.config
     active = log.segments[-1]
-    assessment, problem = None, log.offline_reason
+    assessment, if_rolled, problem = None, None, log.offline_reason
     if problem is None:
         try:
             assessment = broker.cleaner.assess(log)
+            if assessment.reason is Reason.ACTIVE_SEGMENT:
+                if_rolled = broker.cleaner.assess(log, rolled_at=log.log_end_offset)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
         if assessment is not None and assessment.reason is Reason.OFFLINE:  # meanwhile
@@ -88,6 +90,7 @@ def facts_of(broker: Broker, topic: Topic, at: Moment, gain: int | None = None) 
         tombstones_waiting=_waiting(broker, log),
         warning=at.warning,
         empty_values=broker.cleaner.empty_values(log) if log.config.is_compacted and problem is None else 0,
+        if_rolled=if_rolled,
         moves_to=broker.moves.target_of(log.topic_partition),
     )
 
