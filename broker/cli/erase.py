@@ -24,6 +24,8 @@ from broker.cli.asking import (
 )
 from broker.cli.shown import one_line
 
+SHOWN_OFFSETS = 5
+
 
 @click.command()
 @with_topic
@@ -62,8 +64,9 @@ def _receipt(topic: str, one: dict[str, Any]) -> list[str]:
     if "error" in one:
         return [f"{place}: {one['error']}"]
     if not one["is_erased"]:
-        offsets = ", ".join(cell(offset) for offset in one["values_left"])
-        lines = [f"{place}: not erased: values at offsets {offsets or '?'} are left: {one['held_back_by']}"]
+        lines = [f"{place}: not erased: {one['sentence'] or one['held_back_by']}"]
+        if one["values_left"]:
+            lines.append(f"    values at offsets {_some(one['values_left'])} are left")
     elif one["last_value_offset"] is None:
         lines = [f"{place}: no file holds a value of the key."]
     else:
@@ -78,6 +81,13 @@ def _receipt(topic: str, one: dict[str, Any]) -> list[str]:
             f"    its tombstone, offset {cell(one['tombstone_offset'])}, is left: a cleaning{when} removes it"
         )
     if one["written_since"]:
-        offsets = ", ".join(cell(offset) for offset in one["written_since"])
-        lines.append(f"    but the key was written again, at offsets {offsets}")
+        lines.append(f"    but the key was written again, at offsets {_some(one['written_since'])}")
     return lines
+
+
+def _some(offsets: list[int]) -> str:
+    """The first of them, and how many there are: a key may have a hundred thousand versions."""
+    from broker.cli.tables import cell
+
+    told = ", ".join(cell(offset) for offset in offsets[:SHOWN_OFFSETS])
+    return told if len(offsets) <= SHOWN_OFFSETS else f"{told} … ({cell(len(offsets))} of them)"

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from broker.questions.compactions import Compactions, Wish
+from broker.questions.explain import hold
+from broker.questions.partitions import facts_of, moment_of
 from config.topic import OFFSET, TopicConfig
 from protocol.records import encode_batch
 from storage.key_search import KeySearch, find_key
@@ -20,6 +22,7 @@ from storage.key_search import KeySearch, find_key
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.partition import Partition
+    from storage.layout import TopicPartition
     from storage.log import Log
 
 MOST_VERSIONS = 100_000
@@ -92,11 +95,14 @@ class Erasing:
             why = why or f"there are more than {MOST_VERSIONS} versions, not all of them were looked at"
         has_tombstone = any(one.offset == tombstone for one in after.versions)
         until_ms = await self.reading(_horizon, log, tombstone) if has_tombstone else None
+        if not is_erased:
+            why = why or await self.broker.run_blocking(self._reason, log)
         return {
             "is_erased": is_erased,
             "values_left": left[::-1],
             "written_since": newer[::-1],
-            "held_back_by": None if is_erased else why or await self.broker.run_blocking(self._reason, log),
+            "held_back_by": None if is_erased else why,
+            "sentence": None if is_erased else await self._sentence(log.topic_partition),
             "has_tombstone": has_tombstone,
             "tombstone_until_ms": until_ms,
             "files_until_ms": self.broker.clock.now_ms() + log.config.file_delete_delay_ms,
@@ -106,6 +112,13 @@ class Erasing:
         """On an I/O thread: why what is left is not being cleaned, though something was."""
         reason = self.broker.cleaner.assess(log).reason
         return "it was written while it was cleaned" if reason is None else reason.value
+
+    async def _sentence(self, topic_partition: TopicPartition) -> str | None:
+        """What holds back what is left, and until when, as explain says it; None: it would not say it."""
+        topic, at = self.broker.topics.get(topic_partition.topic), moment_of(self.broker, topic_partition)
+        if topic is None or at is None:
+            return None
+        return await self.broker.run_blocking(lambda: hold(facts_of(self.broker, topic, at)))
 
 
 def _horizon(log: Log, offset: int) -> int | None:

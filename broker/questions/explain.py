@@ -18,6 +18,15 @@ from cleaner.statistics import LEFT_OUT_NAMES
 
 COUNTED = (None, Reason.RATIO, Reason.NOTHING_DIRTY)
 """where a dry run has looked at what is to be cleaned; elsewhere something holds that back, it saw nothing"""
+HOLDS = (
+    Reason.IN_PROGRESS,
+    Reason.DRY_RUN,
+    Reason.PAUSED,
+    Reason.UNCLEANABLE,
+    Reason.NO_VERSION,
+    Reason.LAST_STABLE_OFFSET,
+    Reason.COMPACTION_LAG,
+)
 ELIGIBLE = "eligible"
 NOTHING_TO_GAIN = "nothing_to_gain"
 NO_VERSION = (
@@ -189,6 +198,12 @@ def _of_reason(facts: Facts, found: Assessment) -> str:
         case _:
             words = f"Nothing was written since the last cleaning, which reached offset {found.end}."
             return words + _tombstones(facts, found)
+
+
+def hold(facts: Facts) -> str | None:
+    """What keeps closed segments from being cleaned whoever asks for it, and until when; None: nothing."""
+    found = facts.assessment
+    return _of_reason(facts, found) if found is not None and found.reason in HOLDS else None
 
 
 def _empty(end_offset: int) -> str:

@@ -11,10 +11,12 @@ import pytest
 
 from broker.questions.words import moment
 from tests.broker.conftest import World
-from tests.broker.questions.test_erasing import begin, end
+from tests.broker.questions.test_erasing import begin, end, erase
+from tests.broker.questions.test_status import said
 from tests.broker.test_questions import HOUR_MS, Asker, MakeWorld, compacted, put
 from tests.broker.transactions.producer import T
 
+MANY = 2000
 ADVICE = "with --roll does now"
 
 
@@ -26,6 +28,38 @@ async def asker(make_world: MakeWorld) -> Asker:
 def lag_words(world: World) -> str:
     until = moment(world.clock.now_ms() + 2 * HOUR_MS)
     return f"kept for min.compaction.lag.ms (2 h), until {until}."
+
+
+# What is not erased
+
+
+async def test_why_a_key_is_not_erased_is_told_before_what_is_left(asker: Asker) -> None:
+    """A receipt of 468 kB had every offset in one line, and the reason at its end."""
+    world = asker.world
+    compacted(world, min_compaction_lag_ms=str(2 * HOUR_MS))
+    rows = [(b"alice", b"%d" % number) for number in range(MANY)]
+    world.broker.partitions[T].append(world.batch(*rows), world.clock.now_ms())
+    output = await said(world, "topics", "erase", "t", "alice")
+    until = moment(world.clock.now_ms() + 2 * HOUR_MS)
+    first, second = output.splitlines()[:2]
+    assert first.startswith(
+        "t-0: not erased: The first dirty segment, from offset 0 on, holds a record younger"
+    )
+    assert first.endswith(f"min.compaction.lag.ms (2 h), and is kept whole until {until}.")
+    assert second == "    values at offsets 0, 1, 2, 3, 4 … (2 000 of them) are left"
+    (receipt,) = await erase(asker)
+    assert receipt["values_left"] == list(range(MANY))
+    assert receipt["sentence"] == first.removeprefix("t-0: not erased: ")
+
+
+async def test_a_pause_is_told_with_what_it_is_for(asker: Asker) -> None:
+    world = asker.world
+    compacted(world)
+    await put(world, ("alice", "1"))
+    await world.broker.run_blocking(world.broker.cleaner.abort_and_pause, T)
+    output = await said(world, "topics", "erase", "t", "alice")
+    assert output.startswith("t-0: not erased: Its cleaning is paused, 1 time.\n")
+    world.broker.cleaner.resume(T)
 
 
 # Why

@@ -5,6 +5,8 @@ import { button, choice, field, form, h, sure, table, trouble } from "../dom.js"
 import { count, size, time } from "../format.js";
 import { content, headers, problems, when } from "./parts.js";
 
+const SHOWN_OFFSETS = 5;
+
 export async function findTab(topic) {
   const found = h("div", {});
   const walked = h("div", {});
@@ -137,14 +139,21 @@ function receipt(one) {
     : h(
         "p",
         { class: "trouble" },
-        `${place}: not erased. Values at offsets ${one.values_left.join(", ")} are left: ${one.held_back_by}`,
+        `${place}: not erased. ${one.sentence ?? `${one.held_back_by}.`}`,
       );
   const until = one.tombstone_until_ms === null ? "" : ` from ${time(one.tombstone_until_ms)} on`;
   const rest = [`Files that were replaced are removed at ${time(one.files_until_ms)}.`];
   if (one.has_tombstone)
     rest.push(`Its tombstone, offset ${one.tombstone_offset}: a cleaning${until} removes it.`);
-  if (one.written_since.length) rest.push(`It was written again at offsets ${one.written_since.join(", ")}.`);
+  if (one.values_left.length) rest.unshift(`Values at offsets ${some(one.values_left)} are left.`);
+  if (one.written_since.length) rest.push(`It was written again at offsets ${some(one.written_since)}.`);
   return [told, h("p", { class: "quiet" }, rest.join(" "))];
+}
+
+// The first of them, and how many there are.
+function some(offsets) {
+  const told = offsets.slice(0, SHOWN_OFFSETS).map(count).join(", ");
+  return offsets.length <= SHOWN_OFFSETS ? told : `${told} … (${count(offsets.length)} of them)`;
 }
 
 async function walk(topic, values) {
