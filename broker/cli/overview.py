@@ -59,7 +59,7 @@ def _about(answer: dict[str, Any]) -> list[str]:
 
 def _cleaning(answer: dict[str, Any]) -> list[str]:
     """The cleaner, and what is wrong with partitions."""
-    from broker.cli.tables import cell, time_cell
+    from broker.cli.tables import cell
     from broker.questions.words import size
 
     cleaner = answer["cleaner"]
@@ -67,10 +67,7 @@ def _cleaning(answer: dict[str, Any]) -> list[str]:
         f"cleaner: {_cleaner_words(cleaner)}, {size(cleaner['cleanable_bytes'])} cleanable, "
         f"{cell(cleaner['eligible_partitions'])} partitions due"
     ]
-    if answer["recent_cleanings"]:
-        run = answer["recent_cleanings"][0]
-        when = time_cell(run.get("last_ms", run["started_ms"]))
-        lines.append(f"last cleaning: {run['topic']}-{run['partition']} at {when}")
+    lines += _last_cleaning(answer["recent_cleanings"])
     lines += [
         f"offline: {one['topic']}-{one['partition']}: {one['reason']}" for one in answer["offline_partitions"]
     ]
@@ -78,6 +75,26 @@ def _cleaning(answer: dict[str, Any]) -> list[str]:
         f"cannot be cleaned: {one['topic']}-{one['partition']}: {one['error']}"
         for one in cleaner["uncleanable"]
     ]
+
+
+def _last_cleaning(runs: list[dict[str, Any]]) -> list[str]:
+    """The newest run that cleaned something, and the failure, if one is newer than all."""
+    from broker.cli.tables import time_cell
+
+    done = next((run for run in runs if "error" not in run and _has_cleaned(run)), None)
+    lines = []
+    if done is not None:
+        lines.append(f"last cleaning: {done['topic']}-{done['partition']} at {time_cell(done['started_ms'])}")
+    if runs and "error" in runs[0]:
+        failed, when = runs[0], time_cell(runs[0]["last_ms"])
+        place = f"{failed['topic']}-{failed['partition']}"
+        lines.append(f"last cleaning failed: {place} at {when}: {failed['error']}")
+    return lines
+
+
+def _has_cleaned(run: dict[str, Any]) -> bool:
+    """Whether there was anything dirty, or anything went: who asks for a cleaning gets an empty one, too."""
+    return run["end_offset"] > run["first_dirty_offset"] or any(run["removed"].values())
 
 
 def _disk_words(one: dict[str, Any]) -> str:

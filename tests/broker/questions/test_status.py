@@ -1,5 +1,5 @@
 """Goal: who asks how the broker is reads what holds: whether anything is cleaned at all, and by which setting
-not; when the disk is full.
+not; when the disk is full, and what was cleaned last.
 
 Method: a broker in the loop with a manual clock; `kompakt status` is run beside it as a user runs it, and
 what it says is held against what the other answers say.
@@ -8,6 +8,8 @@ what it says is held against what the other answers say.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from broker.cli import app
+from broker.questions.words import moment
 from storage.layout import TopicPartition
+from storage.segment import Segment
 from tests.broker.client import until
 from tests.broker.conftest import World
 from tests.broker.questions.test_forecast import directory, look, write
@@ -152,3 +156,40 @@ async def test_directories_on_file_systems_of_their_own_fill_each_its_own(
         due_ms = row["free_bytes"] / told["bytes_per_second"] * 1000
         assert told["full_in_ms"] == pytest.approx(due_ms, rel=0.01)
         assert "file system" not in told["sentence"]
+
+
+# The last cleaning
+
+
+async def test_the_last_cleaning_is_one_that_cleaned_something(asker: Asker) -> None:
+    """A failure was called one, and so was a look that found nothing to clean."""
+    world = asker.world
+    compacted(world)
+    await put(world, ("k", "1"), ("k", "2"), roll=True)
+    await asker.compact()
+    told = f"last cleaning: t-0 at {moment(world.clock.now_ms())}\n"
+    assert told in await said(world, "status")
+    world.clock.advance(60_000)
+    assert (await asker.compact())["dirty_records"] == 0
+    assert told in await said(world, "status")
+    world.clock.advance(60_000)
+    await put(world, ("k", "3"), roll=True)
+    with damaged(log_of(world).segments[1]):
+        assert "error" in await asker.compact()
+        output = await said(world, "status")
+    assert told in output
+    assert f"last cleaning failed: t-0 at {moment(world.clock.now_ms())}: " in output
+    world.clock.advance(60_000)
+    await asker.compact()
+    output = await said(world, "status")
+    assert f"last cleaning: t-0 at {moment(world.clock.now_ms())}\n" in output
+    assert "failed" not in output
+
+
+@contextlib.contextmanager
+def damaged(segment: Segment) -> Iterator[None]:
+    path = segment.file.path
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    yield
+    path.write_bytes(content)
