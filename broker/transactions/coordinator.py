@@ -374,23 +374,23 @@ class TransactionCoordinator:
         oldest_ms = self._now_ms() - self._node.config.transactional_id_expiration_ms
         for number, (one, state) in enumerate(tuple(self.states.items()), 1):
             if state.updated_ms <= oldest_ms:
-                self._forget(one)
+                self._forget(one, state)
             if number % FORGOTTEN_A_TURN == 0:
                 await asyncio.sleep(0)
 
     async def _make_room(self) -> None:
         """Forget the tenth of the ids that nobody has used for the longest time."""
-        unused = [one for one in self.states if one not in self._active]
-        unused.sort(key=lambda one: self.states[one].updated_ms)
-        for number, one in enumerate(unused[: max(1, len(self.states) // 10)], 1):
-            self._forget(one)
+        unused = [(one, state) for one, state in self.states.items() if one not in self._active]
+        unused.sort(key=lambda pair: pair[1].updated_ms)
+        for number, (one, state) in enumerate(unused[: max(1, len(self.states) // 10)], 1):
+            self._forget(one, state)
             if number % FORGOTTEN_A_TURN == 0:
                 await asyncio.sleep(0)
 
-    def _forget(self, transactional_id: str) -> None:
-        """Unless it is used, or that cannot be stored."""
-        state = self.states.get(transactional_id)
-        if state is None or transactional_id in self._active or transactional_id in self._turns:
+    def _forget(self, transactional_id: str, state: TransactionState) -> None:
+        """Unless it is used, was since it had this state, or that cannot be stored."""
+        is_same = self.states.get(transactional_id) is state
+        if not is_same or transactional_id in self._active or transactional_id in self._turns:
             return
         try:
             self._topic.append(transactional_id, [(state_key(transactional_id), None)])

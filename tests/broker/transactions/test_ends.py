@@ -311,6 +311,27 @@ async def test_ids_that_nobody_uses_are_forgotten(world: World, monkeypatch: pyt
     assert await idle.end(is_commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+async def test_an_id_that_is_used_while_others_are_forgotten_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The walk over all of them gives way to requests."""
+    monkeypatch.setattr("broker.transactions.coordinator.FORGOTTEN_A_TURN", 1)
+    await Transactional.begin(world, "first")
+    second = await Transactional.begin(world, "second")
+    world.clock.advance(7 * 24 * 3_600_000)
+    walk = world.broker.transactions.expire()
+    walk.send(None)
+    assert set(world.broker.transactions.states) == {"second"}
+    assert await second.init() == 0
+    with pytest.raises(StopIteration):
+        while True:
+            walk.send(None)
+    assert set(world.broker.transactions.states) == {"second"}
+    world.topic()
+    await second.put(b"1")
+    assert await second.end(is_commit=True) == 0
+
+
 async def test_beyond_a_number_of_ids_the_longest_unused_are_forgotten(make_world: MakeWorld) -> None:
     """max.transactional.ids; none of which anything goes on."""
     world = await make_world(max_transactional_ids="3")
