@@ -257,10 +257,11 @@ async def test_elsewhere_it_is_told_that_passwords_can_be_read(
     assert ("is not encrypted" in caplog.text) == (speaks == "PLAINTEXT")
 
 
-def health(port: int) -> str:
+def health(port: object, **more: str) -> str:
     """What the health check of the container image says; "" when all is well."""
     command = [sys.executable, str(ROOT / "docker" / "health.py")]
-    environment = {**os.environ, "KAFKA_HTTP_PORT": str(port)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOMPAKT_")}
+    environment |= {"KAFKA_HTTP_PORT": str(port), **more}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stderr
 
 
@@ -273,6 +274,30 @@ async def test_the_containers_health_check_asks_as_the_broker_answers(
     assert await asyncio.to_thread(health, port) == ""
     world.broker.is_ready = False
     assert "HTTP Error 503" in await asyncio.to_thread(health, port)
+    await world.stop()
+    assert "refused" in await asyncio.to_thread(health, port)
+    await world.start()
+
+
+@pytest.mark.parametrize("speaks", ["PLAINTEXT", "SSL"])
+async def test_the_containers_health_check_asks_no_proxy(make_https: MakeWorld, speaks: str) -> None:
+    """One that is set for the container knows no 127.0.0.1 of this machine."""
+    port = (await make_https(http_security_protocol=speaks)).broker.http.port
+    proxy = "http://127.0.0.1:1"
+    assert await asyncio.to_thread(lambda: health(port, http_proxy=proxy, https_proxy=proxy)) == ""
+
+
+async def test_the_containers_health_check_where_certificates_are_demanded(
+    make_https: MakeWorld, certificates: Certificates
+) -> None:
+    """Who is refused for having none has met a broker that is alive; who has one is told how it is."""
+    world = await make_https(listener_name_http_ssl_client_auth="required")
+    port = world.broker.http.port
+    assert await asyncio.to_thread(health, port) == ""
+    own = {"KOMPAKT_HTTP_CERTIFICATE": certificates.client}
+    assert await asyncio.to_thread(lambda: health(port, **own)) == ""
+    world.broker.is_ready = False
+    assert "HTTP Error 503" in await asyncio.to_thread(lambda: health(port, **own))
     await world.stop()
     assert "refused" in await asyncio.to_thread(health, port)
     await world.start()
