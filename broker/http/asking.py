@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +21,7 @@ from urllib.parse import unquote, unquote_to_bytes
 from aiohttp import web
 
 from broker.http.access import Access, NotAllowed, Right
+from broker.log_lines import one_line
 from broker.questions.keys import ENCODINGS, BadKey, decode_key
 from broker.questions.partitions import Moment, explained, moment_of
 from protocol.errors import KafkaError
@@ -28,6 +30,8 @@ from storage.layout import TopicPartition
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.topic import Topic
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -74,8 +78,8 @@ class Asking:
         self._readers = asyncio.Semaphore(READERS)
 
     def answering(self, handler: Handler, right: Right | None = None) -> Handler:
-        """`handler`, for who has the right; what is refused is told as JSON. Without a right the handler
-        looks itself at what it tells.
+        """`handler`, for who has the right; what is refused, and that it failed, is told as JSON. Without a
+        right the handler looks itself at what it tells.
         """
 
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -95,6 +99,15 @@ class Asking:
                 raise
             except (KafkaError, OSError) as error:
                 return web.json_response({"error": str(error)}, status=500)
+            except web.HTTPException:
+                raise
+            except Exception as error:  # our own bug
+                self.broker.metrics_state.internal_errors += 1
+                if request.writer.output_size:  # an answer has begun: aiohttp breaks it off, and logs this
+                    raise
+                logger.exception("%s %s failed", request.method, one_line(request.path))
+                words = f"the broker failed at this, its log tells where: {type(error).__name__}"
+                return web.json_response({"error": words}, status=500)
 
         return answer
 

@@ -103,6 +103,8 @@ class Quotas:
         if not known:
             raise Refused(404, f"{entity_words(dict(entity))} has no quotas")
         unwanted = body.get("quotas", list(known))
+        if not all(isinstance(key, str) for key in unwanted):
+            raise Refused(400, "field 'quotas' has the names of quotas, which are strings")
         for key in unwanted:
             if key not in known:
                 raise Refused(404, f"{entity_words(dict(entity))} has no {key}; it has {', '.join(known)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -170,6 +171,20 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setattr(Metrics, "render", lambda *arguments: gate.render(*arguments))
     yield gate
     gate.open.set()
+
+
+async def test_a_bug_of_ours_is_told_as_json_and_logged(
+    served: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks `/api/` reads JSON, whatever happens."""
+    rows: dict[str, object] = {}
+    monkeypatch.setattr("broker.http.quotas.waiting_rows", lambda broker: rows["missing"])
+    status, kind, body = await get(served, "/api/quotas")
+    assert (status, kind.partition(";")[0]) == (500, "application/json")
+    assert json.loads(body) == {"error": "the broker failed at this, its log tells where: KeyError"}
+    (record,) = [one for one in caplog.records if one.exc_info]
+    assert (record.levelname, record.getMessage()) == ("ERROR", "GET /api/quotas failed")
+    assert served.broker.metrics_state.internal_errors == 1
 
 
 @pytest.fixture

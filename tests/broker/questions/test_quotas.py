@@ -163,6 +163,14 @@ async def test_what_cannot_be_asked_is_refused(asker: Asker) -> None:
     assert (await get(asker, "quotas/explain?ip=localhost", 400))["error"] == "'localhost' is no address"
 
 
+@pytest.mark.parametrize("key", [["x"], {}, 1, None])
+async def test_names_of_quotas_are_strings(asker: Asker, key: Any) -> None:
+    await put(asker, {"client-id": "c"}, producer_byte_rate=1)
+    body = {"entity": {"client-id": "c"}, "quotas": [WRITTEN, key]}
+    refused = await post(asker, "quotas/remove", body, 400)
+    assert refused["error"] == "field 'quotas' has the names of quotas, which are strings"
+
+
 async def test_values_that_json_does_not_know(asker: Asker) -> None:
     """Kafka's clients may set them; whoever reads the answer takes no Infinity."""
     await set_quota(asker.world, TEST, ASKED, float("inf"))
