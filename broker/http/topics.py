@@ -6,6 +6,7 @@ words, and needs the same rights.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from broker.http.access import DELETE_TOPIC
 from broker.http.asking import SHOWN_LETTERS, Asking, Refused, body_of
 from broker.quotas.mutations import Unbounded
 from broker.security.acls import CLUSTER_NAME, Operation, Resource
+from config.topic import topic_rows
 from protocol.errors import ErrorCode
 from protocol.messages.configs import IncrementalAlterConfigsRequest
 
@@ -90,6 +92,7 @@ class Topics:
         if partitions is not None:
             access.demand(request, Operation.ALTER, Resource.TOPIC, name)
         topic = self._asking.topic(request)
+        _check_known(configs, topic.overrides)
         is_dry = body.get("dry_run", False)
         growing = Growable(name=name, count=partitions or 0, assignments=None)
         if partitions is not None:  # looked at before anything is changed
@@ -130,6 +133,17 @@ def _check(done: Any) -> None:
     if done.error_code:
         code = ErrorCode(done.error_code)
         raise Refused(STATUSES.get(code, 400), done.error_message or code.name)
+
+
+def _check_known(configs: Mapping[str, Any], own: Mapping[str, str]) -> None:
+    """Refused where a setting is taken back that no topic has: it is a typing error, and what was meant would
+    stay. Kafka's clients are told nothing, nor is who takes back what is not set.
+    """
+    for key, value in configs.items():
+        if value is None and key not in own and key not in topic_rows():
+            meant = difflib.get_close_matches(key, topic_rows(), 1)
+            hint = f": did you mean {meant[0]}?" if meant else ""
+            raise Refused(400, f"Unknown topic config name: {key[:SHOWN_LETTERS]}{hint}")
 
 
 def _configs(body: Mapping[str, Any], *, may_be_null: bool = False) -> dict[str, Any]:

@@ -59,6 +59,15 @@ def test_a_topic_from_its_making_to_its_end(served: BrokerProcess) -> None:
     assert "orders" not in admin.list_topics(timeout=30).topics
 
 
+def test_a_setting_that_no_topic_has_cannot_be_deleted(served: BrokerProcess) -> None:
+    """A typing error would be a success else, and the setting stay."""
+    run(served, "create", "odd", "--config", "min.compaction.lag.ms=1")
+    refused = run(served, "alter", "odd", "--delete-config", "min.compaction.lags.ms")
+    words = "Unknown topic config name: min.compaction.lags.ms: did you mean min.compaction.lag.ms?"
+    assert refused == (2, "", f"kompakt: {words}\n")
+    run(served, "delete", "odd")
+
+
 def test_a_dry_run(served: BrokerProcess) -> None:
     assert run(served, "create", "dry", "--dry-run") == (0, "dry would be made: 1 partition\n", "")
     assert run(served, "delete", "dry") == (1, "", "kompakt: there is no topic dry\n")

@@ -61,6 +61,9 @@ async def test_a_dry_run_makes_nothing(asker: Asker) -> None:
         ("t/alter", {"partitions": 1}, 400, "would not be an increase"),
         ("t/alter", {"partitions": 1, "configs": {"retention.ms": "1"}}, 400, "would not be an increase"),
         ("t/alter", {"configs": {"retention.ms": "soon"}, "partitions": 5}, 400, "retention.ms"),
+        ("t/alter", {"configs": {"retentions.ms": None}}, 400, "retentions.ms: did you mean retention.ms?"),
+        ("t/alter", {"dry_run": True, "configs": {"retentions.ms": None}}, 400, "did you mean retention.ms?"),
+        ("t/alter", {"configs": {"x" * 99: None}}, 400, f"Unknown topic config name: {'x' * 60}"),
         ("none/alter", {"partitions": 5}, 404, "there is no topic none"),
         ("none/delete", {}, 404, "there is no topic none"),
         ("__kompakt_metadata/delete", {}, 400, "cannot be deleted"),
@@ -86,6 +89,8 @@ async def test_a_topic_is_altered(asker: Asker) -> None:
         {"cleanup.policy": "compact", "max.message.bytes": "2000"},
     )
     assert state(asker) == (4, told["configs"])
+    await asker.post("t/alter", {"configs": {"retention.ms": None}})
+    assert state(asker) == (4, told["configs"]), "what is not set can be taken back, as by kafka-configs.sh"
 
 
 async def test_a_topic_is_deleted(asker: Asker) -> None:
