@@ -140,6 +140,8 @@ def load(
     override(read_environment(environment or {}), lambda name: f" ({variables[name]} in the environment)")
     override(settings or {})
     if data:
+        for directory in data:
+            _check_directory(directory)
         override({"log.dirs": ",".join(data)})
     if http_port is not None:
         override({"http.port": str(http_port)})
@@ -152,6 +154,15 @@ def load(
     except ConfigError as error:
         parts = [ConfigError(f"{one.message}{sources.get(one.key, '')}", one.key) for one in error.parts]
         raise ConfigError.together(parts) from None
+
+
+def _check_directory(name: str) -> None:
+    """ConfigError where the list `log.dirs` would have it otherwise than it was given."""
+    problem = "No name of a directory in log.dirs has a comma: name each with a --data of its own"
+    if "," not in name:
+        problem = "No name of a directory in log.dirs has blanks at its ends"
+    if "," in name or name != name.strip():
+        raise ConfigError(f"Invalid value {name} for --data: {problem}")
 
 
 def _with_port(listeners: str, port: int) -> str:

@@ -57,6 +57,16 @@ def test_flags() -> None:
     assert config.log_dirs == ("/a", "/b")
 
 
+@pytest.mark.parametrize("name", ["my data, v2", " data", "data ", "data\n", ","])
+def test_a_directory_that_would_be_another_in_the_list_is_refused(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^Invalid value [^:]*for --data: No name of a directory"
+    ) as refused:
+        load(data=["/a", name])
+    assert f" {name} " in refused.value.message
+    assert load(data=["/a", "my data v2"]).log_dirs == ("/a", "my data v2")
+
+
 def test_port_replaces_that_of_the_first_listener() -> None:
     settings = {
         "listeners": "IN://[::1]:1,OUT://host:2",
