@@ -40,7 +40,11 @@ MOST_KEYS = 10_000
 @click.option("--tombstones", is_flag=True, help="Deleted keys, too, as far as they are still known.")
 @click.option("--offset", type=FROM_ZERO, help="The table as of this offset of --partition.")
 @click.option(
-    "--limit", type=click.IntRange(1, MOST_KEYS), default=ROWS, show_default=True, help="Rows at most."
+    "--limit",
+    type=click.IntRange(1, MOST_KEYS),
+    default=ROWS,
+    show_default=True,
+    help="Keys at most; one that is in several partitions has a row for each.",
 )
 @with_http
 @with_json
@@ -99,11 +103,12 @@ def _whole_table(http: str, topic: str, query: dict[str, Any], limit: int) -> tu
     answer: dict[str, Any] = {}
     after: str | None = None
     while True:
-        left = limit - len(answer.get("rows", ()))
+        left = limit - answer.get("keys", 0)
         page = ask(http, topic_path(topic, "table", **query, after=after, limit=left))
         page["rows"] = answer.get("rows", []) + page["rows"]
+        page["keys"] += answer.get("keys", 0)
         answer, after = page, page["next_after_base64"]
-        if after is None or limit <= len(answer["rows"]):
+        if after is None or limit <= answer["keys"]:
             return answer, after is not None
 
 

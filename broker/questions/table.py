@@ -1,5 +1,8 @@
 """A topic as the table that it means: the latest value of each key, a page of keys at a time. Blocking.
 
+What is counted are keys: one that is in several partitions, as after a change of their number, has a row for
+each, all on one page, for the next page begins behind the key.
+
 A page costs a pass over the partitions and the memory of its own keys: of all keys behind `after` the
 smallest are kept while reading. A key whose latest record is a tombstone is deleted and takes a place on its
 page even where it is not shown, so that a page may have fewer rows, even none, and the next one still goes on
@@ -12,6 +15,7 @@ import base64
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from broker.questions.records import losses
@@ -31,7 +35,9 @@ class TooEarly(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which rows: of keys that begin with `prefix` and come behind `after`, in the order of their bytes."""
+    """Which rows: of `most` keys that begin with `prefix` and come behind `after`, in the order of their
+    bytes.
+    """
 
     prefix: bytes
     after: bytes | None
@@ -66,20 +72,23 @@ class _Keys:
 
 
 def table_page(logs: Sequence[tuple[Log, int]], page: Page) -> dict[str, Any]:
-    """The rows of a page; each log is read up to the offset beside it. `next_after_base64` is what the next
-    page comes behind, None at the end.
+    """The rows of a page, of how many `keys` they are; each log is read up to the offset beside it.
+    `next_after_base64` is what the next page comes behind, None at the end.
     """
     keys, problems = _Keys(page), list[str]()
     for log, upper in logs:
         _read(log, upper, keys, problems)
-    rows = [
-        {"partition": partition, **record_row(record)}
+    of_keys = [
+        [
+            {"partition": partition, **record_row(record)}
+            for partition, record in keys.latest[key].items()
+            if page.tombstones or record.value is not None
+        ]
         for key in keys.order
-        for partition, record in keys.latest[key].items()
-        if page.tombstones or record.value is not None
     ]
+    count, rows = sum(map(bool, of_keys)), list(chain.from_iterable(of_keys))
     behind = base64.b64encode(keys.order[-1]).decode() if keys.is_cut else None
-    return {"rows": rows, "next_after_base64": behind, "problems": problems}
+    return {"rows": rows, "keys": count, "next_after_base64": behind, "problems": problems}
 
 
 def _read(log: Log, upper: int, keys: _Keys, problems: list[str]) -> None:

@@ -104,6 +104,25 @@ def test_a_table_in_part_and_whole(served: BrokerProcess) -> None:
     assert [row["key"] for row in as_of["rows"]] == [f"k000{n}" for n in range(9)]
 
 
+def test_the_limit_of_a_table_counts_keys(served: BrokerProcess) -> None:
+    """As the pages of the broker do: no row of a key is left out between two of them."""
+    run(served, "topics", "create", "grown", "--partitions", "2")
+    producer = Producer({"bootstrap.servers": served.bootstrap})
+    for number in range(6):
+        producer.produce("grown", f"v{number}", f"k{number // 2}", number % 2, timestamp=START_MS)
+    producer.produce("grown", None, "k1", 0, timestamp=START_MS)
+    assert producer.flush(60) == 0
+    rows = [["k0", "v0", "grown-0"], ["k0", "v1", "grown-1"], ["k1", "v3", "grown-1"],
+            ["k2", "v4", "grown-0"], ["k2", "v5", "grown-1"]]  # fmt: skip
+    for limit, shown in ((1, 2), (2, 3), (3, 5), (4, 5)):
+        output = run(served, "topics", "table", "grown", "--limit", str(limit))
+        assert [row[:3] for row in cells(output)][:shown] == rows[:shown]
+        assert ("There are more" in output) == (limit < 3)
+        told = json.loads(run(served, "topics", "table", "grown", "--limit", str(limit), "--json"))
+        assert (told["keys"], len(told["rows"])) == (min(limit, 3), shown)
+    run(served, "topics", "delete", "grown")
+
+
 def test_what_is_no_text_and_what_would_move_the_cursor(served: BrokerProcess) -> None:
     ((key, value, place, *_),) = cells(run(served, "topics", "table", "odd"))
     assert (key, value, place) == ("\\x1b[2Jevil\\nline", "0xff00", "odd-0")

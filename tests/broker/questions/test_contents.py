@@ -349,7 +349,8 @@ def test_a_log_that_is_offline_is_told_of(log: LogBuilder) -> None:
     log.log.take_offline("the disk is gone")
     found = table_page([(log.log, 1)], Page(b"", None, 5, False))
     assert found == {
-        "rows": [], "next_after_base64": None, "problems": ["partition 2 is offline: the disk is gone"]
+        "rows": [], "keys": 0, "next_after_base64": None,
+        "problems": ["partition 2 is offline: the disk is gone"],
     }  # fmt: skip
 
 
