@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from config.broker import BrokerConfig, broker_rows, canonical_last
@@ -31,6 +31,8 @@ _OF_A_SERVICE = re.compile(
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 """what the likes of KAFKA_UI_PORT hold, which beside a service `kafka-ui` every pod of Kubernetes has"""
 
+_BLANKS = " \t\f"
+_LINE_ENDS = re.compile("\r\n|\r|\n")
 _SEPARATORS = {"_": ".", "__": "_", "___": "-"}
 
 
@@ -66,24 +68,42 @@ def _is_of_a_service(name: str, text: str) -> bool:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The settings of a Java properties file: comments, `=` `:` or blank as separator, lines continued by a
-    backslash, escapes. ConfigError that names the line where Java would refuse the file.
+    """The settings of a file as `java.util.Properties` reads it: comments, `=` `:` or blank as separator,
+    lines continued by a backslash at their very end, escapes. Left out are blanks at the end of a value,
+    which Kafka trims later, and what has no name. ConfigError that names the line where Java would refuse the
+    file.
     """
     settings: dict[str, str] = {}
-    numbered = enumerate(text.splitlines(), 1)
-    for number, line in numbered:
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
-        while len(line) - len(line.rstrip("\\")) & 1:
-            line = line[:-1] + next(numbered, (0, ""))[1].strip()
-        match = re.fullmatch(r"((?:\\.|[^\\=:\s])+)\s*(?:[=:]\s*)?(.*)", line)
-        if match is not None:
-            try:
-                settings[_unescape(match[1])] = _unescape(match[2])
-            except ValueError as problem:
-                raise ConfigError(f"line {number}: {problem}: {line}") from None
+    for number, line in _logical_lines(text):
+        match = re.fullmatch(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", line)
+        assert match is not None, line
+        try:
+            settings[_unescape(match[1])] = _unescape(match[2]).rstrip(_BLANKS)
+        except ValueError as problem:
+            raise ConfigError(f"line {number}: {problem}: {line}") from None
+    settings.pop("", None)
     return settings
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that say something, with those that continue them, and the number of each one's first. Blanks at
+    the start of any do not count; no other control character ends a line, or is blank.
+    """
+    begin, whole = 0, ""
+    for number, natural in enumerate(_LINE_ENDS.split(text), 1):
+        line = natural.lstrip(_BLANKS)
+        if not whole:
+            if not line or line[0] in "#!":
+                continue
+            begin = number
+        whole += line
+        if len(line) - len(line.rstrip("\\")) & 1:
+            whole = whole[:-1]
+        elif whole:
+            yield begin, whole
+            whole = ""
+    if whole:
+        yield begin, whole
 
 
 def _unescape(text: str) -> str:
