@@ -224,6 +224,11 @@ def number(text: str, name: str) -> int:
     return int(text)
 
 
+def time_ms(text: str, name: str) -> int:
+    """Milliseconds since 1970, before which there were times as well."""
+    return -number(text[1:], name) if text.startswith("-") else number(text, name)
+
+
 def limit(request: web.Request, default: int, most: int) -> int:
     """How many rows are wanted."""
     wanted = number(request.query.get("limit", str(default)), "limit")

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from broker.http.access import READ_TOPIC
-from broker.http.asking import Asking, Refused, bytes_of, is_set, limit, number
+from broker.http.asking import Asking, Refused, bytes_of, is_set, limit, number, time_ms
 from broker.questions.records import Wanted, latest_page, records_page, steadily
 from broker.questions.table import Page, TooEarly, table_page, upper_for
 from storage.log import Log
@@ -44,7 +44,8 @@ class Contents:
         if len(asked) > 1:
             raise Refused(400, "ask for one: ?offset=N, ?time=MS or ?before=N")
         most, hidden = limit(request, DEFAULT_ROWS, MOST_ROWS), is_set(request, "hidden")
-        place = number(query[asked[0]], asked[0]) if asked else at.log.log_end_offset
+        read_as = time_ms if asked == ["time"] else number
+        place = read_as(query[asked[0]], asked[0]) if asked else at.log.log_end_offset
         contains = bytes_of(request, "contains") if "contains" in query else b""
 
         def read() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from broker.http.access import READ_TOPIC, SEE_TOPIC
-from broker.http.asking import Asking, Refused, bytes_of, is_set, number, one_of
+from broker.http.asking import Asking, Refused, bytes_of, is_set, number, one_of, time_ms
 from broker.questions.keys import PARTITIONERS, key_answer, partitions_for
 from broker.questions.partitions import Moment
 from broker.questions.seek import TimeNotThere, explain_offset, explain_time
@@ -74,7 +74,7 @@ class Questions:
         if len(asked) != 1:
             raise Refused(400, "ask for one: ?offset=N or ?time=MS")
         name, text = asked.popitem()
-        wanted = number(text, name)
+        wanted = number(text, name) if name == "offset" else time_ms(text, name)
         index, at = self._asking.readable(topic, index)
         explain = explain_offset if name == "offset" else explain_time
         try:

@@ -254,6 +254,14 @@ def test_transactions(served: BrokerProcess) -> None:
     assert ["\\x1b[2Jevil\\nline", "CompleteAbort"] in [row[:2] for row in cells(output)]
 
 
+def test_times_before_1970(served: BrokerProcess) -> None:
+    """All that is there came later."""
+    asked = ("many", "0", "--time", "1960-01-01")
+    first = json.loads(run(served, "topics", "records", *asked, "--limit", "1", "--json"))
+    assert [row["offset"] for row in first["records"]] == [0]
+    assert "offset 0" in run(served, "read", "explain", *asked)
+
+
 # Erasing
 
 
