@@ -13,6 +13,7 @@ import os
 import select
 import sys
 import threading
+import time
 from collections import deque
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -34,7 +35,12 @@ def one_line(text: str) -> str:
 
 
 class OneLineFormatter(logging.Formatter):
-    """What clients call their things cannot begin a line of its own in the log, nor fill it."""
+    """What clients call their things cannot begin a line of its own in the log, nor fill it. Times are UTC,
+    as everywhere else, and say so: who compares them with the console's need not know the machine's zone.
+    """
+
+    converter = staticmethod(time.gmtime)
+    default_msec_format = "%s,%03dZ"
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = one_line(record.message)

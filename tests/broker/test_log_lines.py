@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,19 @@ def pipe() -> Iterator[tuple[int, int]]:
     yield reader, writer
     for descriptor in (reader, writer):
         os.close(descriptor)
+
+
+def test_times_are_utc_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = _line("words")
+    record.created, record.msecs = 1_700_000_000.5, 500.0
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        said = log_lines.OneLineFormatter(log_lines.LOG_FORMAT).format(record)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert said == "2023-11-14 22:13:20,500Z INFO test: words"
 
 
 def _read_until(reader: int, end: str) -> list[str]:
