@@ -10,6 +10,9 @@ import urllib.error
 import urllib.request
 
 LIMIT_SECONDS = 4.0
+PORT = os.environ["KAFKA_HTTP_PORT"]
+if "://" in PORT:  # of a service `kafka-http`, told by Kubernetes; the broker passes over it
+    PORT = "9644"
 CERTIFICATE = os.environ.get("KOMPAKT_HTTP_CERTIFICATE")
 
 
@@ -17,7 +20,7 @@ def ask(scheme: str, trust: ssl.SSLContext | None = None) -> None:
     """OSError, unless it answers that all is well."""
     no_proxy = urllib.request.ProxyHandler({})  # which would look for 127.0.0.1 elsewhere
     opener = urllib.request.build_opener(no_proxy, urllib.request.HTTPSHandler(context=trust))
-    url = f"{scheme}://127.0.0.1:{os.environ['KAFKA_HTTP_PORT']}/healthz"
+    url = f"{scheme}://127.0.0.1:{PORT}/healthz"
     opener.open(url, timeout=LIMIT_SECONDS / 2).close()
 
 

@@ -46,8 +46,12 @@ with_partition = click.option("--partition", type=FROM_ZERO, help="Only this par
 
 
 def default_http() -> str:
+    """Where the broker of this machine is; beside a service `kafka-http` Kubernetes tells that one's address
+    by the same variable, which `serve` passes over, too.
+    """
     host, _, port = DEFAULT_HTTP.rpartition(":")
-    return f"{host}:{os.environ.get(PORT_VARIABLE) or port}"
+    told = os.environ.get(PORT_VARIABLE, "")
+    return f"{host}:{port if not told or '://' in told else told}"
 
 
 with_http = click.option(

@@ -36,6 +36,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from broker.cli import app
+from broker.cli.asking import DEFAULT_HTTP, default_http
 from broker.cli.tables import cell, console, removed_words, table
 from broker.http.server import Api
 from broker.questions.words import duration, moment, size
@@ -223,6 +224,8 @@ def test_the_environment_says_where_the_broker_is(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setenv("KAFKA_HTTP_PORT", "1")
     assert "no broker answers at 127.0.0.1:1: " in asked()
+    monkeypatch.setenv("KAFKA_HTTP_PORT", "tcp://10.0.0.1:80")  # of a service beside it, in Kubernetes
+    assert default_http() == DEFAULT_HTTP
     monkeypatch.setenv("KOMPAKT_HTTP", "localhost:2")
     assert "no broker answers at localhost:2: " in asked()
     assert "no broker answers at 127.0.0.1:3: " in asked("--http", "127.0.0.1:3")

@@ -25,6 +25,7 @@ from broker.cli.asking import ask
 from broker.security.tls import RENEWAL_MS
 from broker.testing import Kompakt
 from config.broker import BrokerConfig
+from config.load import read_environment
 from tests.broker.client import LIMIT_SECONDS
 from tests.broker.conftest import World, problem_at_start
 from tests.broker.test_questions import MakeWorld
@@ -277,6 +278,13 @@ async def test_the_containers_health_check_asks_as_the_broker_answers(
     await world.stop()
     assert "refused" in await asyncio.to_thread(health, port)
     await world.start()
+
+
+def test_the_containers_health_check_beside_a_service_that_is_called_kafka_http() -> None:
+    """The broker passes over its address, and listens where it does by itself."""
+    words = health("tcp://10.0.0.1:80")
+    assert "InvalidURL" not in words and "nonnumeric" not in words
+    assert read_environment({"KAFKA_HTTP_PORT": "tcp://10.0.0.1:80"}) == {}
 
 
 @pytest.mark.parametrize("speaks", ["PLAINTEXT", "SSL"])
