@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 BAD_USAGE = 2
 REFUSED = 1
 NOT_UNDERSTOOD = 400
+WHO_ASKS = 401
 LINES = "application/x-ndjson"
 USER_VARIABLE, PASSWORD_VARIABLE = "KOMPAKT_HTTP_USER", "KOMPAKT_HTTP_PASSWORD"
 TOKEN_VARIABLE = "KOMPAKT_HTTP_TOKEN"
@@ -151,6 +152,8 @@ def ask(
     except urllib.error.HTTPError as error:
         with error:
             reason = _reason(error)
+        if error.code == WHO_ASKS and not _credentials():
+            reason += f" ({USER_VARIABLE} and {PASSWORD_VARIABLE}, or {TOKEN_VARIABLE}, say who asks)"
         raise fail(reason, BAD_USAGE if error.code == NOT_UNDERSTOOD else refused) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         if not last:

@@ -543,7 +543,9 @@ async def test_commands_say_who_they_are(
     with pytest.raises(Exception) as ended:
         await asyncio.to_thread(ask, where, "/api/broker")
     assert getattr(ended.value, "exit_code", None) == 1
-    assert "User:ANONYMOUS has no right to DESCRIBE the cluster" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "User:ANONYMOUS has no right to DESCRIBE the cluster" in said
+    assert "(KOMPAKT_HTTP_USER and KOMPAKT_HTTP_PASSWORD, or KOMPAKT_HTTP_TOKEN, say who asks)" in said
     environment.setenv("KOMPAKT_HTTP_USER", "root")
     environment.setenv("KOMPAKT_HTTP_PASSWORD", "secret")
     assert (await asyncio.to_thread(ask, where, "/api/broker"))["topics"] == 2
@@ -551,7 +553,9 @@ async def test_commands_say_who_they_are(
     environment.setenv("KOMPAKT_HTTP_TOKEN", unsigned(sub="alice", iat=now_s, exp=now_s + 60) + "\n")
     with pytest.raises(Exception) as ended:
         await asyncio.to_thread(ask, where, "/api/broker")
-    assert "User:alice has no right to DESCRIBE the cluster" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "User:alice has no right to DESCRIBE the cluster" in said
+    assert "say who asks" not in said
     environment.setenv("KOMPAKT_HTTP_TOKEN", unsigned(sub="root", iat=now_s, exp=now_s + 60))
     assert (await asyncio.to_thread(ask, where, "/api/broker"))["topics"] == 2
     asker.world.clock.advance(60_000)
