@@ -62,11 +62,12 @@ class StreamReader(StreamPlanner, SupportsTriggerAvailableNow):  # type: ignore[
         is_first = not self._is_going_on and begin == self._initial
         latest = self._look_up(begin) if self._fixed_end is None else dict(self._fixed_end)
         self._latest, self._is_going_on = latest, True
+        left = self._without_made_again(begin)
+        if left is not None:
+            return to_json_object(left)
         if is_first:
             latest = self._first_end(begin, latest)
-        if self._made_again and latest == begin:
-            latest = self._one_short(latest)
-        if isinstance(limit, ReadAllAvailable) or self._made_again:  # limits count from the old offsets
+        if isinstance(limit, ReadAllAvailable):
             return start if latest == begin else to_json_object(latest)
         begin = self._with_new_partitions(begin, latest)
         if self._should_wait(begin, latest):
@@ -97,9 +98,7 @@ class StreamReader(StreamPlanner, SupportsTriggerAvailableNow):  # type: ignore[
             return latest
         ends = {}
         for place, offset in latest.items():
-            if place.topic in self._made_again:
-                ends[place] = offset
-            elif place in begin:
+            if place in begin:
                 ends[place] = begin[place] if self._asked[place] == LATEST else offset
         return ends
 

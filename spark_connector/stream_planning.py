@@ -91,7 +91,7 @@ class StreamPlanner(SentToTasks, DataSourceStreamReader):  # type: ignore[misc]
         if self._latest is None and begin == self._initial:
             begin = self._as_planned_before(begin, until)
         self._is_going_on = True
-        # A topic that was made again is read from its start, as a new one.
+        # That its topics are gone was told when they were found to be made again.
         begin = {one: offset for one, offset in begin.items() if one.topic not in self._made_again}
         self._made_again = set()
         gone = sorted(begin.keys() - until.keys())
@@ -256,15 +256,15 @@ class StreamPlanner(SentToTasks, DataSourceStreamReader):  # type: ignore[misc]
             f"{place} went back from offset {until[place]} to {latest[place]}" for place in short
         )
 
-    def _one_short(self, latest: Found) -> Found:
-        """Ends that differ, for Spark plans nothing up to offsets that it has planned before.
+    def _without_made_again(self, known: Found) -> Found | None:
+        """The end of a micro-batch that only says, in Spark's checkpoint, that topics of `known` are gone, as
+        they were made again; None unless one was.
 
-        A topic that was made again with as many records leaves one of them to the next micro-batch.
+        To the next micro-batch such a topic is new, and read from its start, whatever run plans it: of an end
+        in the new log, next to a start in the old one, only this process would know what it means.
         """
-        for partition, offset in sorted(latest.items()):
-            if partition.topic in self._made_again and offset > 0:
-                return {**latest, partition: offset - 1}
-        return latest
+        left = {place: offset for place, offset in known.items() if place.topic not in self._made_again}
+        return left if len(left) < len(known) else None
 
     def _with_new_partitions(self, begin: Found, until: Found) -> Found:
         """`begin` and, for partitions that came since, the start of their log; without those that are gone

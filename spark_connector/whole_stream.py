@@ -29,9 +29,11 @@ class WholeStreamReader(StreamPlanner):
 
         Of a new query Spark asks this before it asks where to begin, so what comes in between lies behind it.
         """
-        latest = self._look_up(self._latest or {})
-        if self._made_again and latest == self._latest:
-            latest = self._one_short(latest)
+        known = self._latest or {}
+        latest = self._look_up(known)
+        left = self._without_made_again(known)
+        if left is not None:
+            latest = left
         self._latest, self._is_going_on = latest, True
         return to_json_object(latest)
 

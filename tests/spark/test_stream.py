@@ -10,6 +10,7 @@ import json
 import pickle
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
@@ -293,6 +294,54 @@ def test_a_deleted_topic_is_lost_data(start_broker: Start, how: dict[str, str]) 
     end = patient.latestOffset(start, ALL)
     assert end == {"gone": {"0": 3}, "t": {"0": 5}}
     assert read(patient, start, end) == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    "limit", [{}, {"maxOffsetsPerTrigger": "100"}, {"minOffsetsPerTrigger": "100", "maxTriggerDelay": "1h"}]
+)
+def test_a_topic_that_was_made_again_is_new_to_whatever_run(
+    start_broker: Start, limit: dict[str, str]
+) -> None:
+    """Its id is seen by the process that plans, which may be killed behind any note of the checkpoint: each
+    micro-batch is read by another run here. Of the others nothing is left out, and no limit puts that off."""
+    broker = start_broker(logs_of([batch(0, 5)]))
+    two = TopicPartition("two", 0)
+    broker.logs[two] = FakeLog([batch(0, 3)])
+    broker.topic_ids |= {"t": UUID(int=1), "two": UUID(int=2)}
+    how = {"subscribe": "t,two", "failOnDataLoss": "false", "startingOffsets": "earliest", **limit}
+    reader = stream(broker, **how)
+    first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert first == {"t": {"0": 5}, "two": {"0": 3}}
+    assert len(read(reader, reader.initialOffset(), first)) == 8
+    broker.topic_ids["two"] = UUID(int=3)
+    broker.logs[two].batches = [batch(0, 4)]
+    broker.logs[TopicPartition("t", 0)].batches.append(batch(5))
+    second = reader.latestOffset(first, reader.getDefaultReadLimit())
+    assert second == {"t": {"0": 5}}
+    assert read(stream(broker, **how), first, second) == read(reader, first, second) == []
+    third = stream(broker, **how).latestOffset(second, reader.getDefaultReadLimit())
+    assert third == {"t": {"0": 6}, "two": {"0": 4}}
+    rows = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 5)]
+    assert sorted(read(stream(broker, **how), second, third)) == rows
+
+
+def test_a_new_topic_made_again_before_it_is_planned(start_broker: Start) -> None:
+    """There is nothing to be told of it, and the micro-batch is like any other, limits included."""
+    broker = start_broker(logs_of([batch(0, 9)]))
+    broker.topic_ids |= {"t": UUID(int=1), "two": UUID(int=2)}
+    reader = stream(
+        broker, subscribePattern=".", failOnDataLoss="false", minOffsetsPerTrigger="4", maxTriggerDelay="1h"
+    )
+    end = {"t": {"0": 9}}
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    for topic_id in (2, 3):
+        broker.logs[TopicPartition("two", 0)] = FakeLog([batch(0, 2)])
+        broker.topic_ids["two"] = UUID(int=topic_id)
+        assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    broker.logs[TopicPartition("t", 0)].batches.append(batch(9, 2))
+    later = reader.latestOffset(end, reader.getDefaultReadLimit())
+    assert later == {"t": {"0": 11}, "two": {"0": 2}}
+    assert sorted(read(reader, end, later)) == [(0, 0), (0, 1), (0, 9), (0, 10)]
 
 
 def test_a_topic_that_never_was_is_an_error_even_for_the_careless(start_broker: Start) -> None:
