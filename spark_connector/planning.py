@@ -16,22 +16,15 @@ from spark_connector.probing import TopicSizes
 
 logger = logging.getLogger("kompakt.spark")
 
+NOTHING = Subscription()  # what is left of one when all that it names is gone
 
-def find_partitions(
-    cluster: Cluster, subscription: Subscription, *, may_be_missing: bool = False
-) -> list[TopicPartition]:
+
+def find_partitions(cluster: Cluster, subscription: Subscription) -> list[TopicPartition]:
     """The partitions to read, in order. Internal topics are read only when they are named.
 
-    Topics and partitions that are named must exist, unless they `may_be_missing`.
+    MissingTopicError when topics or partitions that are named do not exist.
     """
-    if may_be_missing:
-        try:
-            return find_partitions(cluster, subscription)
-        except MissingTopicError as problem:
-            logger.warning("%s; going on with what there is", problem)
-        wanted = subscription.topics or {partition.topic for partition in subscription.partitions}
-        found = cluster.describe(None, lambda topic: topic in wanted)
-    elif subscription.pattern:
+    if subscription.pattern:
         pattern = re.compile(subscription.pattern)
         # As Spark's own source does, which takes any part of a name.
         found = cluster.describe(None, lambda topic: pattern.search(topic) is not None)
@@ -42,11 +35,42 @@ def find_partitions(
     if not subscription.partitions:
         return existing
     missing = sorted(set(subscription.partitions) - set(existing))
-    if missing and may_be_missing:
-        return [partition for partition in subscription.partitions if partition not in missing]
     if missing:
         raise MissingTopicError(f"assign names partitions that do not exist: {', '.join(map(str, missing))}")
     return list(subscription.partitions)
+
+
+def find_existing(
+    cluster: Cluster, subscription: Subscription, absent: set[TopicPartition]
+) -> list[TopicPartition]:
+    """As `find_partitions`, without what does not exist.
+
+    `absent` is what did not when it was looked for last (of a topic its partition 0), and is brought up to
+    date: whatever stays away is told of once, and asked for once, not for as long as a new topic may take.
+    """
+    absent -= {place for place in absent if not cluster.is_missing(place)}
+    left = _without(subscription, absent)
+    try:
+        return find_partitions(cluster, left) if left != NOTHING else []
+    except MissingTopicError as problem:
+        logger.warning("%s; going on with what there is", problem)
+    wanted = set(subscription.partitions) or {TopicPartition(topic, 0) for topic in subscription.topics}
+    topics = {place.topic for place in wanted}
+    found = cluster.describe(None, lambda topic: topic in topics)
+    existing = [TopicPartition(topic, number) for topic in sorted(found) for number in found[topic]]
+    absent |= wanted - set(existing)
+    if not subscription.partitions:
+        return existing
+    return [place for place in subscription.partitions if place in existing]
+
+
+def _without(subscription: Subscription, absent: set[TopicPartition]) -> Subscription:
+    topics = {place.topic for place in absent}
+    return replace(
+        subscription,
+        topics=tuple(topic for topic in subscription.topics if topic not in topics),
+        partitions=tuple(place for place in subscription.partitions if place not in absent),
+    )
 
 
 def locate(

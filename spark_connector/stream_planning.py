@@ -29,7 +29,7 @@ from spark_connector.offsets import (
     to_json_object,
 )
 from spark_connector.options import Options, Position
-from spark_connector.planning import find_partitions, locate, pack, resolve
+from spark_connector.planning import find_existing, find_partitions, locate, pack, resolve
 from spark_connector.probing import TopicSizes
 from spark_connector.shape import Shape
 from spark_connector.tasks import Task, read_task
@@ -60,6 +60,7 @@ class StreamPlanner(SentToTasks, DataSourceStreamReader):  # type: ignore[misc]
         self._is_going_on = False  # a micro-batch is planned, by this run or by an earlier one
         self._topic_ids: dict[str, UUID] = {}
         self._made_again: set[str] = set()  # since the last micro-batch
+        self._absent: set[TopicPartition] = set()  # of what the subscription names
         self._group: GroupCommitter | None = None
         if options.commit_group is not None:
             self._group = GroupCommitter(options.client, options.commit_group)
@@ -149,19 +150,21 @@ class StreamPlanner(SentToTasks, DataSourceStreamReader):  # type: ignore[misc]
     def _log_ends(self) -> Found:
         """Of all partitions. Topics that are deleted are lost data, which may be no reason to stop."""
         cluster = connect(self._options.client)
-        may_be_missing = not self._options.fail_on_data_loss
         subscription = self._options.subscription
         try:
-            found = find_partitions(cluster, subscription, may_be_missing=may_be_missing)
+            if self._options.fail_on_data_loss:
+                found = find_partitions(cluster, subscription)
+            else:
+                found = find_existing(cluster, subscription, self._absent)
             self._compare_topic_ids(cluster, found)
             return cluster.latest_offsets(found)
         except MissingTopicError as problem:
-            if not may_be_missing:
+            if self._options.fail_on_data_loss:
                 raise DataLossError(
                     f"{problem}. Set failOnDataLoss=false to go on without deleted topics"
                 ) from problem
         # Deleted between the two questions.
-        return cluster.latest_offsets(find_partitions(cluster, subscription, may_be_missing=True))
+        return cluster.latest_offsets(find_existing(cluster, subscription, self._absent))
 
     def _compare_topic_ids(self, cluster: Cluster, found: Sequence[TopicPartition]) -> None:
         """A topic under the name of one that was deleted may have as many records: only its id tells."""
@@ -241,7 +244,7 @@ class StreamPlanner(SentToTasks, DataSourceStreamReader):  # type: ignore[misc]
         """What is not there any more of all that lies below `until`; one look-up."""
         cluster = connect(self._options.client)
         try:
-            found = find_partitions(cluster, self._options.subscription, may_be_missing=True)
+            found = find_existing(cluster, self._options.subscription, self._absent)
             gone = sorted(until.keys() - set(found))
             if gone:
                 return f"{', '.join(map(str, gone))} are gone"

@@ -20,7 +20,7 @@ from spark_connector.client import Cluster, connect
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import EARLIEST, LATEST, TopicPartition
 from spark_connector.options import Options, parse_options
-from spark_connector.planning import find_partitions, locate
+from spark_connector.planning import find_existing, find_partitions, locate
 from tests.spark.conftest import options_for
 from tests.spark.fake_broker import FakeBroker, FakeLog, logs_of
 
@@ -78,7 +78,7 @@ def test_trouble_with_other_topics_hides_no_topic_that_is_left(start_broker: Sta
     broker = start_broker(topics("t", "foreign"))
     broker.topic_errors = {"foreign": ErrorCode.INVALID_TOPIC_EXCEPTION}
     options = parsed(broker, subscribe="t,gone")
-    places = find_partitions(connect(options.client), options.subscription, may_be_missing=True)
+    places = find_existing(connect(options.client), options.subscription, set())
     assert list(map(str, places)) == ["t-0", "t-1"]
 
 

@@ -296,6 +296,33 @@ def test_a_deleted_topic_is_lost_data(start_broker: Start, how: dict[str, str]) 
     assert read(patient, start, end) == [(0, 0), (0, 1), (0, 2)]
 
 
+@pytest.mark.parametrize("how", [{"subscribe": "t,gone"}, {"assign": '{"t":[0],"gone":[0]}'}])
+@pytest.mark.parametrize("stays", [{"t"}, set()])
+def test_a_topic_that_stays_away_is_asked_for_once(
+    start_broker: Start, how: dict[str, str], stays: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """At each trigger, and not for as long as it may take until a new one is known everywhere; told once."""
+    logs = {TopicPartition("t", 0): FakeLog([batch(0, 5)]), TopicPartition("gone", 0): FakeLog([batch(0, 3)])}
+    broker = start_broker(dict(logs))
+    reader = stream(broker, **how, failOnDataLoss="false")
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    broker.logs = {place: log for place, log in logs.items() if place.topic in stays}
+    end = reader.latestOffset(start, ALL)
+    assert end == {topic: {"0": 5} for topic in stays}
+    assert read(reader, start, end) == []
+    caplog.clear()
+    broker.requests.clear()
+    for _ in range(3):
+        assert reader.latestOffset(end, ALL) == end
+    asked = [name.name for request in broker.requests if hasattr(request, "allow_auto_topic_creation")
+             for name in request.topics or ()]  # fmt: skip
+    assert (asked.count("gone"), caplog.messages) == (3, [])
+    broker.logs = dict(logs)
+    later = reader.latestOffset(end, ALL)
+    assert later == {"gone": {"0": 3}, "t": {"0": 5}}
+    assert len(read(reader, end, later)) == (3 if stays else 8)
+
+
 @pytest.mark.parametrize(
     "limit", [{}, {"maxOffsetsPerTrigger": "100"}, {"minOffsetsPerTrigger": "100", "maxTriggerDelay": "1h"}]
 )
