@@ -26,10 +26,13 @@ KEPT_S = 60.0
 
 
 class Probe(NamedTuple):
-    """What a look at one place has shown. `next_offset`: behind the first batch there."""
+    """What a look at one place has shown. `next_offset`: behind the first batch there; `end`: behind the last
+    one that was seen.
+    """
 
     next_offset: int
     bytes_per_offset: float
+    end: int = 0
 
 
 class TopicSizes:
@@ -94,4 +97,4 @@ def measure(records: bytes | memoryview, offset: int) -> Probe | None:
         return None
     # A batch that begins before the offset is read whole, and a hole before the first batch costs nothing.
     begin = min(first.base_offset, offset)
-    return Probe(first.next_offset, size / (end - begin))
+    return Probe(first.next_offset, size / (end - begin), end)

@@ -6,6 +6,7 @@ Limits count offsets, as in Spark's own source: on a cleaned log a batch can hol
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 from pyspark.sql.streaming.datasource import (
@@ -17,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_connector.byte_limits import limit_bytes, places_to_look
+from spark_connector.byte_limits import within_bytes
 from spark_connector.client import connect
 from spark_connector.offsets import (
     EARLIEST,
@@ -78,9 +79,8 @@ class StreamReader(StreamPlanner, SupportsTriggerAvailableNow):  # type: ignore[
         if self._options.max_offsets_per_trigger is not None:
             latest = limit_offsets(begin, latest, self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
-            places = places_to_look(begin, latest)
-            probes = probe(connect(self._options.client), places)
-            latest = limit_bytes(begin, latest, self._options.max_bytes_per_trigger, probes)
+            look = partial(probe, connect(self._options.client))
+            latest = within_bytes(begin, latest, self._options.max_bytes_per_trigger, look)
         return to_json_object(latest)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:

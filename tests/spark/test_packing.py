@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import confluent_kafka
@@ -16,13 +16,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from protocol.records import encode_batch
-from spark_connector.byte_limits import LOOKS, limit_bytes, places_to_look
+from spark_connector.byte_limits import LOOKS, limit_bytes, places_to_look, within_bytes
 from spark_connector.client import connect
 from spark_connector.errors import DataLossError
 from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from spark_connector.options import parse_options
 from spark_connector.packing import PACK_BYTES, pack_ranges
-from spark_connector.probing import Probe, TopicSizes, measure, probe
+from spark_connector.probing import PROBE_BYTES, Probe, TopicSizes, measure, probe
 from spark_connector.reader import BatchReader
 from spark_connector.shape import Shape
 from spark_connector.stream import StreamReader
@@ -170,10 +170,10 @@ def test_a_stream_packs_and_looks_at_sizes_once_a_minute(start_broker: Start) ->
 def test_sizes_are_measured_by_headers() -> None:
     first = encode_batch([(1, b"k", b"v" * 10, ())] * 4, base_offset=10)
     second = encode_batch([(1, b"k", b"v" * 100, ())], base_offset=20)
-    assert measure(first, 10) == Probe(14, len(first) / 4)
-    assert measure(first + second, 10) == Probe(14, len(first + second) / 11)
-    assert measure(first + second[:-1], 12) == Probe(14, len(first) / 4)
-    assert measure(first, 5) == Probe(14, len(first) / 9)
+    assert measure(first, 10) == Probe(14, len(first) / 4, 14)
+    assert measure(first + second, 10) == Probe(14, len(first + second) / 11, 21)
+    assert measure(first + second[:-1], 12) == Probe(14, len(first) / 4, 14)
+    assert measure(first, 5) == Probe(14, len(first) / 9, 14)
     assert measure(first[:60], 10) is None
     assert measure(first, 14) is None
 
@@ -235,6 +235,80 @@ def test_micro_batches_of_about_so_many_bytes(start_broker: Start) -> None:
         {"t": {"0": 0, "1": 0}}, ReadAllAvailable()
     )
     assert everything == start
+
+
+class Sized:
+    """A look at partitions whose records have these sizes, each in a batch of its own; counts looks."""
+
+    def __init__(self, *records: list[int]) -> None:
+        self.records = records
+        self.looks = 0
+
+    def __call__(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, Probe]:
+        self.looks += len(places)
+        return {tp: self._probe(self.records[tp.partition], offset) for tp, offset in places.items()}
+
+    def _probe(self, sizes: list[int], offset: int) -> Probe:
+        taken = sizes[offset : offset + 1]
+        for size in sizes[offset + 1 : offset + 500]:
+            if sum(taken) + size > PROBE_BYTES:
+                break
+            taken.append(size)
+        return Probe(offset + 1, sum(taken) / len(taken), offset + len(taken))
+
+    def micro_batches(self, limit: int) -> list[int]:
+        """The bytes of each, until all is read."""
+        start = {place(number): 0 for number in range(len(self.records))}
+        ends = {place(number): len(sizes) for number, sizes in enumerate(self.records)}
+        found = []
+        while start != ends:
+            after = within_bytes(start, ends, limit, self)
+            assert all(after[tp] > start[tp] for tp in start if start[tp] < ends[tp])
+            found.append(sum(sum(self.records[tp.partition][start[tp] : after[tp]]) for tp in start))
+            start = after
+        return found
+
+
+@pytest.mark.parametrize(
+    ("records", "batches", "looks"),
+    [
+        ([[10] * 600 + [100_000] * 300], 36, 13),
+        ([[100_000] * 300 + [10] * 600], 36, 13),
+        ([[10] * 3000 + [100_000] * 300 + [10] * 3000], 45, 13),
+        ([[10] * 600 + [100_000] * 300, [2000] * 900], 60, 26),
+        ([[10] * 100_000 + [100_000] * 30], 12, 13),
+        ([[1000] * 30_000], 32, 7),
+    ],
+    ids=["small first", "large first", "large between", "two partitions", "few large", "all alike"],
+)
+def test_large_records_behind_small_ones(records: list[list[int]], batches: int, looks: int) -> None:
+    """Are seen before they are planned; and small ones before large ones do not come a few at a time."""
+    sized = Sized(*records)
+    found = sized.micro_batches(1_000_000)
+    assert max(found) <= 1_300_000
+    assert len(found) <= batches
+    assert sized.looks <= looks * len(found)
+
+
+def test_what_one_look_shows_whole_needs_no_other() -> None:
+    sized = Sized([10] * 50)
+    assert sized.micro_batches(1_000_000) == [500]
+    assert sized.looks == 1
+
+
+def test_a_micro_batch_ends_before_large_records(start_broker: Start) -> None:
+    """Three batches of small ones, thirty times the limit behind them."""
+    small = [encode_batch([(1, None, b"tiny", ())] * 200, base_offset=n * 200) for n in range(3)]
+    large = [encode_batch([(1, None, bytes(100_000), ())], base_offset=600 + n) for n in range(300)]
+    broker = start_broker(logs_of(small + large))
+    options = options_for(broker, startingOffsets="earliest", maxBytesPerTrigger="1000000")
+    stream = StreamReader(parse_options(options), Shape.of(["offset"]))
+    ends = [0]
+    while (end := stream.latestOffset({"t": {"0": ends[-1]}}, ReadMaxBytes(1_000_000))["t"]["0"]) != ends[-1]:
+        ends.append(end)
+    assert 500 <= ends[1] <= 612
+    assert max(until - max(begin, 600) for begin, until in itertools.pairwise(ends)) <= 12
+    assert len(ends) <= 40
 
 
 def test_bytes_and_offsets_limit_together(start_broker: Start) -> None:
