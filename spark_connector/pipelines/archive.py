@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from spark_connector.errors import ConnectorError
+from spark_connector.pipelines.checkpoints import refuse_another_checkpoint
 from spark_connector.pipelines.paths import refuse_pattern
 from spark_connector.pipelines.session import refuse_connect
 
@@ -43,13 +44,15 @@ def archive_topic(
     """Append what has arrived since the last run to the Parquet files in `path`; the records of this run.
 
     `source` are options of the format (brokers, a subscription). The checkpoint lies in `path` unless told
-    otherwise. `report` gets Spark's progress of each micro-batch. ConnectorError when `path` was moved or
-    is a pattern, or `source` would cut partitions.
+    otherwise. `report` gets Spark's progress of each micro-batch. ConnectorError when `path` was moved, is a
+    pattern or was written with another checkpoint, or `source` would cut partitions.
     """
     refuse_connect(spark)
     refuse_pattern(path)
     _refuse_moved(path)
     _refuse_cutting(source)
+    place = checkpoint or f"{path.rstrip('/')}/{CHECKPOINT}"  # `path` may be a URL
+    refuse_another_checkpoint(spark, path, place)
     stream = (
         spark.readStream.format("kompakt")
         .options(**_limit())
@@ -61,7 +64,7 @@ def archive_topic(
     query = (
         stream.writeStream.format("parquet")
         .option("path", path)
-        .option("checkpointLocation", checkpoint or f"{path.rstrip('/')}/{CHECKPOINT}")  # `path` may be a URL
+        .option("checkpointLocation", place)
         .trigger(availableNow=True)
         .start()
     )

@@ -1,0 +1,118 @@
+"""Goal: an archive or a restore whose checkpoint is not the one of last time says so, where Spark would leave
+out records and end well; one that was killed between two notes goes on.
+
+Method: the pipelines run in the tests' Spark session with checkpoints that are exchanged, lost, or cut back
+to what a kill leaves; what the files hold is compared with what was produced.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_connector.errors import ConnectorError
+from spark_connector.pipelines import archive_topic
+from tests.spark.test_spark import create_topic, place_of, produce, received
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture
+def servers(kompakt_broker: Any) -> str:
+    bootstrap: str = kompakt_broker.bootstrap
+    return bootstrap
+
+
+class Archive:
+    """One directory, and topics that are appended to it."""
+
+    def __init__(self, spark: Any, servers: str, directory: Path) -> None:
+        self.spark, self.servers, self.path = spark, servers, directory
+
+    def append(self, topic: str, checkpoint: Path | None = None, **options: str) -> int:
+        source = {"kafka.bootstrap.servers": self.servers, "subscribe": topic, **options}
+        place = None if checkpoint is None else str(checkpoint)
+        return archive_topic(self.spark, source, str(self.path), checkpoint=place)
+
+    def rows(self) -> Any:
+        return received(self.spark.read.parquet(str(self.path)))
+
+
+@pytest.fixture
+def archive(spark: Any, servers: str, tmp_path: Path) -> Archive:
+    return Archive(spark, servers, tmp_path / "archive")
+
+
+def test_two_topics_with_a_checkpoint_each(archive: Archive, servers: str, tmp_path: Path) -> None:
+    """Into one directory: the second one's first micro-batch has a number that is there already."""
+    first, second = create_topic(servers), create_topic(servers)
+    sent = produce(servers, first, 20)
+    produce(servers, second, 30)
+    assert archive.append(first, tmp_path / "of first") == 20
+    said = r"another checkpoint than .*/of second: the directory has .* up to number 0, the checkpoint"
+    with pytest.raises(ConnectorError, match=rf"{said} no micro-batch\..* or archive into a new directory"):
+        archive.append(second, tmp_path / "of second")
+    assert not (tmp_path / "of second").exists()
+    assert archive.rows() == sorted(sent, key=place_of)
+
+
+def test_a_checkpoint_that_was_lost(archive: Archive, servers: str, tmp_path: Path) -> None:
+    """Or is another one now; with the old one it goes on. Spark makes one list of each ten micro-batches."""
+    topic = create_topic(servers)
+    sent = []
+    for number in range(12):
+        sent += produce(servers, topic, 3, first=3 * number)
+        assert archive.append(topic) == 3
+    lost = tmp_path / "lost"
+    shutil.move(archive.path / "_checkpoint", lost)
+    for checkpoint in (None, tmp_path / "new"):
+        with pytest.raises(ConnectorError, match="up to number 11, the checkpoint no micro-batch"):
+            archive.append(topic, checkpoint)
+    sent += produce(servers, topic, 5, first=36)
+    assert archive.append(topic, lost) == 5
+    assert archive.rows() == sorted(sent, key=place_of)
+
+
+def test_a_directory_that_was_emptied(archive: Archive, servers: str, tmp_path: Path) -> None:
+    """Its checkpoint goes on behind what is gone, and Spark could read nothing of what came then."""
+    topic, checkpoint = create_topic(servers), tmp_path / "noted"
+    produce(servers, topic, 10)
+    assert archive.append(topic, checkpoint) == 10
+    shutil.rmtree(archive.path)
+    produce(servers, topic, 10, first=10)
+    with pytest.raises(
+        ConnectorError, match=r"up to number 0, the directory no micro-batch\. .*new checkpoint"
+    ):
+        archive.append(topic, checkpoint)
+
+
+@pytest.mark.parametrize("killed_after", ["planning", "the sink's note"])
+def test_a_run_that_was_killed_goes_on(archive: Archive, servers: str, killed_after: str) -> None:
+    """What it had planned is there once, whether or not its files are listed already."""
+    topic = create_topic(servers)
+    sent = produce(servers, topic, 40)
+    archive.append(topic, maxOffsetsPerTrigger="20")
+    logs = [archive.path / "_checkpoint" / "commits"]
+    logs += [archive.path / "_spark_metadata"] if killed_after == "planning" else []
+    for log in logs:
+        last = max(int(path.name) for path in log.glob("[0-9]*"))
+        for name in (f"{last}", f".{last}.crc"):
+            (log / name).unlink()
+    sent += produce(servers, topic, 10, first=40)
+    archive.append(topic)
+    assert archive.rows() == sorted(sent, key=place_of)
+
+
+def test_an_empty_topic_is_archived_again_and_again(archive: Archive, servers: str) -> None:
+    topic = create_topic(servers)
+    assert [archive.append(topic) for _ in range(2)] == [0, 0]
+    sent = produce(servers, topic, 6)
+    assert archive.append(topic) == 6
+    assert archive.rows() == sorted(sent, key=place_of)
