@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from spark_connector.errors import ConnectorError
-from spark_connector.pipelines.checkpoints import refuse_another_checkpoint
+from spark_connector.pipelines.checkpoints import Target, refuse_another_checkpoint, refuse_another_target
 from spark_connector.pipelines.paths import refuse_pattern
 from spark_connector.pipelines.session import refuse_connect
 
@@ -91,7 +91,8 @@ def restore_topic(
 
     Records keep key, value, headers and timestamp, and the order of their partition. With `keep_partitions`
     they go to the partition they came from, else where the producer's partitioner puts their key.
-    ConnectorError when `path` was moved, is a pattern, or no archive.
+    ConnectorError when `path` was moved, is a pattern, or no archive, or `checkpoint` is that of a restore
+    into another topic.
     """
     refuse_connect(spark)
     refuse_pattern(path)
@@ -102,6 +103,7 @@ def restore_topic(
         raise ConnectorError(
             f"{path} is no archive of a topic: it has no column {', '.join(sorted(missing))}"
         )
+    refuse_another_target(spark, checkpoint, _target(sink))
     columns = [*WRITTEN_COLUMNS, *(["partition"] if keep_partitions else [])]
 
     def write(rows: Any, _batch: int) -> None:
@@ -118,6 +120,15 @@ def restore_topic(
         .start()
     )
     return _finish(query, report)
+
+
+def _target(sink: Mapping[str, str]) -> Target:
+    from spark_connector.write_options import parse_write_options  # needs PySpark, which --help does not
+
+    parsed = parse_write_options(sink)
+    if parsed.topic is None:
+        raise ConnectorError("there is no option topic to say where records go")
+    return Target.look_up(parsed.client, parsed.topic)
 
 
 def _refuse_cutting(source: Mapping[str, str]) -> None:

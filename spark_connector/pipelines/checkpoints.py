@@ -2,16 +2,22 @@
 
 A micro-batch has a number, counted by the checkpoint, and Spark's file sink passes over each whose number its
 directory has already. With another checkpoint than the one before, which counts from 0 again, it would pass
-over records that it has never seen, and the query would end well.
+over records that it has never seen, and the query would end well. So would a restore whose checkpoint says
+that all is written, into another topic: which one that was is noted beside what Spark notes.
 """
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from spark_connector.client import connect
 from spark_connector.errors import ConnectorError
+from spark_connector.options import ClientSettings
 
 SINK_LOG = "_spark_metadata"
+TARGET_NOTE = "_restored_into"
 NONE = -1
 """In place of a micro-batch's number: there was none yet."""
 
@@ -32,6 +38,72 @@ class Directory:
         names = [status.getPath().getName() for status in self._system.listStatus(place)]
         numbers = [name.removesuffix(".compact") for name in names]  # each tenth of a file sink's
         return max((int(number) for number in numbers if number.isdecimal()), default=NONE)
+
+    def read(self, name: str) -> str | None:
+        """What the file of that name says; None when there is none."""
+        place = self._path_class(self._path, name)
+        if not self._system.exists(place):
+            return None
+        stream = self._system.open(place)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """Whole or not at all, where a rename is."""
+        place, unfinished = (self._path_class(self._path, one) for one in (name, f"{name}.tmp"))
+        stream = self._system.create(unfinished, True)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
+        self._system.rename(unfinished, place)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a restore writes. Empty is what brokers do not tell: old ones have no ids of topics."""
+
+    topic: str
+    topic_id: str
+    cluster_id: str
+
+    @classmethod
+    def look_up(cls, settings: ClientSettings, topic: str) -> Target:
+        """As a write does: a topic that is missing may be made now. ConnectorError when it is not."""
+        cluster = connect(settings)
+        cluster.describe_or_create(topic)
+        topic_id = cluster.topic_id(topic)
+        return cls(topic, str(topic_id) if topic_id.int else "", cluster.cluster_id or "")
+
+    def why_another(self, noted: Target) -> str:
+        """In what it differs from the one that was noted; empty when it is the same."""
+        if self.topic != noted.topic:
+            return f"into topic {noted.topic}"
+        if self.cluster_id and noted.cluster_id and self.cluster_id != noted.cluster_id:
+            return f"into topic {noted.topic} of another cluster ({noted.cluster_id})"
+        if self.topic_id and noted.topic_id and self.topic_id != noted.topic_id:
+            return f"into another topic {noted.topic}, which was deleted since"
+        return ""
+
+
+def refuse_another_target(spark: Any, checkpoint: str, target: Target) -> None:
+    """ConnectorError when `checkpoint` says what was written into another topic; else note `target` there.
+
+    One without a note is new, or was used before there were notes, and nobody knows for what.
+    """
+    directory = Directory(spark, checkpoint)
+    text = directory.read(TARGET_NOTE)
+    if text is None:
+        directory.write(TARGET_NOTE, json.dumps(asdict(target)))
+        return
+    another = target.why_another(Target(**json.loads(text)))
+    if another:
+        raise ConnectorError(
+            f"the checkpoint {checkpoint} is that of a restore {another}: what it says is written there "
+            f"would be left out here. Name another checkpoint, a new directory"
+        )
 
 
 def refuse_another_checkpoint(spark: Any, path: str, checkpoint: str) -> None:

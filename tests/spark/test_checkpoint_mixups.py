@@ -8,13 +8,20 @@ to what a kill leaves; what the files hold is compared with what was produced.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from spark_connector.errors import ConnectorError
-from spark_connector.pipelines import archive_topic
+from spark_connector.offsets import TopicPartition
+from spark_connector.options import parse_options
+from spark_connector.pipelines import archive_topic, restore_topic
+from spark_connector.pipelines.checkpoints import Target
+from tests.spark.conftest import options_for
+from tests.spark.fake_broker import FakeBroker, FakeLog
 from tests.spark.test_spark import create_topic, place_of, produce, received
 
 pytestmark = [
@@ -40,6 +47,10 @@ class Archive:
         source = {"kafka.bootstrap.servers": self.servers, "subscribe": topic, **options}
         place = None if checkpoint is None else str(checkpoint)
         return archive_topic(self.spark, source, str(self.path), checkpoint=place)
+
+    def restore(self, topic: str, checkpoint: Path, **how: Any) -> int:
+        sink = {"kafka.bootstrap.servers": self.servers, "topic": topic}
+        return restore_topic(self.spark, str(self.path), sink, checkpoint=str(checkpoint), **how)
 
     def rows(self) -> Any:
         return received(self.spark.read.parquet(str(self.path)))
@@ -116,3 +127,32 @@ def test_an_empty_topic_is_archived_again_and_again(archive: Archive, servers: s
     sent = produce(servers, topic, 6)
     assert archive.append(topic) == 6
     assert archive.rows() == sorted(sent, key=place_of)
+
+
+def test_a_restore_with_the_checkpoint_of_another(archive: Archive, servers: str, tmp_path: Path) -> None:
+    """It would write nothing and end well."""
+    topic, copy, other = (create_topic(servers) for _ in range(3))
+    produce(servers, topic, 20)
+    archive.append(topic)
+    checkpoint = tmp_path / "with a blank"
+    assert archive.restore(copy, checkpoint) == 20
+    assert archive.restore(copy, checkpoint) == 0
+    with pytest.raises(ConnectorError, match=rf"of a restore into topic {copy}: .* Name another"):
+        archive.restore(other, checkpoint)
+    assert archive.restore(other, tmp_path / "new") == 20
+
+
+def test_a_target_is_its_ids(start_broker: Callable[..., FakeBroker]) -> None:
+    """Which brokers may not tell; the name alone is then what counts."""
+    broker = start_broker({TopicPartition("t", 0): FakeLog()})
+    settings = parse_options(options_for(broker)).client
+
+    def target(topic_id: int, cluster_id: str) -> Target:
+        broker.topic_ids["t"], broker.cluster_id = UUID(int=topic_id), cluster_id
+        return Target.look_up(settings, "t")
+
+    noted = target(5, "first")
+    assert noted == Target("t", str(UUID(int=5)), "first")
+    assert "another cluster (first)" in target(5, "second").why_another(noted)
+    assert "which was deleted since" in target(6, "first").why_another(noted)
+    assert target(0, "").why_another(noted) == noted.why_another(target(0, "")) == ""
