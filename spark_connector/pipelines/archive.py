@@ -84,29 +84,40 @@ def restore_topic(
     sink: Mapping[str, str],
     *,
     checkpoint: str,
+    from_topic: str | None = None,
     keep_partitions: bool = True,
     report: Report | None = None,
 ) -> int:
     """Write the archive in `path` into the topic that `sink` names; the records of this run.
 
     Records keep key, value, headers and timestamp, and the order of their partition. With `keep_partitions`
-    they go to the partition they came from, else where the producer's partitioner puts their key.
-    ConnectorError when `path` was moved, is a pattern, or no archive, or `checkpoint` is that of a restore
-    into another topic.
+    they go to the partition they came from, else where the producer's partitioner puts their key. Of an
+    archive of several topics `from_topic` says which is restored.
+    ConnectorError when `path` was moved, is a pattern, or no archive, or holds several topics or not the one
+    that is asked for, or `checkpoint` is that of a restore into another topic.
     """
     refuse_connect(spark)
     refuse_pattern(path)
     _refuse_moved(path)
-    schema = spark.read.parquet(path).schema
+    files = spark.read.parquet(path)
+    schema = files.schema
     missing = {*WRITTEN_COLUMNS, "partition", "offset"} - set(schema.names)
     if missing:
         raise ConnectorError(
             f"{path} is no archive of a topic: it has no column {', '.join(sorted(missing))}"
         )
-    refuse_another_target(spark, checkpoint, _target(sink))
+    topics = _topics(files)
+    archived = _archived_topic(path, topics, from_topic)
+    refuse_another_target(spark, checkpoint, _target(sink, archived))
     columns = [*WRITTEN_COLUMNS, *(["partition"] if keep_partitions else [])]
 
+    written = 0
+
     def write(rows: Any, _batch: int) -> None:
+        nonlocal written
+        if len(topics) > 1:
+            rows = rows.where(rows["topic"] == archived)
+            written += rows.count()  # of what Spark reads it counts the others' records as well
         ordered = rows.repartition(tasks, "partition").sortWithinPartitions("partition", "offset")
         target = ordered.select(*columns).write.format("kompakt").mode("append")
         target.option("includeHeaders", "true").options(**sink).save()
@@ -119,16 +130,38 @@ def restore_topic(
         .trigger(availableNow=True)
         .start()
     )
-    return _finish(query, report)
+    rows_read = _finish(query, report)
+    return written if len(topics) > 1 else rows_read
 
 
-def _target(sink: Mapping[str, str]) -> Target:
+def _topics(files: Any) -> list[str]:
+    """Whose records they are; none when there is no column that tells."""
+    if "topic" not in files.columns:
+        return []
+    return sorted(row["topic"] for row in files.select("topic").distinct().collect())
+
+
+def _archived_topic(path: str, topics: list[str], wanted: str | None) -> str:
+    """The one to restore; empty when the files name none. ConnectorError when it is not to be told."""
+    if wanted is None and len(topics) > 1:
+        raise ConnectorError(
+            f"{path} holds records of several topics, which a restore would mix into one: say which it is to "
+            f"be by --from-topic (from_topic=), one of {', '.join(topics)}"
+        )
+    if wanted is not None and wanted not in topics:
+        raise ConnectorError(
+            f"{path} holds no records of {wanted}, only of {', '.join(topics) or 'no topic'}"
+        )
+    return wanted or "".join(topics)
+
+
+def _target(sink: Mapping[str, str], archived: str) -> Target:
     from spark_connector.write_options import parse_write_options  # needs PySpark, which --help does not
 
     parsed = parse_write_options(sink)
     if parsed.topic is None:
         raise ConnectorError("there is no option topic to say where records go")
-    return Target.look_up(parsed.client, parsed.topic)
+    return Target.look_up(parsed.client, parsed.topic, archived)
 
 
 def _refuse_cutting(source: Mapping[str, str]) -> None:

@@ -68,14 +68,16 @@ class Target:
     topic: str
     topic_id: str
     cluster_id: str
+    archived: str = ""
+    """The topic whose records they are; empty when the archive has none yet, or does not tell."""
 
     @classmethod
-    def look_up(cls, settings: ClientSettings, topic: str) -> Target:
+    def look_up(cls, settings: ClientSettings, topic: str, archived: str = "") -> Target:
         """As a write does: a topic that is missing may be made now. ConnectorError when it is not."""
         cluster = connect(settings)
         cluster.describe_or_create(topic)
         topic_id = cluster.topic_id(topic)
-        return cls(topic, str(topic_id) if topic_id.int else "", cluster.cluster_id or "")
+        return cls(topic, str(topic_id) if topic_id.int else "", cluster.cluster_id or "", archived)
 
     def why_another(self, noted: Target) -> str:
         """In what it differs from the one that was noted; empty when it is the same."""
@@ -85,6 +87,8 @@ class Target:
             return f"into topic {noted.topic} of another cluster ({noted.cluster_id})"
         if self.topic_id and noted.topic_id and self.topic_id != noted.topic_id:
             return f"into another topic {noted.topic}, which was deleted since"
+        if self.archived and noted.archived and self.archived != noted.archived:
+            return f"of topic {noted.archived}"
         return ""
 
 

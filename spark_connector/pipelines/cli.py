@@ -89,6 +89,7 @@ def archive(
 @click.option("--checkpoint", required=True, help="Where it notes what is done.")
 @with_bootstrap
 @with_options
+@click.option("--from-topic", help="Whose records, of an archive of several topics.", metavar="TOPIC")
 @click.option(
     "--keep-partitions/--no-keep-partitions",
     default=True,
@@ -102,6 +103,7 @@ def restore(
     checkpoint: str,
     bootstrap: str,
     options: Given,
+    from_topic: str | None,
     keep_partitions: bool,
     master: str,
 ) -> None:
@@ -111,7 +113,13 @@ def restore(
     sink = {**_format_options(bootstrap, options), "topic": topic}
     with _spark(master) as spark, _progress(f"restoring {topic}") as report:
         rows = restore_topic(
-            spark, path, sink, checkpoint=checkpoint, keep_partitions=keep_partitions, report=report
+            spark,
+            path,
+            sink,
+            checkpoint=checkpoint,
+            from_topic=from_topic,
+            keep_partitions=keep_partitions,
+            report=report,
         )
     _say(f"{rows:,} records written to {topic}")
 

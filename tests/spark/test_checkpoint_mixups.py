@@ -22,7 +22,7 @@ from spark_connector.pipelines import archive_topic, restore_topic
 from spark_connector.pipelines.checkpoints import Target
 from tests.spark.conftest import options_for
 from tests.spark.fake_broker import FakeBroker, FakeLog
-from tests.spark.test_spark import create_topic, place_of, produce, received
+from tests.spark.test_spark import create_topic, place_of, produce, reader, received
 
 pytestmark = [
     pytest.mark.spark,
@@ -156,3 +156,27 @@ def test_a_target_is_its_ids(start_broker: Callable[..., FakeBroker]) -> None:
     assert "another cluster (first)" in target(5, "second").why_another(noted)
     assert "which was deleted since" in target(6, "first").why_another(noted)
     assert target(0, "").why_another(noted) == noted.why_another(target(0, "")) == ""
+
+
+def test_an_archive_of_several_topics_is_restored_one_at_a_time(
+    archive: Archive, servers: str, tmp_path: Path
+) -> None:
+    """They would be one topic with the records of all, out of which nobody could take them again."""
+    first, second, copy = (create_topic(servers) for _ in range(3))
+    sent = produce(servers, first, 20)
+    produce(servers, second, 30)
+    assert archive.append(f"{first},{second}") == 50
+    checkpoint = tmp_path / "restored"
+    names = ", ".join(sorted((first, second)))
+    with pytest.raises(
+        ConnectorError, match=rf"records of several topics.* --from-topic .*, one of {names}$"
+    ):
+        archive.restore(copy, checkpoint)
+    with pytest.raises(ConnectorError, match=rf"holds no records of {copy}, only of {names}$"):
+        archive.restore(copy, checkpoint, from_topic=copy)
+    assert not checkpoint.exists()
+    assert archive.restore(copy, checkpoint, from_topic=first) == 20
+    with pytest.raises(ConnectorError, match=rf"is that of a restore of topic {first}: "):
+        archive.restore(copy, checkpoint, from_topic=second)
+    restored = received(reader(archive.spark, servers, copy, includeHeaders="true").load())
+    assert restored == [record._replace(topic=copy) for record in sorted(sent, key=place_of)]
