@@ -20,6 +20,7 @@ from broker.testing.moving_clock import MovingClock
 from cleaner.selection import Reason
 from config.broker import BrokerConfig
 from config.listeners import address_text
+from protocol.errors import ErrorCode, KafkaError
 from storage.layout import TopicPartition
 
 T = TypeVar("T")
@@ -179,6 +180,8 @@ class Kompakt:
         async def create() -> None:
             settings = {key.replace("_", "."): value for key, value in config.items()}
             count = self.broker.config.num_partitions if partitions is None else partitions
+            if count < 1:
+                raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic cannot have {count} partitions")
             await self.broker.topics.create_durably(name, count, settings)
 
         self.run(create())

@@ -103,6 +103,9 @@ def test_topics_are_refused_as_by_the_broker(kompakt: Kompakt) -> None:
     kompakt.create_topic("orders")
     with pytest.raises(RefusedByBroker, match="orders"):
         kompakt.create_topic("orders")
+    for count in (0, -1):
+        with pytest.raises(RefusedByBroker, match=f"cannot have {count} partitions"):
+            kompakt.create_topic("none", count)
     with pytest.raises(LookupError, match="no topic nosuch"):
         kompakt.compact("nosuch")
     with pytest.raises(LookupError, match="none is 7"):
