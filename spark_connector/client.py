@@ -66,8 +66,9 @@ class TopicMissing(Unavailable):
 class Backoff:
     """Waits that grow from `retry_backoff_ms` to `retry_backoff_max_ms` until the limit is over.
 
-    The limit is `api_timeout_ms` unless another one is given, with the name of its option. What was missing
-    for `missing_tries` tries is given up earlier, unless `is_missing` says that it is there.
+    The limit is `api_timeout_ms` unless another one is given, with the name of its option. It counts from
+    when this was made or restarted: just before a broker is asked. What was missing for `missing_tries` tries
+    is given up earlier, unless `is_missing` says that it is there.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Backoff:
         self.restart()
 
     def restart(self) -> None:
-        """After progress: the next trouble has all the time again."""
+        """After progress, before the broker is asked again: the next trouble has all the time."""
         self._deadline = time.monotonic() + self._limit_s
         self._wait_s = self._settings.retry_backoff_ms / 1000
         self._missing = 0

@@ -68,12 +68,13 @@ class RangeReader:
                     yield from self._flush()
                     self._start = fetcher.start
                 has_more = fetcher.next < fetcher.end
-                if fetcher.next > reached:
-                    backoff.restart()
                 problem = self._ask_for_more(connection) if has_more else None
                 while pieces:
                     # Taken off the list: nothing of an answer stays in memory while the next one is read.
                     yield from self._add(*pieces.pop(0))
+                if fetcher.next > reached:
+                    # Not before: what Spark takes its time for is no trouble, even if connections end by it.
+                    backoff.restart()
                 if problem is not None:
                     raise problem
                 if not has_more:
