@@ -259,16 +259,16 @@ class Cluster:
             raise Unavailable(f"{topic_partition} has no leader")
         return address
 
-    def is_missing(self, topic_partition: TopicPartition) -> bool:
-        """Whether the metadata is without the partition; a leader may say so for a moment, while it starts or
+    def is_missing(self, *topic_partitions: TopicPartition) -> bool:
+        """Whether the metadata is without one of these; a leader may say so for a moment, while it starts or
         the partition is on the move. False where nobody answers."""
         try:
-            found = self._describe([topic_partition.topic])
+            found = self._describe(sorted({place.topic for place in topic_partitions}))
         except TopicMissing:
             return True
         except Unavailable:
             return False
-        return topic_partition.partition not in found.get(topic_partition.topic, [])
+        return any(place.partition not in found.get(place.topic, []) for place in topic_partitions)
 
     def forget_leaders(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Ask again who leads them before the next request."""
@@ -292,7 +292,7 @@ class Cluster:
     def _list_all_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         left = dict(timestamps)
         found: dict[TopicPartition, int] = {}
-        backoff = Backoff(self.settings)
+        backoff = Backoff(self.settings, is_missing=lambda: self.is_missing(*left))
         while left:
             try:
                 self._list_offsets(left, found)

@@ -312,8 +312,12 @@ class Producer:
             self._number(batch)
         left += waiting
         reason: Unavailable | None = found
+        places: set[TopicPartition] = set()
         backoff = Backoff(
-            self._options.client, self._options.delivery_timeout_ms, "kafka.delivery.timeout.ms"
+            self._options.client,
+            self._options.delivery_timeout_ms,
+            "kafka.delivery.timeout.ms",
+            is_missing=lambda: self._cluster.is_missing(*places),
         )
         while left:
             if reason is not None and not isinstance(reason, SendAgain):
