@@ -14,6 +14,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
@@ -150,6 +151,13 @@ class Cluster:
         for address in list(self._idle):
             for connection in self._drain(address):
                 connection.close()
+
+    def hurried(self, limit_ms: int) -> Cluster:
+        """The same cluster, with connections of its own, for who waits for no answer longer than that."""
+        timeout_ms = min(self.settings.request_timeout_ms, limit_ms)
+        found = connect(replace(self.settings, request_timeout_ms=timeout_ms))
+        found._brokers = dict(self._brokers)
+        return found
 
     @contextlib.contextmanager
     def any_connection(self) -> Iterator[Connection]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,10 @@ from spark_connector.options import ClientSettings, parse_client_settings
 logger = logging.getLogger("kompakt.spark")
 
 NO_GENERATION = -1  # a group without members: whoever commits does not belong to it
-COMMIT_LIMIT_MS = 5_000  # a trigger waits for no longer
+COMMIT_LIMIT_MS = 5_000  # a trigger waits for no longer, and for no answer either
+# After a commit for which all this time went by in vain, none is tried for a while: it doubles each time.
+FIRST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 300.0
 
 
 class GroupCommitter:
@@ -36,12 +40,29 @@ class GroupCommitter:
         self._settings = settings
         self._group_id = group_id
         self._committed: Mapping[TopicPartition, int] = {}
+        self._left_out: Mapping[TopicPartition, int] = {}
+        self._pause_s = FIRST_PAUSE_S
+        self._next_try_s = float("-inf")
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit where reading goes on; a warning when the group could not be told."""
+        """Commit where reading goes on; a warning when the group could not be told. Soon after one that took
+        long in vain nothing is tried."""
+        self._left_out = {}
         if not offsets or offsets == self._committed:
             return
-        cluster = connect(self._settings)
+        if time.monotonic() < self._next_try_s:
+            self._left_out = dict(offsets)
+        else:
+            self._try(offsets)
+
+    def catch_up(self) -> None:
+        """Commit what was left out, if anything, now: no later commit will."""
+        if self._left_out:
+            self._try(self._left_out)
+            self._left_out = {}
+
+    def _try(self, offsets: Mapping[TopicPartition, int]) -> None:
+        cluster = connect(self._settings).hurried(COMMIT_LIMIT_MS)
         backoff = Backoff(self._settings, COMMIT_LIMIT_MS, "the limit for commits")
         what = f"committing offsets to group {self._group_id}"
         try:
@@ -53,8 +74,12 @@ class GroupCommitter:
                     backoff.wait(problem, what)
         except ConnectorError as problem:
             logger.warning("%s; the next commit catches up", problem)
+            if isinstance(problem.__cause__, Unavailable):  # and was waited for; a refusal comes at once
+                self._next_try_s = time.monotonic() + self._pause_s
+                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             return
         self._committed = dict(offsets)
+        self._pause_s = FIRST_PAUSE_S
 
     def _commit(self, cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> None:
         from protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
@@ -117,7 +142,8 @@ class OffsetCommitListener(StreamingQueryListener):  # type: ignore[misc]
         """Nothing has been read."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """The last micro-batch had its progress event."""
+        """The last micro-batch had its progress event; its commit may have been left out."""
+        self._committer.catch_up()
 
 
 def commit_offsets(

@@ -60,6 +60,8 @@ class StreamReader(StreamPlanner, SupportsTriggerAvailableNow):  # type: ignore[
         """Where the next micro-batch ends; `start` itself when there is to be none."""
         begin = from_json_object(start)
         self._commit(begin)
+        if self._group is not None and begin == self._fixed_end:
+            self._group.catch_up()  # the query ends with this question
         is_first = not self._is_going_on and begin == self._initial
         latest = self._look_up(begin) if self._fixed_end is None else dict(self._fixed_end)
         self._latest, self._is_going_on = latest, True
@@ -86,6 +88,12 @@ class StreamReader(StreamPlanner, SupportsTriggerAvailableNow):  # type: ignore[
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The log ends that `latestOffset` saw last, for the progress report."""
         return None if self._latest is None else to_json_object(self._latest)
+
+    def stop(self) -> None:
+        """Tell the group what was left out; close the planning process's connections."""
+        if self._group is not None:
+            self._group.catch_up()
+        super().stop()
 
     def _first_end(self, begin: Found, latest: Found) -> Found:
         """Where the first micro-batch of a query ends: where it begins, for all that starts at the latest

@@ -37,6 +37,12 @@ class WholeStreamReader(StreamPlanner):
         self._latest, self._is_going_on = latest, True
         return to_json_object(latest)
 
+    def stop(self) -> None:
+        """As in Spark 4.2 and later."""
+        if self._group is not None:
+            self._group.catch_up()
+        super().stop()
+
 
 def refuse_limits(options: Options) -> None:
     """ConnectorError for an option that this Spark gives a source in Python no way to keep."""

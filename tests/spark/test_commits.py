@@ -1,12 +1,14 @@
 """Goal: lag tools see a stream: what it has finished stands in its consumer group, the last batch included.
 
-Method: the committer against a leader that refuses at first; streams from a real broker, ended and started
-again, with the group's offsets read by confluent-kafka's admin client, as tools do.
+Method: the committer against a leader that refuses at first, or names one that hangs; streams from a real
+broker, ended and started again, with the group's offsets read by confluent-kafka's admin client, as tools do.
 """
 
 from __future__ import annotations
 
 import functools
+import socket
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,19 +18,26 @@ from typing import Any
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import pyspark_kompakt
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
 from spark_connector import commits
-from spark_connector.commits import GroupCommitter, OffsetCommitListener
+from spark_connector.commits import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    GroupCommitter,
+    OffsetCommitListener,
+)
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
 from spark_connector.options import parse_client_settings, parse_options
 from spark_connector.shape import Shape
 from spark_connector.stream import StreamReader
+from spark_connector.whole_stream import WholeStreamReader
 from tests.kafka.tools import Tools
-from tests.spark.conftest import options_for
+from tests.spark.conftest import close_clusters, options_for
 from tests.spark.fake_leader import FakeLeader
 from tests.spark.test_spark import create_topic, produce
 from tests.waiting import wait_for
@@ -82,6 +91,88 @@ def test_a_commit_that_fails_is_a_warning(
     assert "GROUP_AUTHORIZATION_FAILED; the next commit catches up" in caplog.text
     committer.commit({T0: 5})
     assert leader.committed == [("g", {T0: 5})]
+
+
+class Hung:
+    """A coordinator that takes connections and never answers, for all groups. Owned by: the test."""
+
+    def __init__(self, leader: FakeLeader, monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+        self.asked = 0  # where it is: once for each try to commit
+        self._port: int | None = port
+        self._answer, self._patch = leader.answer, monkeypatch
+        monkeypatch.setattr(commits, "COMMIT_LIMIT_MS", 100)
+        monkeypatch.setattr(leader, "answer", self.answer)
+
+    def answer(self, request: Any) -> Any:
+        answered = self._answer(request)
+        if isinstance(request, FindCoordinatorRequest):
+            self.asked += 1
+            answered.port = self._port or answered.port
+        return answered
+
+    def heal(self) -> None:
+        """The leader is the coordinator from now on."""
+        self._port = None
+        self._patch.setattr(commits, "COMMIT_LIMIT_MS", 60_000)
+
+
+@pytest.fixture
+def hung(leader: FakeLeader, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hung]:
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as silent:
+        yield Hung(leader, monkeypatch, silent.getsockname()[1])
+        close_clusters()
+
+
+def test_a_coordinator_that_hangs_is_left_alone_for_longer_and_longer(
+    leader: FakeLeader, hung: Hung, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every trigger waited 30 s for it, the request timeout, those with nothing new too."""
+    passed_s = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed_s[0])
+    monkeypatch.setattr(commits, "time", clock)
+    committer, begun_s = committer_for(leader), time.monotonic()
+    committer.commit({T0: 5})
+    assert time.monotonic() - begun_s < 20
+    assert hung.asked == 1
+    for tried, pause_s in enumerate([FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S], 1):
+        passed_s[0] += pause_s - 5
+        committer.commit({T0: 5 + tried})
+        assert hung.asked == tried
+        passed_s[0] += 5
+        committer.commit({T0: 5 + tried})
+        assert hung.asked == tried + 1
+    hung.heal()
+    passed_s[0] += LONGEST_PAUSE_S
+    committer.commit({T0: 9})
+    committer.commit({T0: 10})
+    assert leader.committed == [("g", {T0: 9}), ("g", {T0: 10})]
+
+
+def test_what_was_left_out_is_committed_in_the_end(leader: FakeLeader, hung: Hung) -> None:
+    """Of a listener, a stream that is stopped, and one that ends by itself, as AvailableNow does."""
+    listener = OffsetCommitListener(committer_for(leader), None)
+    options = options_for(leader, groupId="g", commitOffsets="true", startingOffsets="earliest")
+    parsed = parse_options(options)
+    stopped, ended = (StreamReader(parsed, Shape.of(parsed.columns)) for _ in range(2))
+    older = WholeStreamReader(parsed, Shape.of(parsed.columns))
+    for log in leader.logs.values():
+        log.high_watermark = 4
+    ended.prepareForTriggerAvailableNow()
+    for offset in (1, 2):
+        listener.onQueryProgress(progress_of("any", f'{{"t":{{"0":{offset}}}}}'))
+        for reader in (stopped, ended):
+            reader.latestOffset({"t": {"0": offset, "1": 4}}, ReadAllAvailable())
+        older.commit({"t": {"0": offset, "1": 4}})
+    hung.heal()
+    assert leader.committed == []
+    listener.onQueryTerminated(None)
+    assert leader.committed == [("g", {T0: 2})]
+    for reader in (stopped, older):
+        reader.stop()
+    assert leader.committed[1:] == [("g", {T0: 2, T1: 4})] * 2
+    end = {"t": {"0": 4, "1": 4}}
+    assert ended.latestOffset(end, ReadAllAvailable()) == end
+    assert leader.committed[3:] == [("g", {T0: 4, T1: 4})]
 
 
 def test_the_reader_commits_what_the_next_plan_starts_from(leader: FakeLeader) -> None:
