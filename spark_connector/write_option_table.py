@@ -41,9 +41,11 @@ KAFKA_ROWS = (
         "Batches are numbered, so that one whose answer was lost is written once though sent twice.",
     ),
     OptionRow("kafka.compression.type", "none", BOTH, "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
-    OptionRow("kafka.compression.gzip.level", "", BOTH, "The level of this codec."),
-    OptionRow("kafka.compression.lz4.level", "", BOTH, "The level of this codec."),
-    OptionRow("kafka.compression.zstd.level", "", BOTH, "The level of this codec."),
+    OptionRow(
+        "kafka.compression.gzip.level", "", BOTH, "The level of this codec: 1 to 9, or -1, its own default."
+    ),
+    OptionRow("kafka.compression.lz4.level", "", BOTH, "The level of this codec: 1 to 17."),
+    OptionRow("kafka.compression.zstd.level", "", BOTH, "The level of this codec: -131072 to 22."),
     OptionRow(
         "kafka.batch.size",
         "524288",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -39,6 +40,9 @@ REJECTED = {
 KAFKA_NAMES = frozenset(row.name for row in KAFKA_ROWS)
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 PARTITIONERS = ("murmur2", "crc32")
+# As Kafka's ProducerConfig has them, whichever codec is used.
+LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131_072, 23)}
+GZIP_DEFAULT = -1  # the codec's own
 MAX_IN_FLIGHT = 5  # a broker remembers as many batches of an idempotent producer
 
 
@@ -79,6 +83,7 @@ def _write_options(values: Mapping[str, str]) -> WriteOptions:
     acks = values.get("kafka.acks", "all").strip().lower()
     if acks not in ACKS:
         raise ConnectorError(f"kafka.acks must be all, 1 or 0, not {acks}")
+    is_idempotent = _idempotence(values, ACKS[acks])
     max_request_bytes = options.positive(values, "kafka.max.request.size") or defaults.max_request_bytes
     batch_bytes = options.at_least_one(values, "kafka.batch.size", defaults.batch_bytes)
     return WriteOptions(
@@ -86,13 +91,13 @@ def _write_options(values: Mapping[str, str]) -> WriteOptions:
         topic=values.get("topic"),
         partitioner=_partitioner(values),
         codec=int(CODEC_NAMES[codec]),
-        compression_level=_level(values, codec),
+        compression_level=_levels(values).get(codec),
         acks=ACKS[acks],
-        is_idempotent=_idempotence(values, ACKS[acks]),
+        is_idempotent=is_idempotent,
         batch_bytes=min(batch_bytes, max_request_bytes),
         max_request_bytes=max_request_bytes,
         buffer_bytes=options.positive(values, "kafka.buffer.memory") or defaults.buffer_bytes,
-        max_in_flight=_in_flight(values),
+        max_in_flight=_in_flight(values, is_idempotent=is_idempotent),
         delivery_timeout_ms=options.positive(values, "kafka.delivery.timeout.ms")
         or defaults.delivery_timeout_ms,
     )
@@ -143,13 +148,25 @@ def _partitioner(values: Mapping[str, str]) -> str:
     return name
 
 
-def _level(values: Mapping[str, str], codec: str) -> int | None:
-    text = values.get(f"kafka.compression.{codec}.level")
-    if text is None:
+def _levels(values: Mapping[str, str]) -> dict[str, int | None]:
+    """The level of each codec that has any; None is its own default."""
+    found: dict[str, int | None] = {}
+    for codec, levels in LEVELS.items():
+        name = f"kafka.compression.{codec}.level"
+        found[codec] = _level(name, values[name], codec, levels) if name in values else None
+    return found
+
+
+def _level(name: str, text: str, codec: str, levels: range) -> int | None:
+    if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+        raise ConnectorError(f"{name} must be a number, not {text}")
+    level = int(text)
+    if codec == "gzip" and level == GZIP_DEFAULT:
         return None
-    if not text.strip().removeprefix("-").isdecimal():
-        raise ConnectorError(f"kafka.compression.{codec}.level must be a number, not {text}")
-    return int(text)
+    if level not in levels:
+        default = f" or {GZIP_DEFAULT}" if codec == "gzip" else ""
+        raise ConnectorError(f"{name} must be {levels.start} to {levels.stop - 1}{default}, not {level}")
+    return level
 
 
 def _idempotence(values: Mapping[str, str], acks: int) -> bool:
@@ -160,9 +177,14 @@ def _idempotence(values: Mapping[str, str], acks: int) -> bool:
     return wanted
 
 
-def _in_flight(values: Mapping[str, str]) -> int:
+def _in_flight(values: Mapping[str, str], *, is_idempotent: bool) -> int:
+    """Fewer acks leave no idempotence that more requests could break. Kafka's producer sees it so up to 3.9,
+    which Spark's own sink has; from 4.0 on only where idempotence is switched off by its name."""
     name = "kafka.max.in.flight.requests.per.connection"
     number = options.positive(values, name) or MAX_IN_FLIGHT
-    if number > MAX_IN_FLIGHT and options.boolean(values, "kafka.enable.idempotence", True):
-        raise ConnectorError(f"{name} must be at most {MAX_IN_FLIGHT} for an idempotent producer")
+    if number > MAX_IN_FLIGHT and is_idempotent:
+        raise ConnectorError(
+            f"{name} must be at most {MAX_IN_FLIGHT} for an idempotent producer; "
+            f"kafka.enable.idempotence=false allows more"
+        )
     return number

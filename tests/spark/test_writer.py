@@ -450,6 +450,14 @@ def test_only_the_look_ups_of_writers_make_topics(leader: FakeLeader) -> None:
         ({"kafka__partitioner__class": "x"}, "use the option partitioner"),
         ({"kafka__transactional__id": "x"}, "writes no transactions"),
         ({"kafka__compression__zstd__level": "x", "kafka__compression__type": "zstd"}, "must be a number"),
+        (
+            {"kafka__compression__gzip__level": "0"},
+            "kafka.compression.gzip.level must be 1 to 9 or -1, not 0",
+        ),
+        ({"kafka__compression__gzip__level": "10", "kafka__compression__type": "gzip"}, "not 10"),
+        ({"kafka__compression__lz4__level": "18"}, "kafka.compression.lz4.level must be 1 to 17, not 18"),
+        ({"kafka__compression__lz4__level": "-3", "kafka__compression__type": "lz4"}, "not -3"),
+        ({"kafka__compression__zstd__level": "23"}, "zstd.level must be -131072 to 22, not 23"),
     ],
 )
 def test_options_are_refused_when_planned(changed: dict[str, str], message: str) -> None:
@@ -457,6 +465,24 @@ def test_options_are_refused_when_planned(changed: dict[str, str], message: str)
     given.update({name.replace("__", "."): value for name, value in changed.items()})
     with pytest.raises(ConnectorError, match=message):
         BatchWriter(given, KEYED, False)
+
+
+@pytest.mark.parametrize(
+    "level", ["gzip -1", "gzip 1", "gzip +9", "lz4 1", "lz4 17", "zstd -131072", "zstd 22"]
+)
+def test_levels_that_the_java_producer_takes(leader: FakeLeader, level: str) -> None:
+    """As its ProducerConfig (4.3.1) has them; gzip's -1 is its own default and failed every task."""
+    codec, number = level.split()
+    write(leader, rows(20), kafka__compression__type=codec, **{f"kafka__compression__{codec}__level": number})
+    check_written(leader, 20)
+
+
+@pytest.mark.parametrize("changed", [{"acks": "1"}, {"acks": "0"}, {"enable.idempotence": "false"}])
+def test_what_is_not_idempotent_may_have_more_in_flight(changed: dict[str, str]) -> None:
+    """Asked for or not, as with the Java producer of Spark's own sink (3.9.2)."""
+    given = {"bootstrap.servers": "127.0.0.1:1", "max.in.flight.requests.per.connection": "10", **changed}
+    options = parse_write_options({f"kafka.{name}": value for name, value in given.items()})
+    assert (options.max_in_flight, options.is_idempotent) == (10, False)
 
 
 @pytest.mark.parametrize(
