@@ -145,7 +145,12 @@ class Connection:
         self._send(request, self.version_of(api_key), response)
 
     def send_unanswered(self, request: Any, api_key: int) -> None:
-        """Send what the broker never answers: a produce request with acks=0."""
+        """Send what the broker never answers: a produce request with acks=0.
+
+        Into a connection that the broker has closed the first one would go without any error, and be lost.
+        """
+        if self._is_closed():
+            raise Unavailable(f"{self._name()} closed the connection")
         self._send(request, self.version_of(api_key), type(None))
         del self._awaited[-1]
 
@@ -157,6 +162,23 @@ class Connection:
         except OSError as problem:
             raise self._broken(problem, "closed the connection") from problem
         self._awaited.append((self._correlation_id, response, version))
+
+    def _is_closed(self) -> bool:
+        """Whether that can be seen already; for one that owes no answer, so that any byte is a wrong one.
+
+        It is read from and not only looked at: TLS has messages of its own, of which nothing is handed on.
+        """
+        timeout_s = self._socket.gettimeout()
+        self._socket.settimeout(0)
+        try:
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except OSError:
+            return True
+        finally:
+            self._socket.settimeout(timeout_s)
+        return True
 
     def receive(self) -> Any:
         """The answer to the oldest request without one."""
