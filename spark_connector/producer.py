@@ -26,7 +26,7 @@ from spark_connector.connection import INIT_PRODUCER_ID, PRODUCE, Connection, Un
 from spark_connector.encoder import SealedBatch, split
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
-from spark_connector.refusals import Answer, refused_rows
+from spark_connector.refusals import TOO_LARGE, Answer, refused_rows
 from spark_connector.write_options import WriteOptions
 
 Address = tuple[str, int]
@@ -274,7 +274,7 @@ class Producer:
 
     def _judge_error(self, batch: SealedBatch, answer: Answer) -> Unavailable:
         place, code = batch.topic_partition, answer.error_code
-        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+        if code in TOO_LARGE and batch.record_count > 1:
             self._on_too_large(place.topic, batch.size_bytes)
             self._again += split(batch, self._options.compression_level)
             return SendAgain(f"{place}: a batch of {batch.size_bytes} bytes was too large")

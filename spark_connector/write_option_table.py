@@ -51,7 +51,7 @@ KAFKA_ROWS = (
         "524288",
         BOTH,
         "Bytes of a record batch before compression; 0: one record each. A topic that takes only "
-        "smaller ones (`max.message.bytes`) gets halves, and smaller ones from then on.",
+        "smaller ones (`max.message.bytes`, `segment.bytes`) gets halves, and smaller ones from then on.",
     ),
     OptionRow("kafka.max.request.size", "1048576", BOTH, "Bytes of a request; a record above it is refused."),
     OptionRow(
