@@ -118,6 +118,7 @@ class Cluster:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self._idle: defaultdict[tuple[str, int], list[Connection]] = defaultdict(list)
+        self._failures: dict[tuple[str, int], int] = {}  # to connect, since it was last done
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
@@ -129,7 +130,7 @@ class Cluster:
     def connection(self, address: tuple[str, int]) -> Iterator[Connection]:
         """A connection to `address` for the time of the block; given back unless the block fails."""
         idle = self._idle[address]
-        connection = _usable(idle) or Connection(*address, self.settings)
+        connection = _usable(idle) or self._open(address)
         try:
             yield connection
         except BaseException:
@@ -142,6 +143,16 @@ class Cluster:
             idle.append(connection)
         else:
             connection.close()
+
+    def _open(self, address: tuple[str, int]) -> Connection:
+        failures = self._failures.get(address, 0)
+        try:
+            made = Connection(*address, self.settings, failures)
+        except Unavailable:
+            self._failures[address] = failures + 1
+            raise
+        self._failures.pop(address, None)
+        return made
 
     def _drain(self, address: tuple[str, int]) -> list[Connection]:
         drained, self._idle[address] = self._idle[address], []
@@ -161,8 +172,17 @@ class Cluster:
 
     @contextlib.contextmanager
     def any_connection(self) -> Iterator[Connection]:
-        """A connection to any broker that can be reached, known ones first."""
-        addresses = list(dict.fromkeys([*self._brokers.values(), *self.settings.bootstrap_servers]))
+        """A connection to any broker that can be reached.
+
+        One that did not answer is asked last: a dead one may say nothing for all the time that a connection
+        may take to be made. Then those with an idle connection come first, and known ones before bootstrap
+        servers, which stand in no order, as not each process that Spark starts should wait for the same one.
+        """
+        servers = random.sample(self.settings.bootstrap_servers, len(self.settings.bootstrap_servers))
+        addresses = sorted(
+            dict.fromkeys([*self._brokers.values(), *servers]),
+            key=lambda address: (self._failures.get(address, 0), not self._idle.get(address)),
+        )
         reasons = []
         for address in addresses:
             stack = contextlib.ExitStack()

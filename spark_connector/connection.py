@@ -41,6 +41,7 @@ SPOKEN = {
     SASL_AUTHENTICATE: (0, 2),
 }
 MAX_FRAME_BYTES = 1 << 30
+MAX_DOUBLINGS = 16  # of the time for a connection to be made
 # The part of a SASL session's lifetime after which its connection is not used for another task.
 SESSION_SHARE = 0.85
 
@@ -52,14 +53,15 @@ class Unavailable(Exception):
 class Connection:
     """One blocking socket to one broker. Owned by: whoever took it out of the cache."""
 
-    def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
+    def __init__(self, host: str, port: int, settings: ClientSettings, failures: int = 0) -> None:
+        """`failures` are those of this address since it was last reached: with each it gets more time."""
         self.address = (host, port)
         self._settings = settings
         self._correlation_id = 0
         self._awaited: list[tuple[int, type[Any], int]] = []
         self._answers = 0
         self._session_end = float("inf")
-        self._socket = self._open()
+        self._socket = self._open(failures)
         try:
             self._served = self._served_versions()
             if settings.security.mechanism:
@@ -70,14 +72,16 @@ class Connection:
             self.close()
             raise
 
-    def _open(self) -> socket.socket:
-        security = self._settings.security
+    def _open(self, failures: int) -> socket.socket:
+        settings, security = self._settings, self._settings.security
         context = tls_context(security) if security.uses_tls else None
-        timeout_s = self._settings.request_timeout_ms / 1000
+        setup_ms = settings.setup_timeout_ms * 2 ** min(failures, MAX_DOUBLINGS)
+        timeout_ms = min(setup_ms, settings.setup_timeout_max_ms, settings.request_timeout_ms)
         try:
-            made = socket.create_connection(self.address, timeout_s)
+            made = socket.create_connection(self.address, timeout_ms / 1000)
         except OSError as problem:
             raise Unavailable(f"no connection to {self._name()}: {problem}") from problem
+        made.settimeout(settings.request_timeout_ms / 1000)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._settings.receive_buffer_bytes > 0:

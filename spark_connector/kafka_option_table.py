@@ -16,6 +16,13 @@ CONNECTION_ROWS = (
     OptionRow("kafka.group.id", "", BOTH, "No group is joined: the name, unless `kafka.client.id` is given."),
     OptionRow("kafka.request.timeout.ms", "30000", BOTH, "How long to wait for one answer."),
     OptionRow(
+        "kafka.socket.connection.setup.timeout.ms",
+        "10000",
+        BOTH,
+        "How long a connection may take to be made; doubled with each try in vain.",
+    ),
+    OptionRow("kafka.socket.connection.setup.timeout.max.ms", "30000", BOTH, "How far that may grow."),
+    OptionRow(
         "kafka.default.api.timeout.ms",
         "60000",
         BOTH,

@@ -64,6 +64,8 @@ class ClientSettings:
     read_committed: bool = False
     check_crcs: bool = True
     request_timeout_ms: int = 30_000
+    setup_timeout_ms: int = 10_000
+    setup_timeout_max_ms: int = 30_000
     api_timeout_ms: int = 60_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
@@ -318,6 +320,10 @@ def parse_client_settings(values: Mapping[str, str]) -> ClientSettings:
         read_committed=isolation == "read_committed",
         check_crcs=boolean(values, "kafka.check.crcs", True),
         request_timeout_ms=positive(values, "kafka.request.timeout.ms") or defaults.request_timeout_ms,
+        setup_timeout_ms=positive(values, "kafka.socket.connection.setup.timeout.ms")
+        or defaults.setup_timeout_ms,
+        setup_timeout_max_ms=positive(values, "kafka.socket.connection.setup.timeout.max.ms")
+        or defaults.setup_timeout_max_ms,
         api_timeout_ms=positive(values, "kafka.default.api.timeout.ms") or defaults.api_timeout_ms,
         retry_backoff_ms=at_least_one(values, "kafka.retry.backoff.ms", defaults.retry_backoff_ms),
         retry_backoff_max_ms=at_least_one(

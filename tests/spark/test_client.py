@@ -6,6 +6,7 @@ Method: `Cluster` and the planning functions against fake brokers.
 from __future__ import annotations
 
 import os
+import random
 import socket
 import threading
 from collections.abc import Callable
@@ -158,6 +159,60 @@ def test_a_second_bootstrap_server_is_tried(start_broker: Start) -> None:
         closed.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{closed.getsockname()[1]},{broker.bootstrap}"
         assert found(broker, kafka__bootstrap__servers=servers) == ["t-0", "t-1"]
+
+
+def test_a_server_that_is_silent_is_waited_for_once(
+    start_broker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose machine is gone: nothing says so, for as long as a connection may take to be made."""
+    broker = start_broker(topics("t"))
+    silent, waited = ("127.0.0.1", 1), []
+    create = socket.create_connection
+
+    def connect_to(address: tuple[str, int], timeout_s: float) -> socket.socket:
+        if address != silent:
+            return create(address, timeout_s)
+        waited.append(timeout_s)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", connect_to)
+    monkeypatch.setattr(random, "sample", lambda servers, _: list(servers))
+    servers = f"127.0.0.1:1,{broker.bootstrap}"
+    settings = parsed(broker, kafka__bootstrap__servers=servers).client
+    cluster = Cluster(settings)
+    for _ in range(3):
+        assert cluster.describe(["t"]) == {"t": [0, 1]}
+        broker._server.close_connections()
+    cluster.close()
+    assert waited == [10]
+
+
+def test_the_time_for_a_connection_grows_as_in_kafkas_clients(
+    start_broker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By socket.connection.setup.timeout.ms; an answer has its own time, which is a limit of this one too."""
+    broker = start_broker(topics("t"))
+    waited: list[float] = []
+    create = socket.create_connection
+
+    def refuse(address: tuple[str, int], timeout_s: float) -> socket.socket:
+        waited.append(timeout_s)
+        if len(waited) < 5:
+            raise TimeoutError("timed out")
+        return create(address, timeout_s)
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    name = "kafka__socket__connection__setup__timeout"
+    for more, expected in (({}, [10, 20, 30, 30, 30]), ({"kafka__request__timeout__ms": "5000"}, [5] * 5)):
+        waited.clear()
+        cluster = Cluster(parsed(broker, **more, kafka__default__api__timeout__ms="60000").client)
+        cluster.describe(["t"])
+        with cluster.any_connection() as made:
+            assert made._socket.gettimeout() == (5 if more else 30)
+        cluster.close()
+        assert waited == expected
+    given = parsed(broker, **{f"{name}__ms": "7", f"{name}__max__ms": "9"}).client
+    assert (given.setup_timeout_ms, given.setup_timeout_max_ms) == (7, 9)
 
 
 def test_a_broker_that_comes_back(start_broker: Start) -> None:

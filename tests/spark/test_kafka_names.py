@@ -57,7 +57,6 @@ KAFKAS_OWN = [
     "retries",
     "send.buffer.bytes",
     "session.timeout.ms",
-    "socket.connection.setup.timeout.ms",
     "transaction.timeout.ms",
 ]
 
