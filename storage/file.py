@@ -386,7 +386,7 @@ class DataFile:
             with self.descriptor() as descriptor:
                 written = self.disk.pwritev(descriptor, buffers, position)
         if written != size:
-            raise OSError(errno.ENOSPC, f"{written} of {size} bytes were written", str(self.path))
+            raise OSError(errno.ENOSPC, f"No space left: {written} of {size} bytes written", str(self.path))
 
     def stop_readahead(self) -> None:
         """Read no more than what is asked for, as long as the descriptor stays open."""

@@ -39,7 +39,7 @@ def write_whole(disk: Disk, path: Path, data: bytes, *, is_durable: bool) -> Non
     descriptor = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         if data and disk.pwritev(descriptor, [data], 0) != len(data):
-            raise OSError(errno.ENOSPC, "a short write", str(path))
+            raise OSError(errno.ENOSPC, "No space left: a short write", str(path))
         if is_durable:
             disk.fsync(descriptor)
     finally:

@@ -150,7 +150,7 @@ def test_t124_a_full_disk_leaves_the_source_untouched(tmp_path: Path) -> None:
     world.log.update_config(dataclasses.replace(world.config, segment_bytes=1 << 20))
     before = world.batches()
     disk.room_bytes = 100
-    with pytest.raises(OSError, match=r"No space|bytes were written"):
+    with pytest.raises(OSError, match="No space left"):
         world.clean()
     assert (world.batches(), world.files(".cleaned")) == (before, [])
     disk.room_bytes = None

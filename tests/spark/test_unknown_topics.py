@@ -169,7 +169,7 @@ def test_a_write_whose_leader_does_not_know_what_the_metadata_names(leader: Fake
         return answered
 
     leader._metadata = describe_once  # type: ignore[method-assign]
-    with pytest.raises(MissingTopicError, match="writing to t: .*UNKNOWN_TOPIC_OR_PARTITION"):
+    with pytest.raises(MissingTopicError, match=r"writing to t: .*UNKNOWN_TOPIC_OR_PARTITION"):
         write(leader, rows(4), kafka__delivery__timeout__ms="600000")
 
 

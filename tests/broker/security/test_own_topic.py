@@ -89,6 +89,7 @@ async def test_who_may_read_every_topic_may_not_read_this_one(asker: Asker) -> N
     for path in ("", "/table", "/partitions/0/records", "/get?key=k"):
         assert await status(asker, f"topics/{METADATA_TOPIC}{path}", ALICE) == 403
     allow(world, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME)
+    await world.broker.metadata.flushed()
     code, records = await fetched(alice)
     assert (code, WRITTEN[1].encode() in records) == (0, True)
     assert await codes(alice) == [0] * 3
