@@ -52,7 +52,7 @@ COUNT_BYTES = 4
 LARGEST_LEARNED_BYTES = 64 * 1024
 """to learn costs a copy, and to decode a request of many records is a small part of it"""
 _row = Struct(f"{len(Seen._fields)}q").unpack_from
-ROW_BYTES = desk.found.strides[0]
+ROW_BYTES = 8 * len(Seen._fields)
 _new_tuple = tuple.__new__  # of a named one, without its Python
 _integer = Struct(">i")
 _index_and_length = Struct(">ii")
@@ -64,6 +64,7 @@ class ProduceTemplate:
 
     __slots__ = (
         "_answers",
+        "_desk",
         "_head",
         "_index_at",
         "_is_flexible",
@@ -81,6 +82,7 @@ class ProduceTemplate:
         self._number: int | None = None
         """that of the topic's id, where requests have it"""
         self._answers: dict[int, AnswerForm] = {}
+        self._desk = desk()
         self.is_learned = False
         self.topic = ""
         self.topic_id = ZERO_UUID
@@ -106,10 +108,11 @@ class ProduceTemplate:
         if first is None or (self._number is not None and first.topic_id.int != self._number):
             return None
         usual, head, is_flexible = first.log.usual, self._head, self._is_flexible
+        own = self._desk
         count = look_at_request(
-            room.array, start, end, head, is_flexible, now_ms, *usual, *desk.workspace, desk.found
+            room.array, start, end, head, is_flexible, now_ms, *usual, *own.workspace, own.found
         )
-        rows = desk.rows
+        rows = own.rows
         asked: Asked = []
         for number in range(count):
             seen = _new_tuple(Seen, _row(rows, ROW_BYTES * number))

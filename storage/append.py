@@ -169,8 +169,8 @@ class Checked(NamedTuple):
 
 def check_from_client(records: Buffer, rules: AppendRules, now_ms: int) -> Checked:
     """The batch as it is to be stored; KafkaError when it is refused."""
-    size = len(records)
-    if is_ready() and is_usual(record_room.as_array(records), 0, size, now_ms, *rules.usual, *desk.workspace):
+    size, data = len(records), record_room.as_array(records)
+    if is_ready() and is_usual(data, 0, size, now_ms, *rules.usual, *desk().workspace):
         return Checked(records, _new_tuple(BatchHeader, unpack_header(records)), None)
     header = read_single_batch(records, rules)
     if size > rules.max_message_bytes or size > rules.segment_bytes:

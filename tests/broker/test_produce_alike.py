@@ -375,7 +375,7 @@ def test_brokers_of_one_process_see_only_their_own_requests(monkeypatch: pytest.
     def looks_slowly(*arguments: Any) -> int:
         count = look(*arguments)
         if threading.current_thread() is threading.main_thread():
-            other = threading.Thread(target=lambda: seen_by_other.append(matched(template, others, 9)))
+            other = threading.Thread(target=lambda: seen_by_other.append(matched(learned(9)[0], others, 9)))
             other.start()
             other.join()
         return count

@@ -170,7 +170,7 @@ def test_one_look_at_a_batch_finds_what_two_find(policy: str) -> None:
         outcome = [_looked_at(memoryview(data), rules) for rules in (one_look, two_looks)]
         assert outcome[0] == outcome[1]
         outcomes.add(outcome[0][0])
-        arguments = as_array(data), 0, len(data), NOW_MS, *one_look.usual, *desk.workspace
+        arguments = as_array(data), 0, len(data), NOW_MS, *one_look.usual, *desk().workspace
         is_taken = is_usual(*arguments)
         assert outcome[0][0] == "taken" or not is_taken
         usual_count += is_taken
