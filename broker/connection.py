@@ -22,6 +22,7 @@ from broker.answers import Answers
 from broker.api import API_VERSIONS, FETCH, PRODUCE, Api, api_name, apis
 from broker.context import RequestContext
 from broker.failures import response_to, unsupported_api_versions
+from broker.handlers.authentication import bare_token
 from broker.handlers.produce import produce_alike
 from broker.large_frames import LARGE_BYTES, LargeFrame
 from broker.moves import HeldUp
@@ -31,8 +32,7 @@ from broker.quotas.throttle_time import with_throttle_time
 from broker.quotas.usage import Usage
 from broker.receiving import Room, has_hung_up
 from broker.security.principal import ANONYMOUS
-from broker.security.sasl import Refused
-from broker.security.session import Session
+from broker.security.session import SASL_AUTHENTICATE
 from broker.sending import Parts
 from broker.slot import Slot, encoded
 from protocol.codegen import decode
@@ -291,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
         template, broker = self.template, self._broker
         if (session := self.session) is not None and not session.is_open(broker.clock.now_ms()):
             if session.takes_bare_tokens:
-                return self._bare_token(session, bytes(room.frame(start, end)))
+                return self._bare_token(bytes(room.frame(start, end)), started)
             key = _key.unpack_from(room.view, start)[0]
             if (reason := session.why_not(key)) is not None:
                 self._api = apis.get(key)
@@ -344,13 +344,11 @@ class Connection(asyncio.BufferedProtocol):
             template.learn(header, request, frame)
         return self._answer(api, context, request, answer, started)
 
-    def _bare_token(self, session: Session, token: bytes) -> None:
-        """SASL as after a handshake of v0: tokens in frames without a header, and no word where it fails."""
-        try:
-            answer = session.answer(token, self._broker.clock.now_ms())
-        except Refused as error:
-            return self.end(str(error))
-        return self._answers.ready.append(len(answer).to_bytes(4, "big") + answer)
+    def _bare_token(self, token: bytes, started: int) -> None:
+        api = apis[SASL_AUTHENTICATE]
+        context = self._context(api.key, 0, 0, len(token), started)
+        context.usage = None  # SASL without a request, which no quota is for
+        return self._answer(api, context, None, bare_token(self._broker, context, token), started)
 
     def _answer_alike(self, correlation_id: int, asked: Asked, answer: Any, started: int, size: int) -> None:
         """What came of a Produce like the one before, where that is more than bytes to be sent now."""
@@ -448,10 +446,12 @@ class Connection(asyncio.BufferedProtocol):
         self._counters.malformed_requests += 1
         self.end(reason)
 
-    def end(self, reason: str) -> None:
-        """Close the connection, with one log line, when what came before the request at hand is answered."""
+    def end(self, reason: str, *, is_answered: bool = False) -> None:
+        """Close the connection, with one log line, when what came before the request at hand is answered, and
+        this one too if it is. From now on nothing is taken.
+        """
         self._log_end(reason)
-        if not self._answers.slots or self._limits is self._door.limits_of_strangers:
+        if not self._answers.slots and not is_answered:
             return self.close()
         self._has_ended = True
         return self._pause()

@@ -35,8 +35,8 @@ class Client(Protocol):
     peer: str
     session: Session | None
 
-    def end(self, reason: str) -> None:
-        """Hang up, behind the answers that are due."""
+    def end(self, reason: str, *, is_answered: bool = False) -> None:
+        """Hang up, behind the answers that are due; `is_answered`: to the request at hand one will be."""
 
 
 @dataclass(slots=True)

@@ -1,10 +1,9 @@
 """SaslHandshake (key 17) v0-v1, SaslAuthenticate (36) v0-v2: a client says who it is.
 
 `broker/security/` decides, here it is answered: with Kafka's words, and late where a client is refused, whose
-connection ends then. v0 of the handshake is followed by bare tokens (see `connection.py`), v1 by
-SaslAuthenticate, whose v1 tells how long the session lasts (KIP-368). Where no SASL is spoken, and where the
-client has said who it is, both are ILLEGAL_SASL_STATE, as in Kafka. Not implemented: GSSAPI, delegation
-tokens.
+connection ends then. v0 of the handshake is followed by bare tokens, v1 by SaslAuthenticate, whose v1 tells
+how long the session lasts (KIP-368). Where no SASL is spoken, and where the client has said who it is, both
+are ILLEGAL_SASL_STATE, as in Kafka. Not implemented: GSSAPI, delegation tokens.
 """
 
 from __future__ import annotations
@@ -69,16 +68,25 @@ def sasl_authenticate(
     return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=session.lifetime_ms(now_ms))
 
 
+def bare_token(broker: Broker, context: RequestContext, token: bytes) -> bytes | Later:
+    """SASL as after a handshake of v0: tokens in frames without a header, and no word where it fails."""
+    session = _session(context)
+    assert session is not None
+    try:
+        answer = session.answer(token, broker.clock.now_ms())
+    except Refused as error:
+        return _late(broker, context, None, str(error))
+    return len(answer).to_bytes(4, "big") + answer
+
+
 def _late(broker: Broker, context: RequestContext, answer: Any, reason: str) -> Later:
-    """An answer that refuses the client, when it has waited for it; the end of the connection follows."""
-    connection, loop = context.connection, asyncio.get_running_loop()
+    """An answer that refuses the client, or None, when it has waited for it; the connection ends with it. No
+    request is taken meanwhile: what is wrong with one would end the connection at once.
+    """
+    connection = context.connection
     assert connection is not None
-
-    def finish() -> Any:
-        loop.call_soon(connection.end, reason)
-        return answer
-
+    connection.end(reason, is_answered=True)
     delay_ms = context.listener.security.keys.connection_failed_authentication_delay_ms
-    waited: asyncio.Future[None] = loop.create_future()
+    waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     timer = broker.clock.call_later(delay_ms, waited.set_result, None)
-    return Later([waited], finish, timer.cancel)
+    return Later([waited], lambda: answer, timer.cancel)

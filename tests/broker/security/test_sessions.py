@@ -13,10 +13,15 @@ from typing import Any
 import pytest
 
 from broker.metadata_log import METADATA_PARTITION
+from broker.security.session import API_VERSIONS
 from protocol.errors import ErrorCode
 from protocol.framing import encode_request
 from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
-from protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
+from protocol.messages.security import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+)
 from protocol.messages.users import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -64,10 +69,32 @@ async def enter(client: Client, token: bytes = ALICE) -> Any:
     return answer
 
 
+def frame(request: Any, version: int, correlation_id: int) -> bytes:
+    return b"".join(encode_request(request, version, correlation_id, "c"))
+
+
 async def late(world: World, answer: asyncio.Future[Any], after_ms: int = 100) -> None:
     """Return when the answer has come that the broker holds back for so long."""
     world.clock.advance(after_ms)
     await asyncio.wait_for(asyncio.shield(answer), LIMIT_SECONDS)
+
+
+async def nothing_comes_before(world: World, client: Client, after_ms: int = 100) -> None:
+    """The client is refused: for so long it hears nothing, not even the end of the connection."""
+    peer = "{}:{}".format(*client.local_address)
+    (session,) = (one.session for one in world.broker.servers[0].connections if one.peer == peer)
+    assert session is not None
+    await until(lambda: session.why_not(API_VERSIONS) == "the client was refused")
+    heard = asyncio.ensure_future(client.reader.read(1))
+    for waits_ms in (0, after_ms - 1):
+        world.clock.advance(waits_ms)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(heard), 0.05)
+    heard.cancel()
+    await asyncio.wait({heard})
+    world.clock.advance(1)
 
 
 async def scram(client: Client, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Any:
@@ -164,7 +191,9 @@ async def test_a_known_user_may_ask_everything(secure: World) -> None:
     assert secure.broker.metrics_state.authentications == 1
 
 
-async def test_bare_tokens_after_a_handshake_of_version_0(secure: World) -> None:
+async def test_bare_tokens_after_a_handshake_of_version_0(
+    secure: World, caplog: pytest.LogCaptureFixture
+) -> None:
     client = await secure.connect()
     await handshake(client, version=0)
     client.send_bytes(len(ALICE).to_bytes(4, "big") + ALICE)
@@ -173,7 +202,9 @@ async def test_bare_tokens_after_a_handshake_of_version_0(secure: World) -> None
     wrong = await secure.connect()
     await handshake(wrong, version=0)
     wrong.send_bytes(len(ALICE).to_bytes(4, "big") + b"\0alice\0b")
+    await nothing_comes_before(secure, wrong)
     assert await wrong.is_closed_by_peer()
+    assert "Authentication failed: Invalid username or password" in caplog.text
     assert secure.broker.metrics_state.failed_authentications == 1
 
 
@@ -187,6 +218,8 @@ async def test_a_bare_token_may_be_shorter_than_a_request(make_world: MakeWorld)
         if is_known:
             assert await client.receive_frame() == b""
             client.send_bytes(len(token).to_bytes(4, "big") + token)  # which is no request any more
+        else:
+            await nothing_comes_before(world, client)
         assert await client.is_closed_by_peer()
 
 
@@ -209,13 +242,59 @@ async def test_a_wrong_password_is_told_late_and_ends_the_connection(
     assert secure.broker.metrics_state.authentications == 0
 
 
-async def test_who_was_refused_asks_in_vain_meanwhile(secure: World) -> None:
+@pytest.mark.parametrize("is_sent_apart", [False, True])
+@pytest.mark.parametrize(
+    "behind",
+    [
+        frame(SaslAuthenticateRequest(auth_bytes=ALICE), 1, 3),
+        frame(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3, 3),
+        b"\0\0\0\2ab",
+        b"\x7f\xff\xff\xff",
+        (200_000).to_bytes(4, "big") + b"\0\x24",
+    ],
+    ids=["SaslAuthenticate", "ApiVersions", "too short", "too long", "begun"],
+)
+async def test_who_was_refused_asks_in_vain_meanwhile(
+    secure: World, behind: bytes, is_sent_apart: bool
+) -> None:
+    """And learns no sooner that the password was wrong: else guessing would take no time."""
+    client = await secure.connect()
+    await handshake(client)
+    refused = frame(SaslAuthenticateRequest(auth_bytes=b"\0alice\0b"), 1, 2)
+    if is_sent_apart:
+        client.send_bytes(refused)
+        await until(lambda: secure.broker.metrics_state.failed_authentications == 1)
+        client.send_bytes(behind)
+    else:
+        client.send_bytes(refused + behind)
+    await nothing_comes_before(secure, client)
+    if not is_sent_apart:  # what is not read may take the answer with it, as every close does
+        correlation_id, answer = await client.receive(SaslAuthenticateResponse, 1)
+        assert (correlation_id, answer.error_code) == (2, ErrorCode.SASL_AUTHENTICATION_FAILED)
+        assert await client.is_closed_by_peer()
+    await until(lambda: not secure.broker.servers[0].connections)
+    assert secure.broker.metrics_state.authentications == 0
+    assert secure.broker.metrics_state.malformed_requests == 0
+
+
+async def test_what_comes_behind_a_bare_token_that_is_refused_is_not_looked_at(secure: World) -> None:
+    client = await secure.connect()
+    await handshake(client, version=0)
+    client.send_bytes(len(ALICE).to_bytes(4, "big") + b"\0alice\0b" + frame(TOPICS, 9, 2))
+    await nothing_comes_before(secure, client)
+    assert await client.is_closed_by_peer()
+    assert secure.broker.metrics_state.malformed_requests == 0
+
+
+async def test_who_hangs_up_behind_a_wrong_password_is_not_told_sooner(secure: World) -> None:
     client = await secure.connect()
     await handshake(client)
     client.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0b"), 1)
-    client.send(SaslAuthenticateRequest(auth_bytes=ALICE), 1)
+    client.writer.write_eof()
+    await nothing_comes_before(secure, client)
+    _, answer = await client.receive(SaslAuthenticateResponse, 1)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert await client.is_closed_by_peer()
-    assert secure.broker.metrics_state.authentications == 0
 
 
 async def test_a_mechanism_that_is_not_offered(secure: World) -> None:
@@ -369,9 +448,9 @@ async def test_a_request_is_still_a_whole_one(secure: World) -> None:
     """What follows an answer in the same read is taken by the same rules."""
     client = await secure.connect()
     frames = [
-        b"".join(encode_request(SaslHandshakeRequest(mechanism="PLAIN"), 1, 1, "c")),
-        b"".join(encode_request(SaslAuthenticateRequest(auth_bytes=ALICE), 1, 2, "c")),
-        b"".join(encode_request(TOPICS, 9, 3, "c")),
+        frame(SaslHandshakeRequest(mechanism="PLAIN"), 1, 1),
+        frame(SaslAuthenticateRequest(auth_bytes=ALICE), 1, 2),
+        frame(TOPICS, 9, 3),
     ]
     client.send_bytes(b"".join(frames))
     ids = [int.from_bytes((await client.receive_frame())[:4], "big") for _ in frames]
