@@ -305,7 +305,7 @@ REFUSED = [
     (BROKER, "1", [("log.segment.bytes", SET, "1048575")], ErrorCode.INVALID_REQUEST),
     (BROKER, "1", [("num.partitions", SET, "2000000000")], ErrorCode.INVALID_REQUEST),
     (BROKER, "7", [("log.cleaner.threads", SET, "2")], ErrorCode.INVALID_REQUEST),
-    (8, "1", [("kafka", SET, "DEBUG")], ErrorCode.INVALID_CONFIG),
+    (8, "1", [("no.such", SET, "DEBUG")], ErrorCode.INVALID_CONFIG),
 ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from protocol.compression import Codec
 from protocol.native import MISSING
 from protocol.records import encode_batch
 from storage.batch_table import ATTRIBUTES
+from storage.types import Origin
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import HOUR_MS, NOW_MS, World
 
@@ -106,12 +107,12 @@ def test_a_batch_larger_than_the_scratch_is_cleaned(
 
 @pytest.mark.parametrize("options", [{"content_checksum": True}, {"block_linked": True}, {"block_size": 7}])
 def test_a_frame_of_another_form_is_cleaned(world: World, options: dict[str, bool | int]) -> None:
-    """As librdkafka and others may write them; what is left of the batch is a frame of ours."""
+    """As others may write them, and other brokers take them; what is left of the batch is a frame of ours."""
     rows = [(NOW_MS, b"%d" % number, b"value " * 900, ()) for number in range(60)]
     plain = encode_batch(rows)
     header = parse_header(plain)
     section = lz4.frame.compress(plain[HEADER_BYTES:], **({"block_linked": False} | options))
-    world.log.append(packed(header, section), now_ms=NOW_MS)
+    world.log.append(packed(header, section), now_ms=NOW_MS, origin=Origin.COORDINATOR)
     world.put(("7", "new"))
     world.roll()
     world.clean()

@@ -55,7 +55,10 @@ def survives(cls: type[Any], version: int, wire: bytes) -> None:
     except MalformedFrame:
         return
     again = b"".join(encode(message, version))
-    assert len(again) <= len(wire), "nothing is read that was not there"
+    # A sign that stands for a byte that is no text takes three, and may make the lengths of its string and of
+    # a tagged field longer by one each.
+    longer = 4 * again.count("\N{REPLACEMENT CHARACTER}".encode())
+    assert len(again) - longer <= len(wire), "nothing is read that was not there"
     # By bytes: a float that is no number is not equal to itself.
     assert b"".join(encode(decode(cls, version, again), version)) == again
 

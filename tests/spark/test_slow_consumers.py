@@ -65,6 +65,7 @@ def test_a_broker_that_is_gone_by_then_is_told(start_broker: Start, monkeypatch:
 
     monkeypatch.setattr(broker, "_fetch", fetch_once)
     tried_before = broker.connections
-    with pytest.raises(ConnectorError, match=r"reading t-0 at offset 2 failed for 0.2 s .*did not answer"):
+    # That of the second fetch may have come before the connection was closed.
+    with pytest.raises(ConnectorError, match=r"reading t-0 at offset [12] failed for 0.2 s .*did not answer"):
         read_slowly(broker, Clock(monkeypatch), kafka__default__api__timeout__ms="200")
     assert broker.connections > tried_before + 3
