@@ -30,6 +30,9 @@ def uuid_of(raw: bytes) -> UUID:
     return UUID(bytes=raw)
 
 
+LONGEST_REPLACED_BYTES = 32767 // 3
+
+
 def skip_tags(data: bytes, position: int, count: int, elements: int) -> tuple[int, int]:
     """The position behind `count` tagged fields that nobody here knows (`count`: its first byte), and how
     many of `elements` are left.
@@ -51,6 +54,17 @@ def charge(count: int, elements: int) -> int:
     return elements - count
 
 
+def text_of(data: bytes) -> str:
+    """What bytes say that may be no UTF-8. As Java has it, but that in what is very long a "?" stands for what
+    cannot be read, which takes no more room: U+FFFD takes three bytes, and strings of old versions have 32767
+    at most.
+    """
+    text = data.decode(errors="replace")
+    if len(data) <= LONGEST_REPLACED_BYTES:
+        return text
+    return text.replace("\N{REPLACEMENT CHARACTER}", "?")
+
+
 _NAMES: dict[str, Any] = {
     "IndexError": IndexError,
     "MalformedFrame": MalformedFrame,
@@ -62,6 +76,7 @@ _NAMES: dict[str, Any] = {
     "read_unsigned": read_unsigned,
     "skip_tags": skip_tags,
     "struct_error": struct_error,
+    "text_of": text_of,
     "unpack_from": unpack_from,
     "uuid_of": uuid_of,
     # Local names of every decoder, here so that no field takes them.
@@ -93,7 +108,7 @@ class _Decoder:
     def __init__(self, schema: Schema, version: int, is_lenient: bool) -> None:
         self.schema = schema
         self.version = version
-        self.errors = '"utf-8", "replace"' if is_lenient else ""
+        self.is_lenient = is_lenient
         self.is_flexible = schema.flexible.has(version)
         self.source = Source(_NAMES)
         self.run: list[tuple[str, str]] = []
@@ -192,8 +207,9 @@ class _Decoder:
         """Read a string, bytes or records."""
         target = self.source.fresh(name)
         length = self.length(field, f"{name}_length")
+        strict = "data[position:end].decode()"
         read = {
-            "string": f"{target} = data[position:end].decode({self.errors})",
+            "string": f"{target} = {'text_of(data[position:end])' if self.is_lenient else strict}",
             "bytes": f"{target} = data[position:end]",
             "records": f"{target} = view[position:end]",
         }[field.kind]

@@ -313,6 +313,26 @@ async def test_names_need_not_be_text(siege: Siege, neighbour: Neighbour) -> Non
     assert codes == {replaced: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, PLAIN: ErrorCode.NONE}
 
 
+async def test_long_names_that_are_no_text(siege: Siege, neighbour: Neighbour) -> None:
+    """What stands for a byte that cannot be read takes three: the answer must have room for the name."""
+    client = await siege.connect()
+    name = "q" * 32_000
+    topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=name)
+    metadata = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)])
+    for request, version in (
+        (metadata, 4),
+        (CreateTopicsRequest(topics=[topic]), 4),
+        (DescribeConfigsRequest(resources=[resource]), 1),
+        (DescribeGroupsRequest(groups=[name]), 0),
+        (produce_request((name, 0, GOOD)), 7),
+    ):
+        sent = frame(request, version)
+        client.send_bytes(with_length(sent.replace(name.encode(), b"\xe9" * len(name))))
+        answered = await client.receive_frame()
+        assert b"?" * len(name) in answered
+
+
 LONG = "l" * 40_000
 """more than a string of the versions and records without varints can be"""
 
