@@ -31,6 +31,7 @@ def uuid_of(raw: bytes) -> UUID:
 
 
 LONGEST_REPLACED_BYTES = 32767 // 3
+"""strings of old versions have 32767 bytes at most, and answers name what was asked for"""
 
 
 def skip_tags(data: bytes, position: int, count: int, elements: int) -> tuple[int, int]:
@@ -55,9 +56,8 @@ def charge(count: int, elements: int) -> int:
 
 
 def text_of(data: bytes) -> str:
-    """What bytes say that may be no UTF-8. As Java has it, but that in what is very long a "?" stands for what
-    cannot be read, which takes no more room: U+FFFD takes three bytes, and strings of old versions have 32767
-    at most.
+    """What bytes say that may be no UTF-8. As Java has it, but that in what is very long a "?" stands for
+    what cannot be read, which takes no more room: U+FFFD takes three bytes.
     """
     text = data.decode(errors="replace")
     if len(data) <= LONGEST_REPLACED_BYTES:
