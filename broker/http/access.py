@@ -130,6 +130,11 @@ class Access:
         what = "the cluster" if resource is Resource.CLUSTER else f"{resource.name.lower()} {name}"
         raise NotAllowed(status, f"{asker.principal} has no right to {operation.name} {what}")
 
+    def user(self, request: web.Request) -> str:
+        """Who asks, as quotas know it: without rules nobody is asked who it is."""
+        asker = request[ASKER]
+        return (ANONYMOUS if asker is None else asker.principal).removeprefix(USER)
+
     def ask_who(self, request: web.Request) -> None:
         """NotAllowed with a question, where nobody has said who it is: a list that is empty for ANONYMOUS may
         have rows for somebody.

@@ -59,6 +59,8 @@ class Overview:
         topic = self._asking.topic(request)
         may = self._asking.access.may
         head = topic_head(self._broker, topic)
+        if not may(request, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name):
+            head["configs"] = None
         committed = [
             (group_id, commits)
             for group_id, commits in self._broker.groups.committed()

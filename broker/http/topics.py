@@ -1,7 +1,8 @@
 """Topics made, altered and deleted: what `kafka-topics.sh` and `kafka-configs.sh` do, for who has no JVM.
 
 It is the same work as for Kafka's clients (`handlers/topics.py`, `handlers/configs.py`), refused in the same
-words, and needs the same rights.
+words, needs the same rights, and counts against the same quota (`controller_mutation_rate`), by a client
+without an id.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from broker.handlers.topics import (
 )
 from broker.http.access import DELETE_TOPIC
 from broker.http.asking import SHOWN_LETTERS, Asking, Refused, body_of
+from broker.quotas.limits import NOT_SAID
 from broker.quotas.mutations import Unbounded
 from broker.security.acls import CLUSTER_NAME, Operation, Resource
 from config.topic import topic_rows
@@ -37,6 +39,7 @@ STATUSES: Mapping[int, int] = {
     ErrorCode.TOPIC_ALREADY_EXISTS: 409,
     ErrorCode.TOPIC_DELETION_DISABLED: 409,
     ErrorCode.NOT_CONTROLLER: 503,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: 429,
     ErrorCode.KAFKA_STORAGE_ERROR: 500,
 }
 """of Kafka's refusals; all others are 400"""
@@ -71,8 +74,9 @@ class Topics:
             replication_factor=DEFAULT,
             configs=[Creatable.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
-        done = await create_one(self._broker, wanted, 1, body.get("dry_run", False), Unbounded())
-        _check(done)
+        quota = self._quota(request)
+        done = await create_one(self._broker, wanted, 1, body.get("dry_run", False), quota)
+        _check(done, quota)
         told = {"partitions": done.num_partitions, "configs": configs}
         return await self._asking.respond({"topic": name, **told})
 
@@ -95,19 +99,25 @@ class Topics:
         _check_known(configs, topic.overrides)
         is_dry = body.get("dry_run", False)
         growing = Growable(name=name, count=partitions or 0, assignments=None)
-        if partitions is not None:  # looked at before anything is changed
-            _check(await grow_one(self._broker, growing, 1, True, Unbounded()))
+        if partitions is not None:  # looked at, and counted, before anything is changed
+            quota = self._quota(request)
+            _check(await grow_one(self._broker, growing, 1, True, quota), quota)
         if configs:
             await self._configure(name, configs, is_dry=is_dry)
         if partitions is not None and not is_dry:
             _check(await grow_one(self._broker, growing, 1, False, Unbounded()))
         now = self._broker.topics.get(name) or topic
-        told = {"partitions": now.partition_count, "configs": dict(now.overrides)}
+        told: dict[str, Any] = {"partitions": now.partition_count, "configs": dict(now.overrides)}
         if is_dry:
             wanted = {**now.overrides, **configs}
             told["partitions"] = partitions or now.partition_count
             told["configs"] = {key: value for key, value in wanted.items() if value is not None}
+        if not access.may(request, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
+            told["configs"] = {}
         return await self._asking.respond({"topic": name, **told})
+
+    def _quota(self, request: web.Request) -> Unbounded:
+        return self._broker.quotas.mutations_of(self._asking.access.user(request), NOT_SAID, is_strict=True)
 
     async def _configure(self, name: str, configs: Mapping[str, str | None], *, is_dry: bool) -> None:
         changes = [
@@ -124,15 +134,20 @@ class Topics:
         """Delete a topic with all that is in it."""
         topic = self._asking.topic(request)
         await body_of(request, {})
-        _check(await delete_one(self._broker, IDS_VERSION, topic.name, NO_ID, 1, Unbounded()))
+        quota = self._quota(request)
+        _check(await delete_one(self._broker, IDS_VERSION, topic.name, NO_ID, 1, quota), quota)
         return await self._asking.respond({"topic": topic.name, "partitions": topic.partition_count})
 
 
-def _check(done: Any) -> None:
+def _check(done: Any, quota: Unbounded | None = None) -> None:
     """Refused, in Kafka's words, where the answer to a client would have an error."""
     if done.error_code:
         code = ErrorCode(done.error_code)
-        raise Refused(STATUSES.get(code, 400), done.error_message or code.name)
+        message = done.error_message or code.name
+        if quota is not None and code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            seconds = -(-quota.wait_ms() // 1000)
+            message = f"the quota controller_mutation_rate is used up: try again in {seconds:,} seconds"
+        raise Refused(STATUSES.get(code, 400), message)
 
 
 def _check_known(configs: Mapping[str, Any], own: Mapping[str, str]) -> None:

@@ -197,12 +197,16 @@ class Quotas:
 
     def mutations(self, context: RequestContext, strict_from: int) -> Unbounded:
         """What a request may change of topics; it is refused what is too much from that version on."""
+        return self.mutations_of(*who(context), is_strict=context.api_version >= strict_from)
+
+    def mutations_of(self, user: str, client_id: str, *, is_strict: bool) -> Unbounded:
+        """The same, of whoever it is."""
         if not self.changed.is_active:
             return UNBOUNDED
-        known = self.changed.of(*who(context), self._passed_ms())
+        known = self.changed.of(user, client_id, self._passed_ms())
         if known is None:
             return UNBOUNDED
-        return Mutations(*known, context.api_version >= strict_from, self._passed_ms)
+        return Mutations(*known, is_strict, self._passed_ms)
 
     def connect(self, host: str) -> int:
         """Somebody connects; if that is too often, after how many ms the connection is to be closed."""

@@ -104,3 +104,24 @@ async def test_where_topics_stay_none_is_deleted(make_world: MakeWorld) -> None:
     asker = Asker(await make_world(http_port="0", delete_topic_enable="false"))
     await asker.post("t/create", {})
     assert (await asker.post("t/delete", {}, 409))["error"] == "Topic deletion is disabled."
+
+
+async def test_the_quota_for_topics_holds_over_http(asker: Asker) -> None:
+    """KIP-599, by who asks; of a change whose partitions are too many nothing is made."""
+    limit = {"entity": {"user": "ANONYMOUS"}, "values": {"controller_mutation_rate": 1}}
+    assert (await asker.send("POST", "/api/quotas/set", limit, Content_Type="application/json"))[0] == 200
+    await asker.post("t/create", {"partitions": 15})
+    settings = {"cleanup.policy": "compact"}
+    changes = (
+        ("t/alter", {"partitions": 16, "configs": settings}),
+        ("t/alter", {"partitions": 16, "dry_run": True}),
+        ("u/create", {}),
+        ("t/delete", {}),
+    )
+    for path, body in changes:
+        told = await asker.post(path, body, status=429)
+        assert told["error"] == "the quota controller_mutation_rate is used up: try again in 4 seconds"
+    assert (state(asker), state(asker, "u")) == ((15, {}), None)
+    asker.world.clock.advance(4000)
+    await asker.post("t/alter", {"partitions": 16, "configs": settings})
+    assert state(asker) == (16, settings)

@@ -459,6 +459,22 @@ async def test_who_may_make_alter_and_delete_topics(asker: Asker) -> None:
     assert asker.world.broker.topics.get("new") is None
 
 
+async def test_settings_need_a_right_of_their_own(asker: Asker) -> None:
+    """As for DescribeConfigs; what was altered is told to nobody who may not see it."""
+    world = asker.world
+    allow(world, Operation.ALTER, TOPIC, "t")
+    _, _, answer = await asked(asker, "GET", "topics/t", as_whom=ALICE)
+    assert (answer["topic"], answer["configs"]) == ("t", None)
+    _, _, answer = await asked(asker, "POST", "topics/t/alter", {"partitions": 2}, ALICE)
+    assert answer == answer | {"partitions": 2, "configs": {}}
+    allow(world, Operation.DESCRIBE_CONFIGS, TOPIC, "t")
+    _, _, answer = await asked(asker, "GET", "topics/t", as_whom=ALICE)
+    set_here = {row["name"]: row["value"] for row in answer["configs"] if row["source"] == "topic"}
+    assert set_here == {"cleanup.policy": "compact"}
+    _, _, answer = await asked(asker, "POST", "topics/t/alter", {"partitions": 3}, ALICE)
+    assert answer["configs"] == {"cleanup.policy": "compact"}
+
+
 async def test_who_may_look_at_quotas_and_change_them(asker: Asker) -> None:
     """As for DescribeClientQuotas and AlterClientQuotas."""
     world = asker.world

@@ -111,6 +111,9 @@ function readers(topic) {
 }
 
 async function settingsTab(topic) {
+  if (topic.configs === null) {
+    return { node: h("p", { class: "quiet" }, "To see them needs DESCRIBE_CONFIGS of the topic."), every: 0 };
+  }
   const rows = topic.configs.map((one) => ({
     style: one.source === "topic" ? "set" : null,
     cells: [
