@@ -8,6 +8,7 @@ not settings.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,10 +151,9 @@ def load(
             merged[name], sources[name] = text, source(name)
 
     if file is not None:
+        text = _text_of(file)
         try:
-            override(read_properties(file.read_text(encoding="utf-8-sig")), lambda name: f" (in {file})")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"Cannot read {file}: {error}") from None
+            override(read_properties(text), lambda name: f" (in {file})")
         except ConfigError as error:
             raise ConfigError(f"Cannot read {file}, {error.message}") from None
     variables = _variables(environment or {})
@@ -174,6 +174,22 @@ def load(
     except ConfigError as error:
         parts = [ConfigError(f"{one.message}{sources.get(one.key, '')}", one.key) for one in error.parts]
         raise ConfigError.together(parts) from None
+
+
+def _text_of(file: Path) -> str:
+    """A file is UTF-8; one that is not is Latin-1, as Java reads every file of properties. ConfigError where
+    it can be neither: UTF-16, which Windows calls Unicode.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"Cannot read {file}: {error}") from None
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConfigError(f"Cannot read {file}: it is UTF-16; save it as UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
 
 
 def _check_directory(name: str) -> None:

@@ -59,7 +59,7 @@ with_buckets = click.option(
 with_full = click.option("--full", is_flag=True, help="Build the table from the whole log.")
 
 
-@click.group("spark")
+@click.group("spark", context_settings={"help_option_names": ["-h", "--help"]})
 def app() -> None:
     """Pipelines between topics and Parquet."""
 

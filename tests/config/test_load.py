@@ -255,6 +255,20 @@ def test_a_file_may_begin_with_the_mark_that_editors_put_there(tmp_path: Path) -
     assert load(file=file).log_roll_ms == 5
 
 
+def test_a_file_that_is_no_utf_8_is_latin_1_as_for_java(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes("# Größe\nlog.roll.ms=5\nlog.dirs=/büro\n".encode("latin-1"))
+    config = load(file=file)
+    assert (config.log_roll_ms, list(config.log_dirs)) == (5, ["/büro"])
+
+
+def test_a_file_in_utf_16_is_refused_by_that_name(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("log.roll.ms=5\n", encoding="utf-16")
+    with pytest.raises(ConfigError, match="it is UTF-16; save it as UTF-8"):
+        load(file=file)
+
+
 def test_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read"):
         load(file=tmp_path / "none")
@@ -429,3 +443,16 @@ def test_t27_threads_may_be_halved_or_doubled() -> None:
             check_threads(4, wanted)
     with pytest.raises(ConfigError, match="at least 1"):
         check_threads(1, 0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"group.share.max.share.sessions": "200"},
+        {"num.partitions": "10000"},
+        {"log.cleaner.dedupe.buffer.size": "480", "log.cleaner.threads": "2"},
+    ],
+)
+def test_what_just_fits_together(settings: dict[str, str]) -> None:
+    """The limit itself is allowed; each thread's map has room for some keys."""
+    load(settings=settings)

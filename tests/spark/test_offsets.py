@@ -116,3 +116,10 @@ def test_limits_are_shared(backlog: dict[int, tuple[int, int]], limit: int) -> N
 def test_limits_are_proportional() -> None:
     assert limit_offsets({A0: 0, A1: 0}, {A0: 300, A1: 100}, 40) == {A0: 30, A1: 10}
     assert limit_offsets({A0: 0, A1: 7}, {A0: 300, A1: 7}, 40) == {A0: 40, A1: 7}
+
+
+def test_as_many_partitions_as_tasks_are_asked_for_stay_whole() -> None:
+    """However unequal they are, as with Spark's own source."""
+    sizes = [40, 10, *[1] * 48]
+    given_ranges = [OffsetRange(TopicPartition("t", index), 0, size) for index, size in enumerate(sizes)]
+    assert split_ranges(given_ranges, 50) == given_ranges

@@ -294,3 +294,12 @@ async def test_t188_a_wrong_id_for_an_instance_is_fenced() -> None:
     assert refused(lambda: world.join("other", group_instance_id="b")) is ErrorCode.UNKNOWN_MEMBER_ID
     unknown = refused(lambda: world.sync(leader, group_instance_id="b"))
     assert unknown is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_who_rejoins_may_say_anew_how_long_others_wait_for_it() -> None:
+    """The group waits as long as its most patient member says now, not as long as it once said."""
+    world = World()
+    first, second = await world.form(None, None)
+    for result in (first, second):
+        world.joining(result.member_id, rebalance_timeout_ms=3000)
+    assert world.group().rebalance_timeout_ms == 3000

@@ -89,3 +89,18 @@ def test_another_limit_holds_from_now_on() -> None:
     bucket.add(21, 1, 0)
     assert bucket.wait_ms(1, 0) == 10_000
     assert bucket.wait_ms(10, 0) == 1000
+
+
+def test_a_rate_over_one_window_counts_what_happened_this_very_ms() -> None:
+    """`quota.window.num=1`: no time is over yet, and something was done."""
+    rate = Rate(1, SECOND, 0)
+    rate.add(5, 0)
+    assert rate.wait_ms(1, 0) > 0
+    assert rate.wait_ms(1, 1000) == 0
+
+
+def test_what_happened_late_in_a_window_counts_while_a_twelfth_begins() -> None:
+    rate = new_rate()
+    for second in range(12):
+        rate.add(5000 if second == 0 else 0, second * SECOND + (999 if second == 0 else 0))
+    assert rate.per_second(11_000) == 5000 / 11

@@ -6,11 +6,13 @@ Method: rules, who asks, names by dice, with changes in between; a count of what
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.security.acls import Acl, Asker, Operation, Pattern, Permission, Resource
+from broker.security.acls import Acl, Asker, Filter, Operation, Pattern, Permission, Resource
 from broker.security.rules import Rules, names_in
 from tests.broker.security.slow_rules import SPELLINGS, may_somewhere, verdict
 
@@ -125,3 +127,21 @@ def test_a_decision_does_not_walk_over_the_rules() -> None:
             Counted.count = 0
             assert ruling.allows(Counted("tenant-8-x")) is (user == "User:0")
             assert Counted.count < 40
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_meant"),
+    [
+        ({"principal": "User:bob"}, False),
+        ({"principal": "User:alice"}, True),
+        ({"pattern": Pattern.MATCH, "name": "orders"}, True),
+        ({"pattern": Pattern.MATCH, "name": "other"}, False),
+        ({"pattern": Pattern.ANY, "name": "orders"}, False),
+        ({"pattern": Pattern.ANY, "name": "ord"}, True),
+    ],
+)
+def test_which_rules_a_filter_means(wanted: dict[str, Any], is_meant: bool) -> None:
+    """By MATCH those that hold for the name, by ANY those that are written with it, of whomever is named."""
+    acl = Acl(Resource.TOPIC, "ord", Pattern.PREFIXED, "User:alice", "*", Operation.READ, Permission.ALLOW)
+    every = Filter(Resource.ANY, None, Pattern.ANY, None, None, Operation.ANY, Permission.ANY)
+    assert every._replace(**wanted).takes(acl) is is_meant

@@ -200,3 +200,20 @@ async def test_an_offset_that_is_undecided_keeps_its_group(world: World) -> None
     for _ in world.broker.groups.on_topics_deleted(["t"]):
         pass
     assert world.broker.groups.undecided_offsets("g") == set()
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["committed", "aborted"])
+async def test_a_transaction_ends_for_groups_of_every_partition(world: World, is_commit: bool) -> None:
+    """The commits of g and h lie in different partitions of `__consumer_offsets`, each with a marker."""
+    tx = await begun(world)
+    await tx.client.ask(FindCoordinatorRequest(key="h"), 2)
+    group = OffsetFetchRequest.OffsetFetchRequestGroup
+    for group_id in ("g", "h"):
+        assert await tx.add_offsets(group_id) == 0
+        assert await tx.commit_offsets({T: 5}, group_id=group_id) == [0]
+    assert await tx.end(is_commit=is_commit) == 0
+    for group_id in ("g", "h"):
+        topics = [group.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+        asked = OffsetFetchRequest(groups=[group(group_id=group_id, topics=topics)], require_stable=True)
+        found = (await tx.client.ask(asked, 8)).groups[0].topics[0].partitions[0]
+        assert (found.committed_offset, found.error_code) == (5 if is_commit else -1, 0)
