@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 
@@ -20,6 +22,7 @@ from storage.types import AbortedTransaction
 ENTRY = Struct(">hqqqq")
 ENTRY_BYTES = ENTRY.size
 VERSION = 0
+LAST_OFFSET = attrgetter("last_offset")
 
 
 def parse(data: bytes) -> list[AbortedTransaction]:
@@ -29,7 +32,8 @@ def parse(data: bytes) -> list[AbortedTransaction]:
     entries: list[AbortedTransaction] = []
     for version, *fields in ENTRY.iter_unpack(data):
         entry = AbortedTransaction(*fields)
-        if version != VERSION or entry.first_offset > entry.last_offset:
+        is_behind = not entries or entry.last_offset > entries[-1].last_offset  # `collect` bisects
+        if version != VERSION or entry.first_offset > entry.last_offset or not is_behind:
             raise ValueError(f"entry {len(entries)} of version {version} is {entry}")
         entries.append(entry)
     return entries
@@ -40,25 +44,28 @@ def encode(entries: Iterable[AbortedTransaction]) -> bytes:
 
 
 class TransactionIndex:
-    """Owned by: the log's owner for appending; any thread for reading (the list is replaced, not changed)."""
+    """Owned by: the log's owner for appending; any thread for reading (the list is replaced, or grows)."""
 
     __slots__ = ("_entries", "disk", "path")
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.disk = disk
         self.path = path
-        self._entries: tuple[AbortedTransaction, ...] | None = None
+        self._entries: list[AbortedTransaction] | None = None
 
-    def entries(self) -> tuple[AbortedTransaction, ...]:
+    def entries(self) -> Sequence[AbortedTransaction]:
         """All entries; ValueError when the file is damaged."""
+        return self._known()
+
+    def _known(self) -> list[AbortedTransaction]:
         entries = self._entries
         if entries is None:
-            self._entries = entries = tuple(parse(self.read_file()))
+            self._entries = entries = parse(self.read_file())
         return entries
 
     def note_none(self) -> None:
         """There is no file, and none is missing: nobody needs to look for it again."""
-        self._entries = ()
+        self._entries = []
 
     def read_file(self) -> bytes:
         """The bytes of the file, whatever they are; none where there is no file."""
@@ -74,7 +81,7 @@ class TransactionIndex:
 
     def append(self, added: Iterable[AbortedTransaction], *, is_durable: bool = False) -> None:
         """Write entries behind those that are there; an empty index makes no file."""
-        entries = self.entries()
+        entries = self._known()
         new = tuple(added)
         if not new:
             return
@@ -87,20 +94,20 @@ class TransactionIndex:
                 self.disk.fsync(descriptor)
         finally:
             self.disk.close(descriptor)
-        self._entries = entries + new
+        entries += new  # in place: an active segment may have a million, and each end of one comes here
 
     def replace(self, entries: Iterable[AbortedTransaction]) -> None:
         """Exactly these, in one step: a crash leaves the old file or the new one. On a full disk the old
         one stays, and these are in memory.
         """
-        self._entries = tuple(entries)
+        self._entries = list(entries)
         with room_or_none():
             replace_whole(self.disk, self.path, encode(self._entries))
 
     def reset(self) -> None:
         """Forget everything, and the file."""
         self.disk.unlink(self.path)
-        self._entries = ()
+        self._entries = []
 
     def sync(self) -> None:
         if self._entries:
@@ -111,11 +118,13 @@ class TransactionIndex:
 
     def collect(self, start_offset: int, upper_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """The aborted transactions that touch [start, upper), and whether later segments hold no more of
-        them.
+        them. Whoever reads at the end of a log asks that in every fetch: what ended before is not looked at.
         """
         found = []
-        for entry in self.entries():
-            if entry.last_offset >= start_offset and entry.first_offset < upper_offset:
+        entries = self.entries()
+        for place in range(bisect_left(entries, start_offset, key=LAST_OFFSET), len(entries)):
+            entry = entries[place]
+            if entry.first_offset < upper_offset:
                 found.append(entry)
             if entry.last_stable_offset >= upper_offset:
                 return found, True
