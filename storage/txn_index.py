@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
 from struct import Struct
@@ -26,14 +26,14 @@ LAST_OFFSET = attrgetter("last_offset")
 
 
 def parse(data: bytes) -> list[AbortedTransaction]:
-    """The entries; ValueError when the bytes are none."""
+    """The entries, each ending behind the one before; ValueError when the bytes are none."""
     if len(data) % ENTRY_BYTES:
         raise ValueError(f"{len(data)} bytes are no whole entries")
     entries: list[AbortedTransaction] = []
     for version, *fields in ENTRY.iter_unpack(data):
         entry = AbortedTransaction(*fields)
-        is_behind = not entries or entry.last_offset > entries[-1].last_offset  # `collect` bisects
-        if version != VERSION or entry.first_offset > entry.last_offset or not is_behind:
+        ascends = not entries or entry.last_offset > entries[-1].last_offset
+        if version != VERSION or entry.first_offset > entry.last_offset or not ascends:
             raise ValueError(f"entry {len(entries)} of version {version} is {entry}")
         entries.append(entry)
     return entries
@@ -53,11 +53,8 @@ class TransactionIndex:
         self.path = path
         self._entries: list[AbortedTransaction] | None = None
 
-    def entries(self) -> Sequence[AbortedTransaction]:
-        """All entries; ValueError when the file is damaged."""
-        return self._known()
-
-    def _known(self) -> list[AbortedTransaction]:
+    def entries(self) -> list[AbortedTransaction]:
+        """All entries, not to be changed by who asks; ValueError when the file is damaged."""
         entries = self._entries
         if entries is None:
             self._entries = entries = parse(self.read_file())
@@ -81,7 +78,7 @@ class TransactionIndex:
 
     def append(self, added: Iterable[AbortedTransaction], *, is_durable: bool = False) -> None:
         """Write entries behind those that are there; an empty index makes no file."""
-        entries = self._known()
+        entries = self.entries()
         new = tuple(added)
         if not new:
             return

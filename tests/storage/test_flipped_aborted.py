@@ -262,7 +262,7 @@ def test_recovery_leaves_no_statistics_that_vouch_for_another_index(make_log: Ma
     statistics.remake(first)
     builder.recovery_point = 0
     builder.crash()
-    assert list(builder.log.segments[0].txn_index.entries()) == [entry]
+    assert builder.log.segments[0].txn_index.entries() == [entry]
     assert builder.files(layout.STATISTICS_SUFFIX) == [f"{5:020d}.stats"], "the other's are right"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -304,7 +304,7 @@ def test_who_reads_committed_records_looks_only_where_some_were_aborted(
     asked = 0
     real = TransactionIndex.entries
 
-    def entries(index: TransactionIndex) -> Sequence[AbortedTransaction]:
+    def entries(index: TransactionIndex) -> list[AbortedTransaction]:
         nonlocal asked
         asked += 1
         return real(index)
