@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from spark_connector.errors import ConnectorError
@@ -25,6 +26,8 @@ LOGICAL = {
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
 }
+BASES = {"date": "int", **dict.fromkeys((name for name in LOGICAL if name != "date"), "long")}
+"""the one type that each of LOGICAL belongs to"""
 MILLIS = "kompakt-millis"
 """what `AvroParser` has read as microseconds: a name of our own, for its readers are those of all"""
 
@@ -39,6 +42,28 @@ def ddl_of_record(text: str) -> list[str]:
     return [f"`{field['name']}` {_ddl(field['type'], named)}" for field in schema["fields"]]
 
 
+def logical_type(schema: dict[str, Any]) -> str | None:
+    """The logical type of `schema` where Spark has one for it; None if it does not belong to such a type.
+
+    An invalid one is passed over, as the specification of Avro asks, and `from_avro` does.
+    """
+    name, base = schema.get("logicalType"), schema["type"]
+    if name == "decimal" and base in ("bytes", "fixed"):
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        if type(precision) is not int or type(scale) is not int:  # a bool is none
+            return None
+        return "decimal" if 0 <= scale <= precision and 0 < precision <= _most_digits(schema) else None
+    return name if isinstance(name, str) and name in BASES and base == BASES[name] else None
+
+
+def _most_digits(decimal: dict[str, Any]) -> float:
+    """How many decimal digits every number of such bytes may have (`LogicalTypes.Decimal.maxPrecision`)."""
+    if decimal["type"] == "bytes":
+        return math.inf
+    size: int = decimal["size"]
+    return len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0
+
+
 def readable(schema: Any) -> Any:
     """The schema without the logical types that Spark has none for: a uuid is read as its text.
 
@@ -48,9 +73,10 @@ def readable(schema: Any) -> Any:
         return [readable(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
+    logical = logical_type(schema)
     kept = {name: readable(value) if name in ("type", "items", "values") else value
-            for name, value in schema.items() if name != "logicalType" or value == "decimal"}  # fmt: skip
-    if schema.get("logicalType") in ("timestamp-millis", "local-timestamp-millis"):
+            for name, value in schema.items() if name != "logicalType" or logical == "decimal"}  # fmt: skip
+    if logical in ("timestamp-millis", "local-timestamp-millis"):
         kept["logicalType"] = MILLIS
     if "fields" in kept:
         kept["fields"] = [{**field, "type": readable(field["type"])} for field in kept["fields"]]
@@ -111,10 +137,11 @@ def _ddl(schema: Any, named: dict[str, Any], depth: int = 0) -> str:
             return _ddl(named[schema], named, deeper)
         schema = {"type": schema}
     kind = schema["type"]
-    if schema.get("logicalType") == "decimal":
+    logical = logical_type(schema)
+    if logical == "decimal":
         return f"decimal({schema['precision']},{schema.get('scale', 0)})"
-    if schema.get("logicalType") in LOGICAL:
-        return LOGICAL[schema["logicalType"]]
+    if logical is not None:
+        return LOGICAL[logical]
     if kind == "record":
         fields = (f"`{field['name']}`: {_ddl(field['type'], named, deeper)}" for field in schema["fields"])
         return f"struct<{', '.join(fields)}>"

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from spark_connector.avro_schema import LOGICAL, with_full_names
+from spark_connector.avro_schema import LOGICAL, logical_type, with_full_names
 from spark_connector.errors import ConnectorError
 
 NUMBERS = {"byte", "short", "integer", "long", "float", "double", "decimal"}
@@ -106,5 +106,4 @@ def _fate(schema: Any, wanted: DataType, named: dict[str, Any]) -> Fate:
 
 def _leaf(schema: dict[str, Any]) -> str:
     """The kind by which FITTING knows a type without types within it."""
-    logical = schema.get("logicalType")
-    return str(logical if logical in FITTING else schema["type"])
+    return logical_type(schema) or str(schema["type"])
