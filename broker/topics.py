@@ -385,6 +385,8 @@ class TopicRegistry:
         ours to remove. Where a disk does not let go of a new topic, the next start does it.
         """
         stored = None if before is None else before.stored()
+        if before is None:
+            self._node.metrics_state.topics.pop(topic.name, None)
         for topic_partition in made:
             self._node.forget(topic_partition)
             try:

@@ -143,7 +143,6 @@ class CleanerManager:
             self._states.pop(topic_partition, None)
             self._quarantine.release(topic_partition)
             self._totals.pop(topic_partition, None)
-        self._tombstones.forget(topic_partition)
         self.checkpoints.forget([topic_partition])
 
     def check(self, topic_partition: TopicPartition, log: Log | None = None) -> None:

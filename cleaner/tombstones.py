@@ -12,12 +12,12 @@ import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 from protocol.errors import KafkaError
 from storage.sidecar import SegmentStatistics, open_sidecar
 
 if TYPE_CHECKING:
-    from storage.layout import TopicPartition
     from storage.log import Log
     from storage.segment import Segment
 
@@ -33,40 +33,39 @@ class Counted(NamedTuple):
 
 
 class TombstoneCounts:
-    """Owned by: any thread, under lock. Each file is read once, as long as its segment is in the log."""
+    """Owned by: any thread, under lock. Each file is read once, and what it said is held as long as its
+    segment is: whoever asks may do so while the topic is being deleted.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[TopicPartition, dict[Segment, SegmentStatistics]] = {}
+        self._known: WeakKeyDictionary[Segment, SegmentStatistics] = WeakKeyDictionary()
 
     def of(self, log: Log, now_ms: int) -> Counted:
         """What is there now. Reads files: not on the loop."""
         closed = log.segments[:-1]
-        known = self._known_of(log, closed)
-        counted = [found.tombstones_at(now_ms) for found in known.values()]
+        known = self._known_of(closed)
+        counted = [found.tombstones_at(now_ms) for found in known]
         counts = {
             state: sum(one[place] for one in counted) for place, state in enumerate((FRESH, ARMED, EXPIRED))
         }
-        empty_values = sum(found.empty_values for found in known.values())
+        empty_values = sum(found.empty_values for found in known)
         return Counted(counts, empty_values, len(known) == len(closed))
 
     def newest_horizon_ms(self, log: Log) -> int | None:
         """When the last armed one may go, as far as statistics are there; None where they know of none. Reads
         files: not on the loop.
         """
-        known = self._known_of(log, log.segments[:-1])
-        return max((one.horizons[-1][0] for one in known.values() if one.horizons), default=None)
+        known = self._known_of(log.segments[:-1])
+        return max((one.horizons[-1][0] for one in known if one.horizons), default=None)
 
-    def _known_of(self, log: Log, closed: Sequence[Segment]) -> dict[Segment, SegmentStatistics]:
+    def _known_of(self, closed: Sequence[Segment]) -> list[SegmentStatistics]:
+        """Of the segments that have statistics."""
         with self._lock:
-            before = self._known.get(log.topic_partition, {})
-            known = {one: found for one in closed if (found := before.get(one) or _read(one)) is not None}
-            self._known[log.topic_partition] = known
-        return known
-
-    def forget(self, topic_partition: TopicPartition) -> None:
-        with self._lock:
-            self._known.pop(topic_partition, None)
+            for segment in closed:
+                if segment not in self._known and (found := _read(segment)) is not None:
+                    self._known[segment] = found
+            return [self._known[segment] for segment in closed if segment in self._known]
 
 
 def _read(segment: Segment) -> SegmentStatistics | None:

@@ -50,6 +50,7 @@ class Segment(StoredBatches):
     """
 
     __slots__ = (
+        "__weakref__",
         "_first_batch_timestamp",
         "created_ms",
         "index_entries",

@@ -499,6 +499,7 @@ async def test_a_full_disk_leaves_no_half_topic(world: World, monkeypatch: pytes
     assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert world.broker.topics.get("t") is None
     assert TopicPartition("t", 0) not in world.broker.partitions
+    assert "t" not in world.broker.metrics_state.topics  # it stayed in /metrics
     monkeypatch.undo()
     await world.restart()
     assert world.broker.topics.get("t") is None

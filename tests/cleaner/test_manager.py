@@ -6,8 +6,10 @@ Method: a few real logs on disk, a clock that tests move, the manager asked step
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -535,3 +537,18 @@ def test_an_aborted_cleaning_by_hand_says_so(house: House, monkeypatch: pytest.M
     with pytest.raises(CleaningAborted):
         house.manager.clean_now(T)
     assert house.manager.state_of(T) == IDLE
+
+
+def test_figures_of_a_topic_that_was_just_deleted_hold_none_of_its_segments(house: House) -> None:
+    """Asked by a thread that still had the log, they were held until a topic of that name was deleted."""
+    log = house.log("t")
+    house.put("t", ("a", "1"), ("a", ""))
+    statistics.ensure(log.segments[0])
+    segments = [weakref.ref(one) for one in log.segments]
+    house.manager.forget(T)
+    assert house.manager.empty_values(log) == 1
+    house.logs.delete(T)
+    del log
+    house.results.clear()
+    gc.collect()
+    assert [one() for one in segments] == [None, None]
