@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import uvloop
 
+from broker import service
 from broker.broker_server import BrokerServer
 from broker.io_threads import NO_MORE_THREADS
 from broker.memory import MIB, fitted, memory_limit_bytes
@@ -77,7 +78,9 @@ async def _serve(config: BrokerConfig, started: float) -> int:
         broker = BrokerServer(config)
         broker.cleaner_pool.hold()
         await broker.start()
-        _say(_ready_line(broker, time.monotonic() - started))
+        line = _ready_line(broker, time.monotonic() - started)
+        _say(line)
+        service.tell("READY=1", f"STATUS={line}")
         await broker.kernels.run(load_cleaner_kernels)
         broker.cleaner_pool.go_on()
         settle()
@@ -98,6 +101,7 @@ async def _serve(config: BrokerConfig, started: float) -> int:
         return EXIT_STARTED_IN_VAIN
     assert broker is not None
     logger.info("stopping")
+    service.tell("STOPPING=1", "STATUS=stopping")
     await broker.stop()
     if broker.kernels.is_going_on:
         _leave(0)
