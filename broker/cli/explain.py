@@ -34,6 +34,9 @@ def explain_read(topic: str, partition: int, offset: int, data: tuple[Path, ...]
     places = data or (Path("data"),)
     directory = next((place / name for place in places if (place / name).is_dir()), None)
     if directory is None:
+        missing = next((place for place in places if not place.is_dir()), None)
+        if missing is not None:
+            raise fail(f"{missing} is no directory: --data says where the logs lie", BAD_USAGE)
         raise fail(f"no {name} in {', '.join(map(str, places))}", BAD_USAGE)
     try:
         explanation = explain(directory, offset)

@@ -403,7 +403,11 @@ def test_explain_read_of_what_is_not_there(tmp_path: Path) -> None:
     status, _, errors = invoke("explain-read", "t", "0", "99", "--data", str(tmp_path))
     assert status == 1
     assert "ends at 20" in errors
-    assert invoke("explain-read", "t", "7", "1", "--data", str(tmp_path))[0] == 2
+    missing = f"kompakt: no t-7 in {tmp_path}\n"
+    assert invoke("explain-read", "t", "7", "1", "--data", str(tmp_path)) == (2, "", missing)
+    nowhere = tmp_path / "nowhere"
+    missing = f"kompakt: {nowhere} is no directory: --data says where the logs lie\n"
+    assert invoke("explain-read", "t", "0", "1", "--data", str(nowhere)) == (2, "", missing)
     segment = tmp_path / "t-0" / "00000000000000000000.log"
     segment.unlink()
     segment.mkdir()
