@@ -7,6 +7,7 @@ key `segment.bytes`: Kafka separates words by dots only, so that the name is wri
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,12 @@ class ConfigError(Exception):
         """All of these, a line each."""
         singles = [single for part in parts for single in part.parts]
         return cls("\n".join(single.message for single in singles), parts=singles)
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """What to add to a refusal of `name`, which is none of `names`: ": did you mean ...?", or nothing."""
+    closest = difflib.get_close_matches(name, names, 1)
+    return f": did you mean {closest[0]}?" if closest else ""
 
 
 class Type(IntEnum):

@@ -23,6 +23,7 @@ from config.definition import (
     Type,
     check_client_floor,
     key,
+    meant,
     parse,
     rows_of,
 )
@@ -290,7 +291,7 @@ class TopicConfig:
         rows = topic_rows()
         strange = sorted(overrides.keys() - rows.keys())
         if strange:
-            raise ConfigError(f"Unknown topic config name: {strange[0]}", strange[0])
+            raise ConfigError(unknown_topic_key(strange[0]), strange[0])
         values: dict[str, Any] = {}
         for name, row in rows.items():
             values[row.attribute] = (
@@ -336,6 +337,15 @@ def from_broker(row: Row, broker: BrokerConfig) -> Any:
 def topic_rows() -> dict[str, Row]:
     """Every topic key, by name, in alphabetical order."""
     return rows_of(TopicConfig)
+
+
+def unknown_topic_key(name: str, shown_letters: int | None = None) -> str:
+    """The line for a key that no topic has, in Kafka's words; behind them what may have been meant, the
+    broker's name of a topic's key first. Of a long name the first letters are shown.
+    """
+    by_synonym = {synonym.name: row.name for row in topic_rows().values() for synonym in row.synonyms}
+    hint = f": did you mean {by_synonym[name]}?" if name in by_synonym else meant(name, topic_rows())
+    return f"Unknown topic config name: {name[:shown_letters]}{hint}"
 
 
 def check_client_overrides(

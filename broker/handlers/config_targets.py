@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker.topic import METADATA_TOPIC
 from config.broker import broker_rows, why_no_key
 from config.connections import listener_row
-from config.definition import ConfigError, Row, by_any_name, check_client_floor
+from config.definition import ConfigError, Row, by_any_name, check_client_floor, meant
 from config.group import check_group_overrides, group_rows
 from config.harmless import is_harmless, why_harmless
 from config.together import check_threads
@@ -194,7 +194,7 @@ class GroupTarget(Target):
         of_all = f"group.{name}"
         if is_harmless(of_all):
             return f"Configuration {name} does nothing in kompakt: {why_harmless(of_all)}"
-        return f"Unknown group config name: {name}"
+        return f"Unknown group config name: {name}{meant(name, self.rows)}"
 
     def change(self, overrides: Mapping[str, str], *, validate_only: bool) -> None:
         if not self._group_id:

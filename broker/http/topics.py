@@ -7,7 +7,6 @@ without an id.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
@@ -29,7 +28,7 @@ from broker.http.asking import SHOWN_LETTERS, Asking, Refused, body_of
 from broker.quotas.limits import NOT_SAID
 from broker.quotas.mutations import Unbounded
 from broker.security.acls import CLUSTER_NAME, Operation, Resource
-from config.topic import topic_rows
+from config.topic import topic_rows, unknown_topic_key
 from protocol.errors import ErrorCode
 from protocol.messages.configs import IncrementalAlterConfigsRequest
 
@@ -156,9 +155,7 @@ def _check_known(configs: Mapping[str, Any], own: Mapping[str, str]) -> None:
     """
     for key, value in configs.items():
         if value is None and key not in own and key not in topic_rows():
-            meant = difflib.get_close_matches(key, topic_rows(), 1)
-            hint = f": did you mean {meant[0]}?" if meant else ""
-            raise Refused(400, f"Unknown topic config name: {key[:SHOWN_LETTERS]}{hint}")
+            raise Refused(400, unknown_topic_key(key, SHOWN_LETTERS))
 
 
 def _configs(body: Mapping[str, Any], *, may_be_null: bool = False) -> dict[str, Any]:

@@ -624,3 +624,7 @@ async def test_a_setting_that_no_topic_has_is_refused_in_kafkas_words(world: Wor
     client = await world.connect()
     answer = await client.ask(incremental(TOPIC, "t", ("nonsense.key", SET, "1")), 1)
     assert answer.responses[0].error_message == "Unknown topic config name: nonsense.key"
+    answer = await client.ask(incremental(TOPIC, "t", ("log.retention.ms", SET, "1")), 1)
+    assert answer.responses[0].error_code == ErrorCode.INVALID_CONFIG
+    words = "Unknown topic config name: log.retention.ms: did you mean retention.ms?"
+    assert answer.responses[0].error_message == words

@@ -147,6 +147,10 @@ async def test_bounds_are_told_in_kafkas_words(world: World, change: tuple[str, 
         ((SESSION, "x"), f"Invalid value x for configuration {SESSION}: Not a number of type INT"),
         ((SESSION, "-1"), f"Invalid value -1 for configuration {SESSION}: Value must be at least 1"),
         (("nope", "1"), "Unknown group config name: nope"),
+        (
+            ("consumer.session.timeout", "1"),
+            "Unknown group config name: consumer.session.timeout: did you mean consumer.session.timeout.ms?",
+        ),
     ],
 )
 async def test_what_is_refused_in_kafkas_words(world: World, change: tuple[str, str], words: str) -> None:

@@ -76,7 +76,11 @@ def test_a_dry_run(served: BrokerProcess) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("create", "x", "--config", "retention.mss=1"), 2, "Unknown topic config name: retention.mss"),
+        (
+            ("create", "x", "--config", "retention.mss=1"),
+            2,
+            "Unknown topic config name: retention.mss: did you mean retention.ms?",
+        ),
         (("create", "x", "--config", "retention.ms"), 2, "kompakt: retention.ms is no KEY=VALUE"),
         (("create", "x", "--partitions", "0"), 2, "0 is not in the range x>=1"),
         (("alter", "x"), 2, "kompakt: say what: --config, --delete-config, --partitions"),
