@@ -15,6 +15,8 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any
 
+from config import units
+
 SMALLEST_PLAIN, SMALLEST_LARGE = 1e-3, 1e7
 LONG_MAX = 2**63 - 1
 MINUTE_MS = 60_000
@@ -254,13 +256,15 @@ def _read(row: Row, text: str, name: str) -> Any:
         try:
             return int(_java_number(text))
         except ValueError:
-            raise ConfigError.of_value(text, name, f"Not a number of type {row.type.name}") from None
+            problem = f"Not a number of type {row.type.name}{units.hint(name, text)}"
+            raise ConfigError.of_value(text, name, problem) from None
     if row.type is Type.DOUBLE:
         try:
             # Java's literals may end with their type: 0.5f, 0.5d
             return float(_java_number(text[:-1] if text.endswith(("f", "F", "d", "D")) else text))
         except ValueError:
-            raise ConfigError.of_value(text, name, "Not a number of type DOUBLE") from None
+            problem = f"Not a number of type DOUBLE{units.hint(name, text)}"
+            raise ConfigError.of_value(text, name, problem) from None
     if row.type is Type.LIST:
         members = members_of(row, text)
         return frozenset(members) if isinstance(row.default, frozenset) else tuple(members)

@@ -1,4 +1,5 @@
-"""Goal: an unknown key is one line that says what to do. Method: the line for each kind of mistake."""
+"""Goal: an unknown key, or a number with a unit, is one line that says what to do. Method: the line
+for each kind of mistake."""
 
 from __future__ import annotations
 
@@ -25,3 +26,30 @@ def test_an_unknown_key_is_answered_with_what_to_do(name: str, hint: str) -> Non
         BrokerConfig.parse({name: "1"})
     assert hint in refused.value.message
     assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "hint"),
+    [
+        ("log.retention.ms", "7d", "type LONG: it wants milliseconds, 7 d = 604800000"),
+        ("log.retention.ms", "1.5 Hours", "type LONG: it wants milliseconds, 1.5 h = 5400000"),
+        ("log.retention.ms", "500ms", "type LONG: it wants milliseconds, 500 ms = 500"),
+        ("log.retention.hours", "2 weeks", "type INT: it wants hours, 2 w = 336"),
+        ("log.retention.hours", "30min", "type INT: it wants hours"),
+        ("log.retention.bytes", "1GB", "type LONG: it wants bytes, 1 GiB = 1073741824"),
+        ("log.retention.bytes", "10m", "type LONG: it wants bytes, 10 MiB = 10485760"),
+        ("log.cleaner.dedupe.buffer.size", "64MiB", "type LONG: it wants bytes, 64 MiB = 67108864"),
+        ("log.cleaner.io.max.bytes.per.second", "10MB", "type DOUBLE: it wants bytes, 10 MiB = 10485760"),
+        ("log.retention.bytes", "7d", "type LONG"),
+        ("log.retention.ms", "1GB", "type LONG"),
+        ("log.retention.ms", "-7d", "type LONG"),
+        ("log.retention.ms", "soon", "type LONG"),
+        ("num.partitions", "7d", "type INT"),
+        ("group.max.size", "7k", "type INT"),
+    ],
+)
+def test_a_number_with_a_unit_is_answered_with_what_to_write(name: str, text: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.parse({name: text})
+    words = f"Invalid value {text} for configuration {name}: Not a number of "
+    assert refused.value.message == f"{words}{hint}"
