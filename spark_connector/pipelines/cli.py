@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -243,6 +245,11 @@ def _format_options(bootstrap: str, given: Given) -> dict[str, str]:
 @contextmanager
 def _spark(master: str) -> Iterator[Any]:
     """A session with this interpreter in its workers; what fails in it is one line."""
+    missing = _missing_java()
+    if missing:
+        why = f"{missing} (it needs Java 17 or newer)"
+        console.print(f"kompakt: Spark does not start: {why}", markup=False, soft_wrap=True)
+        raise Exit(2)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -269,6 +276,19 @@ def _spark(master: str) -> Iterator[Any]:
     finally:
         spark.stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _missing_java() -> str:
+    """Why Spark's launch script, which says so in lines of its own, would find no Java; empty where it may:
+    a `spark-env.sh` of one's own can name a place.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        is_there = os.access(Path(home, "bin", "java"), os.X_OK)
+        return "" if is_there else f"JAVA_HOME is {home}, where there is no bin/java"
+    if shutil.which("java") or {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys():
+        return ""
+    return "there is no java on the PATH, and JAVA_HOME is not set"
 
 
 def _first_reason(problem: Exception) -> str:

@@ -114,6 +114,30 @@ def test_a_java_that_does_not_start_is_told_with_what_to_do(tmp_path: Path) -> N
     assert "Java 17" in last
 
 
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"JAVA_HOME": "/nowhere"}, "JAVA_HOME is /nowhere, where there is no bin/java"),
+        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "there is no java on the PATH, and JAVA_HOME is not set"),
+    ],
+    ids=["another place", "none"],
+)
+def test_a_java_that_is_not_there_is_told_before_spark_looks_for_it(
+    environment: dict[str, str], words: str
+) -> None:
+    """Spark's launch script would say two lines of its own, and ours would stand behind them."""
+    without = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    done = subprocess.run(
+        [KOMPAKT, "spark", "archive", "t", "/archive"],
+        env={**without, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    what = f"kompakt: Spark does not start: {words} (it needs Java 17 or newer)\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", what)
+
+
 class NoSession:
     """Stands for a session, and for what builds one: starting Spark takes longer than to see a line."""
 
