@@ -69,6 +69,14 @@ def test_the_readme_names_every_command() -> None:
         assert f"make {target}" in readme, f"README.md does not name `make {target}`"
 
 
+def test_the_readme_begins_with_a_list_of_its_chapters() -> None:
+    readme = (ROOT / "README.md").read_text()
+    top, _, chapters = readme.partition("\n## ")
+    headings = re.findall(r"^## (.+)$", f"## {chapters}", re.MULTILINE)
+    anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    assert re.findall(r"\[([^]]+)\]\(#([^)]+)\)", top) == list(zip(headings, anchors, strict=True))
+
+
 def test_the_readme_lists_every_question_over_http() -> None:
     router = web.UrlDispatcher()
     Api(None).add_to(router)  # type: ignore[arg-type]
