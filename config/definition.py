@@ -20,6 +20,8 @@ from config import units
 SMALLEST_PLAIN, SMALLEST_LARGE = 1e-3, 1e7
 LONG_MAX = 2**63 - 1
 MINUTE_MS = 60_000
+LONGEST_MISSPELT = 200
+"""letters of a name that is looked for among those there are"""
 HOUR_MS = 3_600_000
 MIB = 1 << 20
 INT_MAX = 2**31 - 1
@@ -53,8 +55,11 @@ class ConfigError(Exception):
 
 
 def meant(name: str, names: Iterable[str]) -> str:
-    """What to add to a refusal of `name`, which is none of `names`: ": did you mean ...?", or nothing."""
-    closest = difflib.get_close_matches(name, names, 1)
+    """What to add to a refusal of `name`, which is none of `names`: ": did you mean ...?", or nothing.
+
+    A client may send megabytes for a name, and looking for the closest takes longer with each letter.
+    """
+    closest = difflib.get_close_matches(name, names, 1) if len(name) <= LONGEST_MISSPELT else ()
     return f": did you mean {closest[0]}?" if closest else ""
 
 

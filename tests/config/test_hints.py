@@ -3,10 +3,13 @@ for each kind of mistake."""
 
 from __future__ import annotations
 
+import difflib
+
 import pytest
 
 from config.broker import BrokerConfig
-from config.definition import ConfigError
+from config.definition import LONGEST_MISSPELT, ConfigError
+from config.topic import unknown_topic_key
 
 
 @pytest.mark.parametrize(
@@ -53,3 +56,16 @@ def test_a_number_with_a_unit_is_answered_with_what_to_write(name: str, text: st
         BrokerConfig.parse({name: text})
     words = f"Invalid value {text} for configuration {name}: Not a number of "
     assert refused.value.message == f"{words}{hint}"
+
+
+def test_a_name_of_megabytes_is_not_looked_for_among_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes longer with each letter, and a client may send as many as it likes."""
+
+    def look(word: str, *_: object) -> list[str]:
+        assert len(word) <= LONGEST_MISSPELT
+        return ["retention.ms"]
+
+    monkeypatch.setattr(difflib, "get_close_matches", look)
+    for name in ("x" * LONGEST_MISSPELT, "x" * (LONGEST_MISSPELT + 1)):
+        hint = ": did you mean retention.ms?" if len(name) <= LONGEST_MISSPELT else ""
+        assert unknown_topic_key(name) == f"Unknown topic config name: {name}{hint}"
