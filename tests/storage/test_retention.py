@@ -51,12 +51,18 @@ def test_t127_by_time_oldest_first_up_to_the_first_that_stays() -> None:
     assert count((1, 499), (1, 990), ms=500) == 1
 
 
+def test_no_time_at_all_keeps_what_is_of_this_moment() -> None:
+    assert count((1, 100), (1, 999), (1, 1000), ms=0) == 2
+
+
 def test_t128_by_size() -> None:
     segments = [(100, 0)] * 5
     assert count(*segments, size=500) == 0
     assert count(*segments, size=400) == 1
     assert count(*segments, size=401) == 0
     assert count(*segments, size=150) == 3
+    assert count(*segments, size=0) == 5, "no byte at all: the active one goes too"
+    assert count(*segments, size=0, end=40) == 4
 
 
 def test_t129_no_limit() -> None:
@@ -77,6 +83,8 @@ def test_t130_all_segments_even_the_active_one_but_not_when_it_is_empty() -> Non
 def test_t131_never_at_or_above_the_high_watermark() -> None:
     assert count((1, 0), (1, 0), (1, 0), ms=10, end=20) == 2
     assert count((1, 0), (1, 0), (1, 0), ms=10, end=19) == 1
+    assert count((1, 0), (1, 0), (0, 0), ms=10, end=19) == 1, "an empty one behind it takes none away"
+    assert count((1, 0), (1, 0), (0, 0), ms=10, end=9) == 0
 
 
 def test_t132_compact_alone_ignores_time_and_size_but_not_the_log_start() -> None:
@@ -84,6 +92,8 @@ def test_t132_compact_alone_ignores_time_and_size_but_not_the_log_start() -> Non
     assert count(*segments, ms=1, size=1, delete=False) == 0
     assert count(*segments, delete=False, start=20) == 2
     assert count(*segments, delete=False, start=19) == 1
+    assert count(*segments, delete=False, start=40) == 3, "the last one has nothing behind it"
+    assert count(*segments, delete=False, start=40, end=20) == 2
 
 
 def test_t130_s52_a_log_that_expires_whole(make_log: MakeLog) -> None:
