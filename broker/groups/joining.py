@@ -16,6 +16,7 @@ from broker.groups.contents import Contents
 from broker.groups.membership import Group, JoinResult, Member, Protocols, SyncResult
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import GroupState
+from broker.groups.storing import STORE_ERRORS
 from broker.state_topic import StateTopic, fits, when_durable
 from protocol.errors import ErrorCode, KafkaError
 
@@ -220,12 +221,11 @@ class Joining:
         def stored(error: KafkaError | None) -> None:
             if error is not None:
                 logger.warning("group %s: replaced static member not stored: %s", group.group_id, error)
-                result.error = ErrorCode.UNKNOWN_MEMBER_ID
-                result.generation = -1
-                result.members = []
                 self._restore(group, member_id, undo)
             if not waiter.done():
-                waiter.set_result(result)
+                waiter.set_result(
+                    result if error is None else JoinResult("", STORE_ERRORS.get(error.code, error.code))
+                )
 
         assignments = {other.member_id: other.assignment for other in group.members.values()}
         value = records.group_value(group, assignments)
