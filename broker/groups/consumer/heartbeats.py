@@ -71,8 +71,9 @@ class Heartbeat:
     @property
     def is_full(self) -> bool:
         """Whether the client says all that it knows, as after a request that had no answer."""
+        has_subscription = self.topic_names is not None or self.topic_regex is not None
         return self.epoch == JOIN_EPOCH or (
-            self.rebalance_timeout_ms is not None and self.topic_names is not None and self.owned is not None
+            self.rebalance_timeout_ms is not None and has_subscription and self.owned is not None
         )
 
 

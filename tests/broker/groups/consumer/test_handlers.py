@@ -46,6 +46,45 @@ async def test_t201_a_member_joins_beats_and_leaves(version: int) -> None:
     assert (left.error_code, left.member_epoch, left.heartbeat_interval_ms) == (0, -1, 0)
 
 
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        {"subscribed_topic_names": ["rows"]},
+        {"subscribed_topic_names": None, "subscribed_topic_regex": "rows"},
+    ],
+)
+async def test_t201_who_says_everything_is_told_everything(subscription: dict[str, Any]) -> None:
+    """An answer was lost; who subscribes by a pattern has no names to say."""
+    world = World()
+    ask(world, joining(**subscription), 1)
+    told = ask(world, joining(member_epoch=2, **subscription), 1)
+    assert partitions(world, told.assignment.topic_partitions) == {"rows": [0, 1]}
+    nothing = {"subscribed_topic_names": None, "subscribed_topic_regex": None}
+    for unsaid in (nothing, {"topic_partitions": None}, {"rebalance_timeout_ms": -1}):
+        answer = ask(world, joining(member_epoch=2, **{**subscription, **unsaid}), 1)
+        assert (answer.error_code, answer.assignment) == (0, None)
+
+
+@pytest.mark.parametrize(("epoch", "relation"), [(3, "greater"), (1, "smaller")])
+async def test_t201_another_epoch_is_fenced_and_told_so(epoch: int, relation: str) -> None:
+    world = World()
+    ask(world, joining(), 1)
+    fenced = ask(world, joining(member_epoch=epoch, topic_partitions=None), 1)
+    assert fenced.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert f"has a {relation} member epoch ({epoch}) than the one known" in fenced.error_message
+
+
+@pytest.mark.parametrize("epoch", [-3, -(2**31)])
+async def test_an_epoch_that_means_nothing_is_refused(epoch: int) -> None:
+    world = World()
+    for instance_id in (None, "i"):
+        answer = ask(world, joining(member_epoch=epoch, instance_id=instance_id), 1)
+        assert (answer.error_code, answer.error_message) == (
+            ErrorCode.INVALID_REQUEST,
+            "MemberEpoch is invalid.",
+        )
+
+
 async def test_t201_a_client_of_version_0_gets_its_member_id() -> None:
     world = World()
     first, second = (ask(world, joining(member_id=""), 0).member_id for _ in range(2))
