@@ -336,6 +336,11 @@ async def test_acks_0_is_silent_and_an_error_closes_the_connection(world: World)
     assert await world.values(client) == [b"v"]  # the next answer is that of the fetch
     client.send(produce_request([("missing", 0, world.batch(ONE))], acks=0), 9)
     assert await client.is_closed_by_peer()
+    other = await world.connect()
+    parts = [("missing", 0, world.batch(ONE)), ("t", 0, world.batch((b"k", b"w")))]
+    other.send(produce_request(parts, acks=0), 9)
+    assert await other.is_closed_by_peer(), "whatever stands behind what was refused"
+    assert await world.values(await world.connect()) == [b"v", b"w"]
 
 
 async def test_log_append_time(world: World) -> None:

@@ -82,3 +82,21 @@ def test_where_the_log_has_nothing_any_more_nothing_is_acquired() -> None:
     assert acquire(in_flight, wish("n", record_limit=5), [Run(20, 29)], offset) == []
     assert in_flight.batches[-1].last == 9
     assert acquire(in_flight, wish("n"), [Run(20, 29)], in_flight.next_fetch_offset()) == [Run(20, 29)]
+
+
+def test_what_is_acknowledged_together_ends_with_a_batch() -> None:
+    """Of at least as many records as the member asks for, where there are more."""
+
+    def portions(*sizes: int) -> list[Run]:
+        read, first = [], 0
+        for size in sizes:
+            read.append(Run(first, first + size - 1))
+            first += size
+        return acquire(InFlight(0), wish(batch_size=10), read, 0)
+
+    assert portions(4, 5, 1) == [Run(0, 9)]
+    assert portions(10, 1) == [Run(0, 9), Run(10, 10)]
+    assert portions(10, 2) == [Run(0, 9), Run(10, 11)]
+    assert portions(9, 2) == [Run(0, 10)]
+    assert portions(4, 5, 2, 9, 1) == [Run(0, 10), Run(11, 20)]
+    assert portions(30, 1, 30) == [Run(0, 29), Run(30, 60)]

@@ -19,6 +19,7 @@ from broker.transactions.state import (
     Status,
     TransactionState,
 )
+from protocol.batch import NO_PRODUCER_ID
 from protocol.errors import ErrorCode, KafkaError, MalformedFrame, UnsupportedVersion
 from storage.layout import TopicPartition
 
@@ -129,6 +130,20 @@ def test_an_end_follows_on_what_goes_on_or_repeats_the_last_one(status: Status, 
         assert (done.status, done.partitions, done.updated_ms) == (
             Status.COMPLETE_COMMIT if is_commit else Status.COMPLETE_ABORT, frozenset(), NOW_MS + 1,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("status", [*AT_REST, *ENDING, Status.ONGOING])
+def test_who_was_followed_by_another_ends_nothing_of_v2(status: Status, is_commit: bool) -> None:
+    """Each end is followed by the next epoch: until it is done only that before may ask again."""
+    state = state_of(status)
+    known = {2} if status in ENDING else {3} if status in (Status.EMPTY, Status.ONGOING) else {2, 3}
+
+    def code(producer: Producer) -> ErrorCode:
+        return code_of(state.ended_v2, producer, NO_PRODUCER_ID, is_commit=is_commit, now_ms=NOW_MS)
+
+    assert {code(Producer(7, epoch)) for epoch in {1, 2, 3, 4} - known} == {ErrorCode.PRODUCER_FENCED}
+    assert code(Producer(8, 3)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_who_is_aborted_by_the_broker_is_fenced() -> None:
