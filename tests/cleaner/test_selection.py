@@ -102,6 +102,7 @@ def test_t7_the_lowest_bound_holds() -> None:
 def test_t8_the_last_stable_offset_bounds_without_a_lag() -> None:
     found = weigh(view(last_stable_offset=50))
     assert (found.first_uncleanable_offset, found.end) == (50, 50)
+    assert found.lag_ends_ms is None, "time does not end a transaction"
 
 
 def test_t9_when_all_is_stable_the_active_segment_bounds() -> None:
@@ -272,3 +273,13 @@ def test_reasons_are_told_apart() -> None:
     assert weigh(view(0)).reason is Reason.ACTIVE_SEGMENT
     assert weigh(view(log_end_offset=80, active_bytes=0), checkpoint=80).reason is Reason.NOTHING_DIRTY
     assert weigh(checkpoint=70).reason is Reason.RATIO
+    assert weigh(checkpoint=84).reason is Reason.ACTIVE_SEGMENT
+    assert weigh(checkpoint=85).reason is Reason.NOTHING_DIRTY
+    assert weigh(view(last_stable_offset=20), checkpoint=84).reason is Reason.ACTIVE_SEGMENT
+    assert weigh(lacks_version=True).reason is Reason.NO_VERSION
+    assert weigh(is_compacted=False, lacks_version=True).reason is Reason.NOT_COMPACTED
+
+
+def test_segments_without_a_byte_are_nothing_to_wait_for() -> None:
+    found = weigh(view(size=0))
+    assert (found.reason, found.dirty_ratio, found.next_eligible_ms) == (Reason.ACTIVE_SEGMENT, 0.0, None)
