@@ -20,6 +20,7 @@ from protocol.framing import (
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from protocol.schema import registry
+from protocol.varint import read_unsigned, write_unsigned
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
@@ -80,6 +81,8 @@ def test_an_unknown_api_still_has_a_name_to_log() -> None:
         "000c 0004 000000",
         "000c 0004 00000007 0005 63",
         "000c 0004 00000007 fffe",
+        "000c 0004 00000007 fffe 00",
+        "000c 0003 00000007 8000",
         "000c 0004 00000007 ffff",
         "000c 0004 00000007 ffff 01 00 05 61",
         "000c 0004 00000007 ffff ffffffffff",
@@ -124,3 +127,31 @@ def test_an_unknown_version_of_api_versions_can_be_answered_in_version_0() -> No
 def test_broken_response_frames_are_refused(wire: str) -> None:
     with pytest.raises(MalformedFrame):
         decode_response(HeartbeatResponse, 4, bytes.fromhex(wire))
+
+
+@pytest.mark.parametrize(
+    ("value", "wire"),
+    [
+        (0, "00"),
+        (127, "7f"),
+        (128, "8001"),
+        (2**14 - 1, "ff7f"),
+        (2**14, "808001"),
+        (2**21 - 1, "ffff7f"),
+        (2**21, "80808001"),
+        (127 << 21, "8080807f"),
+        (2**28 - 1, "ffffff7f"),
+        (2**28, "8080808001"),
+        (2**32 - 1, "ffffffff0f"),
+    ],
+)
+def test_varints_are_as_long_as_they_have_to_be(value: int, wire: str) -> None:
+    assert write_unsigned(value).hex() == wire
+    assert read_unsigned(bytes.fromhex("ff" + wire + "ff"), 1) == (value, 1 + len(wire) // 2)
+
+
+@pytest.mark.parametrize("wire", ["8000", "80808000", "8080808010", "818080808000", "ffffffffff0f"])
+def test_varints_that_lie_are_refused(wire: str) -> None:
+    """Zero in more than one byte, what does not fit 32 bits, what is longer than five bytes."""
+    with pytest.raises(MalformedFrame):
+        read_unsigned(bytes.fromhex(wire), 0)
