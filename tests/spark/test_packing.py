@@ -296,6 +296,12 @@ def test_what_one_look_shows_whole_needs_no_other() -> None:
     assert sized.looks == 1
 
 
+def test_each_partition_goes_on_however_many_there_are_and_however_little_is_wanted() -> None:
+    """Not all of them are looked at."""
+    sized = Sized(*[[100] * 3] * (LOOKS + 8))
+    assert sum(sized.micro_batches(50)) == 300 * (LOOKS + 8)
+
+
 def test_a_micro_batch_ends_before_large_records(start_broker: Start) -> None:
     """Three batches of small ones, thirty times the limit behind them."""
     small = [encode_batch([(1, None, b"tiny", ())] * 200, base_offset=n * 200) for n in range(3)]

@@ -600,3 +600,13 @@ def test_the_isolation_level_reaches_the_broker(start_broker: Start) -> None:
 def test_the_offsets_are_those_of_the_header(start_broker: Start) -> None:
     """The test's own logs are what they seem: a batch of 3 at 5 ends at 8."""
     assert parse_header(batch(5, 3)).next_offset == 8
+
+
+def test_large_records_wait_for_no_more_than_a_mebibyte(start_broker: Start) -> None:
+    """Answers of one record each: they are joined, and what is joined does not grow with the range."""
+    records = [encode_batch([(1000, None, bytes(200_000), ())], base_offset=offset) for offset in range(12)]
+    broker = start_broker(logs_of(records))
+    parsed = parse_options(options_for(broker, kafka__max__partition__fetch__bytes="1"))
+    reader = BatchReader(parsed, Shape.of(["offset", "value"]))
+    (partition,) = reader.partitions()
+    assert [made.num_rows for made in reader.read(partition)] == [6, 6]
