@@ -16,7 +16,15 @@ import pytest
 
 from config.broker import BrokerConfig, broker_rows
 from config.topic import TopicConfig
-from protocol.batch import CONTROL, DELETE_HORIZON, HEADER_BYTES, LOG_APPEND_TIME, parse_header, seal_header
+from protocol.batch import (
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    LOG_APPEND_TIME,
+    parse_header,
+    seal_header,
+)  # fmt: skip
 from protocol.compression import Codec, compress
 from protocol.errors import ErrorCode, InvalidRecords, KafkaError
 from protocol.kernel import load_numba
@@ -99,11 +107,30 @@ def test_t146_batch_above_max_message_bytes(make_log: MakeLog) -> None:
     log = make_log(max_message_bytes=200)
     assert refused(log, batch(b"x" * 200)).code is ErrorCode.MESSAGE_TOO_LARGE
     assert log.append(b"x" * 100).base_offset == 0
+    data = batch(b"x" * 200)
+    log = make_log(name="orders-3", max_message_bytes=len(data) - 1)
+    assert refused(log, data).code is ErrorCode.MESSAGE_TOO_LARGE
+    log = make_log(name="orders-4", max_message_bytes=len(data))
+    assert log.log.append(data, now_ms=NOW_MS).base_offset == 0
 
 
 def test_t147_batch_above_segment_bytes(make_log: MakeLog) -> None:
     log = make_log(segment_bytes=200)
-    assert refused(log, batch(b"x" * 200)).code is ErrorCode.RECORD_LIST_TOO_LARGE
+    data = batch(b"x" * 200)
+    assert refused(log, data).code is ErrorCode.RECORD_LIST_TOO_LARGE
+    log = make_log(name="orders-3", segment_bytes=len(data) - 1, max_message_bytes=len(data))
+    assert refused(log, data).code is ErrorCode.RECORD_LIST_TOO_LARGE
+    log = make_log(name="orders-4", segment_bytes=len(data) - 1, max_message_bytes=len(data) - 1)
+    assert refused(log, data).code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("origin", [Origin.CLIENT, Origin.COORDINATOR])
+def test_t147_a_batch_may_fill_a_segment(make_log: MakeLog, origin: Origin) -> None:
+    data = batch(b"x" * 200)
+    log = make_log(segment_bytes=len(data))
+    for offset in range(2):
+        assert log.log.append(data, now_ms=NOW_MS, origin=origin).base_offset == offset
+    assert [segment.size_bytes for segment in log.log.segments] == [len(data)] * 2
 
 
 @pytest.mark.parametrize("position", [21, 40, 60, 70])
@@ -199,21 +226,33 @@ def test_t83_delete_horizon_from_a_client(log: LogBuilder) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "reason"),
     [
-        {"record_count": 2},
-        {"record_count": 3, "last_offset_delta": 2},
-        {"record_count": 0, "last_offset_delta": -1},
-        {"record_count": -1},
-        {"last_offset_delta": 5},
-        {"last_offset_delta": -1},
-        {"base_offset": 7},
-        {"producer_id": 5, "producer_epoch": 0, "base_sequence": -1},
+        ({"record_count": 2}, "Inconsistent batch offset range [0, 0] and count of records 2"),
+        ({"record_count": 3, "last_offset_delta": 2}, "not as many records as the batch header says"),
+        ({"record_count": 0, "last_offset_delta": -1}, "an invalid offset range: [0, -1]"),
+        ({"record_count": 0, "last_offset_delta": 0}, "Invalid reported count for record batch: 0"),
+        ({"record_count": -1}, "Invalid reported count for record batch: -1"),
+        ({"last_offset_delta": 5}, "Inconsistent batch offset range [0, 5] and count of records 1"),
+        ({"last_offset_delta": -1}, "an invalid offset range: [0, -1]"),
+        ({"base_offset": 7}, "should be 0, but it is 7"),
+        ({"producer_id": 5, "producer_epoch": 0, "base_sequence": -1}, "Invalid sequence number -1"),
+        ({"producer_id": 0, "producer_epoch": 0, "base_sequence": -1}, "Invalid sequence number -1"),
     ],
     ids=str,
 )
-def test_t150_counts_and_ranges_that_contradict_each_other(log: LogBuilder, fields: dict[str, int]) -> None:
-    assert refused(log, changed(batch(), **fields)).code is ErrorCode.INVALID_RECORD
+def test_t150_counts_and_ranges_that_contradict_each_other(
+    log: LogBuilder, fields: dict[str, int], reason: str
+) -> None:
+    error = refused(log, changed(batch(), **fields))
+    assert error.code is ErrorCode.INVALID_RECORD
+    assert reason in error.message
+
+
+def test_t150_a_batch_of_no_record(log: LogBuilder) -> None:
+    data = changed(batch()[:HEADER_BYTES], record_count=0, last_offset_delta=-1)
+    empty = changed(data, batch_length=HEADER_BYTES - LENGTH_PREFIX_BYTES)
+    assert refused(log, empty).code is ErrorCode.INVALID_RECORD
 
 
 def test_t150_more_than_one_batch(log: LogBuilder) -> None:

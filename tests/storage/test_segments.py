@@ -7,6 +7,7 @@ looked at.
 
 from __future__ import annotations
 
+import random
 import struct
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from storage import layout
 from storage.layout import TopicPartition
+from storage.roll import RollLimits
 from storage.segment import MAX_RELATIVE_OFFSET
 from storage.types import Origin
 from tests.storage.builders import HOUR_MS, NOW_MS, LogBuilder, batch, topic_config
@@ -136,6 +138,12 @@ def test_t22_s34_jitter_never_rolls_every_record(make_log: MakeLog, jitter_ms: i
     log = make_log(segment_ms=1000, segment_jitter_ms=jitter_ms)
     log.fill(200)
     assert bases(log) == [0]
+    assert RollLimits(log.config).jitter_ms == 999
+
+
+def test_s34_jitter_is_drawn_from_none_to_all_of_it(make_log: MakeLog) -> None:
+    limits = RollLimits(make_log(segment_ms=1000, segment_jitter_ms=1).config)
+    assert {limits.draw_jitter_ms(random.Random(seed)) for seed in range(50)} == {0, 1}
 
 
 def test_s34_jitter_differs_between_segments(make_log: MakeLog) -> None:
