@@ -41,7 +41,8 @@ def sasl_handshake(
     if session is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     try:
-        session.begin(request.mechanism, sends_bare_tokens=context.api_version < TOKENS_VERSION)
+        sends_bare_tokens = context.api_version < TOKENS_VERSION
+        session.begin(request.mechanism, broker.clock.now_ms(), sends_bare_tokens=sends_bare_tokens)
     except KafkaError as error:
         if error.code is ErrorCode.ILLEGAL_SASL_STATE:
             return SaslHandshakeResponse(error_code=error.code)

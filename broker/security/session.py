@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 OVER = "SaslAuthenticate request received after successful authentication"
+MOST_OFTEN_MS = 1000
+"""Kafka's MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS: who proves itself again does so once in this time"""
 _ASKED_BEFORE = "before the client has said who it is (SASL)"
 
 
@@ -66,6 +68,7 @@ class Session:
         self._mechanism = ""
         self._principal: str | None = None
         self._ends_ms: int | None = None
+        self._begun_again_ms: int | None = None
 
     def is_open(self, now_ms: int) -> bool:
         """Whether everything may be asked."""
@@ -95,10 +98,10 @@ class Session:
         """What is offered."""
         return list(self._security.keys.sasl_enabled_mechanisms)
 
-    def begin(self, mechanism: str, *, sends_bare_tokens: bool) -> None:
+    def begin(self, mechanism: str, now_ms: int, *, sends_bare_tokens: bool) -> None:
         """A mechanism was chosen. KafkaError."""
         is_again = self._state is State.OPEN
-        if self._state is not State.HANDSHAKE and not (is_again and self._ends_ms is not None):
+        if self._state is not State.HANDSHAKE and not (is_again and self._may_begin_again(now_ms)):
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
         if mechanism not in self.mechanisms or (is_again and mechanism != self._mechanism):
             self._refuse()
@@ -106,6 +109,14 @@ class Session:
         self._mechanism = mechanism
         self._conversation = self._conversation_by(mechanism)
         self._state = State.BARE_TOKENS if sends_bare_tokens else State.TOKENS
+        self._begun_again_ms = now_ms if is_again else None
+
+    def _may_begin_again(self, now_ms: int) -> bool:
+        """Where sessions end, the first time at once, then not twice in a second: Kafka's `KafkaChannel`."""
+        if self._ends_ms is None:
+            return False
+        # A clock that was set back shuts nobody out.
+        return self._begun_again_ms is None or not 0 <= now_ms - self._begun_again_ms < MOST_OFTEN_MS
 
     def _conversation_by(self, mechanism: str) -> Conversation:
         if mechanism == PLAIN:

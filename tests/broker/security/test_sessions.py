@@ -351,10 +351,22 @@ async def test_a_session_ends(short: World, caplog: pytest.LogCaptureFixture) ->
 async def test_a_session_goes_on_for_the_same_user(short: World) -> None:
     client = await short.connect()
     await enter(client)
-    for elapsed_ms in (900, 999, 1000, 5000):  # before its end and behind it
+    for elapsed_ms in (900, 1000, 1001, 5000):  # before its end and behind it
         short.clock.advance(elapsed_ms)
         assert (await enter(client)).session_lifetime_ms == 1000
         assert (await short.produce(client, short.batch((b"k", b"v")))).error_code == 0
+
+
+async def test_nobody_says_it_again_twice_in_a_second(short: World) -> None:
+    """The first time at once, as in Kafka; what comes too soon does not end the session that there is."""
+    client = await short.connect()
+    await enter(client)
+    await enter(client)
+    short.clock.advance(999)
+    assert (await handshake(client)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert (await client.ask(TOPICS, 9)).brokers
+    short.clock.advance(1)
+    await enter(client)
 
 
 async def test_a_session_does_not_go_on_for_another_one(short: World) -> None:
