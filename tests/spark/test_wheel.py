@@ -3,7 +3,7 @@
 Method: the wheel is built as a user gets it and installed by pip into an environment that has PySpark, but
 nothing of this project. Jobs run there in directories with a `protocol.py`, `config.py` and `storage.py` of
 their own, which end the process that imports them: installed, sent along by `--py-files`, through Spark
-Connect, and in SQL.
+Connect, in SQL, and as one of Spark's declarative pipelines.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 import confluent_kafka
 import confluent_kafka.admin
+import pyarrow.dataset
 import pyspark
 import pytest
 
@@ -68,6 +69,29 @@ options["subscribe"] = topic + "-copy"
 counts["written"] = spark.read.format("kompakt").options(**options).load().count()
 print("COUNTS", json.dumps(counts), flush=True)
 spark.stop()
+"""
+TRANSFORMATIONS = """
+import os
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+kompakt, topic = {"kafka.bootstrap.servers": os.environ["BROKER"]}, os.environ["TOPIC"]
+
+@dp.table
+def events():
+    source = spark.readStream.format("kompakt").options(**kompakt, subscribe=topic)
+    return source.option("startingOffsets", "earliest").load().selectExpr("key", "value", "offset")
+
+@dp.materialized_view
+def latest():
+    return spark.read.format("kompakt").options(**kompakt, subscribe=topic, view="latest").load()
+
+dp.create_sink("copy", "kompakt", {**kompakt, "topic": topic + "-copy"})
+
+@dp.append_flow(target="copy")
+def copied():
+    return spark.readStream.table("events").selectExpr("key", "value")
 """
 EXPECTED = {"batch": RECORDS, "sql": [RECORDS, sum(range(RECORDS)), 10], "written": 7}
 
@@ -236,3 +260,43 @@ def test_a_wheel_that_travels_with_the_job(
     address = ["--conf", "spark.driver.bindAddress=127.0.0.1"]
     command = [str(submit), *short_lived, *address, "--py-files", str(archive)]
     assert run(bare, job, command, "py-files", kompakt_broker.bootstrap, topic, output) == EXPECTED
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("spark_needs_java")
+def test_a_declarative_pipeline(installed: Path, job: Path, kompakt_broker: Any, topic: str) -> None:
+    """`spark-pipelines run` (Spark Connect): a stream, a table of the latest values, a sink."""
+    (job / "main.py").unlink()
+    (job / "transformations.py").write_text(TRANSFORMATIONS)
+    warehouse = job / "spark-warehouse"
+    spec = {
+        "name": "orders",
+        "storage": (job.parent / "storage").as_uri(),
+        "libraries": [{"glob": {"include": "transformations.py"}}],
+    }
+    (job / "spark-pipeline.yml").write_text(json.dumps(spec))  # JSON is YAML
+    environment = {**clean_environment(), "PYSPARK_PYTHON": str(installed), "SPARK_TESTING": "1"}
+    environment |= {"BROKER": kompakt_broker.bootstrap, "TOPIC": topic, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [Path(pyspark.__file__).parent / "bin" / "spark-pipelines", "run"],
+        cwd=job,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-6000:]
+    (events, latest) = (pyarrow.dataset.dataset(warehouse / name).to_table() for name in ("events", "latest"))
+    assert sorted(events["offset"].to_pylist()) == list(range(RECORDS))
+    values = [b"value %d" % number for number in range(RECORDS)]
+    assert sorted(latest["value"].to_pylist()) == values[-10:]
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": kompakt_broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(f"{topic}-copy", 0, 0)])
+        found = consumer.consume(RECORDS, 60)
+        assert sorted(one.value() or b"" for one in found) == sorted(values)
+    finally:
+        consumer.close()
