@@ -20,7 +20,7 @@ class Reason(Enum):
     NOT_COMPACTED = "the topic is not compacted"
     IN_PROGRESS = "it is being cleaned"
     DRY_RUN = "a dry run looks at it"
-    PAUSED = "its cleaning is paused"
+    PAUSED = "its cleaning is paused while it moves to another directory"
     UNCLEANABLE = "it cannot be cleaned"
     OFFLINE = "the log is offline"
     NO_VERSION = "compaction.strategy is header, and no header is named"

@@ -83,6 +83,11 @@ def test_a_partition_is_moved_and_watched(told: Told) -> None:
     assert f"moving t-0 to {target}: " in told.run("status").stdout
     explained = told.run("topics", "explain", "t").stdout
     assert f"It is not cleaned while it moves to {target}." in " ".join(explained.split())
+    why = "its cleaning is paused while it moves to another directory"
+    listed = json.loads(told.run("topics", "list", "--json").stdout)["topics"]
+    assert [row["reasons"] for row in listed if row["topic"] == "t"] == [{why: 1}]
+    refused = told.run("topics", "compact", "t")
+    assert (refused.returncode, refused.stdout) == (1, f"t-0 was not cleaned: t-0: {why}\n")
     told.limit(0)
     wait_for(lambda: "moving" not in told.run("status").stdout, "the move is over")
     assert told.place == target

@@ -99,6 +99,7 @@ async def test_a_first_thread_is_taken_while_it_runs(threadless: Asker) -> None:
     world.broker.cleaner_pool.wake()
     await until(lambda: world.broker.cleanings.runs(TopicPartition("t", 0), log_of(world).topic_id))
     assert "1 of 1 threads at work" in await said(world, "status")
+    await until(lambda: not world.broker.cleaner.is_cleaning)  # what it did is told before it ends
     assert "log.cleaner" not in (await threadless.why("nothing_dirty"))["sentence"]
 
 
