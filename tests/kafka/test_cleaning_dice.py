@@ -359,7 +359,7 @@ def test_logs_with_transactions_are_cleaned_as_by_kafka(
     assert not any(one.have_parted for one in played)
 
 
-@some_or_all("seeds", 16, 300)
+@some_or_all("seeds", 16, 120)
 def test_passes_with_too_small_a_map_arrive_where_kafkas_do(
     seeds: int, tmp_path: Path, kafka_cleaner: KafkaCleaner
 ) -> None:
