@@ -297,6 +297,49 @@ def test_t113_a_mix_of_cleaned_and_swap_undoes_those_above(make_log: MakeLog) ->
     assert check(log) == OLD
 
 
+def test_t113_one_of_three_renamed_is_undone_with_the_others(make_log: MakeLog) -> None:
+    """A power cut may keep one rename of several, and not that which was made first."""
+    log = build(make_log)
+    cleaned = [one for segment in log.log.segments[:3] for one in clean(log, [segment])]
+    cleaned[1].to_segment().rename(layout.SWAP_SUFFIX)
+    log.crash()
+    assert check(log) == OLD
+
+
+def one_record_each(make_log: MakeLog, count: int) -> LogBuilder:
+    """A log of `count` closed segments with a record each, and an active one with another."""
+    log = make_log(file_delete_delay_ms=0)
+    for _ in range(count):
+        log.append()
+        log.log.roll(NOW_MS)
+    log.append()
+    log.log.flush()
+    return log
+
+
+def test_t114_a_source_with_the_last_record_alone_is_superseded(make_log: MakeLog) -> None:
+    log = one_record_each(make_log, 3)
+    made = CleanedSegment(log.disk, log.directory, 0, log.config)
+    for _, view in log.log.scan(0, 3):
+        made.append(bytes(view))
+    made.finish(NOW_MS)
+    made.to_segment().rename(layout.SWAP_SUFFIX)
+    log.crash()
+    assert log.offsets() == [0, 1, 2, 3]
+    assert [segment.base_offset for segment in log.log.segments] == [0, 3]
+    assert not leftovers(log.directory)
+
+
+def test_t114_a_swapped_segment_without_batches_takes_only_its_own_source(make_log: MakeLog) -> None:
+    log = one_record_each(make_log, 2)
+    made = CleanedSegment(log.disk, log.directory, 0, log.config)
+    made.finish(NOW_MS)
+    made.to_segment().rename(layout.SWAP_SUFFIX)
+    log.crash()
+    assert log.offsets() == [1, 2]
+    assert not leftovers(log.directory)
+
+
 def test_t114_all_swap_finishes(make_log: MakeLog) -> None:
     log = build(make_log)
     for one in reversed(clean(log, log.log.segments[:3], 2)):
