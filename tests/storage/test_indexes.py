@@ -15,7 +15,7 @@ import pytest
 
 from protocol.errors import KafkaError
 from storage.file import SYSTEM_DISK
-from storage.index import LOADED, OffsetIndex, TimeIndex, WouldBlock
+from storage.index import LOADED, BrokenIndex, OffsetIndex, TimeIndex, WouldBlock
 from storage.segment import Segment
 from tests.storage.builders import NOW_MS, LogBuilder, batch, entries_of
 from tests.storage.conftest import MakeLog
@@ -147,6 +147,18 @@ def test_the_newest_record_that_is_left(make_log: MakeLog) -> None:
     assert log.log.max_timestamp_offset() is None
 
 
+def test_by_time_a_segment_whose_newest_record_was_deleted_is_passed(log: LogBuilder) -> None:
+    for time in (9, 1):
+        log.append(timestamp=NOW_MS + time)
+    log.log.roll(NOW_MS)
+    log.append(timestamp=NOW_MS + 7)
+    log.log.flush()
+    log.log.delete_records(1)
+    found = log.log.offset_for_timestamp(NOW_MS + 5)
+    assert found is not None
+    assert (found.offset, found.timestamp) == (2, NOW_MS + 7)
+
+
 def test_the_newest_record_is_in_no_segment_that_was_deleted(make_log: MakeLog) -> None:
     """Whole segments below the log start stay until the next look at what has expired."""
     log = make_log()
@@ -217,6 +229,35 @@ def test_closed_indexes_leave_memory_when_the_budget_is_spent(
     assert LOADED.used_bytes <= 100 + 2000 * 8 // 70
 
 
+BROKEN_ENTRIES = {
+    "offsets": [(0, 0), (5, 100), (5, 200)],
+    "positions": [(0, 0), (5, 200), (9, 200)],
+    "an offset below zero": [(-1, 0), (5, 100)],
+    "a position below zero": [(0, -1), (5, 100)],
+}
+
+
+@pytest.mark.parametrize("what", BROKEN_ENTRIES)
+def test_an_offset_index_that_does_not_ascend_is_refused(tmp_path: Path, what: str) -> None:
+    index = offset_index(tmp_path / "i.index", 1000, BROKEN_ENTRIES[what])
+    with pytest.raises(BrokenIndex):
+        index.floor(1003)
+
+
+def test_a_time_index_whose_offsets_go_back_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.timeindex"
+    path.write_bytes(struct.pack(">qiqiqi", 5, 1, 7, 9, 9, 8))
+    with pytest.raises(BrokenIndex):
+        TimeIndex(SYSTEM_DISK, path, 100).floor(8)
+    path.write_bytes(struct.pack(">qiqiqi", 5, 1, 7, 9, 9, 9))
+    assert TimeIndex(SYSTEM_DISK, path, 100).floor(8) == (7, 109)
+
+
+def test_the_last_entry_of_an_offset_index(tmp_path: Path) -> None:
+    assert offset_index(tmp_path / "i.index", 1000, [(3, 10), (7, 90)]).last() == (1007, 90)
+    assert offset_index(tmp_path / "j.index", 1000, []).last() == (1000, 0)
+
+
 def test_a_lookup_that_must_not_wait_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = offset_index(tmp_path / "i.index", 0, [(1, 10), (2, 20)])
     with monkeypatch.context() as patched:
@@ -235,6 +276,23 @@ def test_time_index_takes_only_larger_timestamps(tmp_path: Path) -> None:
     index.save()
     assert (tmp_path / "t.timeindex").read_bytes() == struct.pack(">qiqi", 5, 1, 9, 4)
     assert index.floor(8) == (5, 101)
+
+
+def test_a_time_index_that_speaks_of_a_later_batch_hides_none(make_log: MakeLog) -> None:
+    """A flipped bit left its entries ascending: the search would begin behind the record it is to find."""
+    log = make_log(index_interval_bytes=1)
+    log.fill(10, step_ms=10)
+    log.log.roll(NOW_MS)
+    log.log.close()
+    path = log.directory / f"{0:020d}.timeindex"
+    entries = list(struct.iter_unpack(">qi", path.read_bytes()))
+    place = entries.index((NOW_MS + 40, 4))
+    entries[place] = (NOW_MS + 40, 5)
+    path.write_bytes(b"".join(struct.pack(">qi", *entry) for entry in entries))
+    log.open(is_clean=True)
+    found = log.log.offset_for_timestamp(NOW_MS + 40)
+    assert found is not None
+    assert (found.offset, found.timestamp) == (4, NOW_MS + 40)
 
 
 def test_t177_a_damaged_batch_stops_the_search_and_names_the_file(log: LogBuilder) -> None:
