@@ -151,6 +151,47 @@ def test_what_is_deleted_on_a_good_disk_goes(
     pair.manager.deleted.sync([pair.manager.delete(good.topic_partition)])
 
 
+def written(pair: Pair) -> list[dict[TopicPartition, int]]:
+    """What the cleaner checkpoint of each directory says, for a cleaner that was just started."""
+    return [directory.cleaner_checkpoint.read() for directory in pair.manager.directories]
+
+
+def test_each_directory_has_its_own_cleaner_checkpoint(pair: Pair) -> None:
+    checkpoints = CleanerCheckpoints(pair.manager)
+    for path, one in zip(pair.paths, ORDERS, strict=False):
+        checkpoints.put(path, one, 3)
+    checkpoints.put(pair.paths[1], ORDERS[0], 2)  # as a move that did not end may leave it
+    assert written(pair) == [{ORDERS[0]: 3}, {ORDERS[0]: 2, ORDERS[1]: 3}]
+    later = CleanerCheckpoints(pair.manager)
+    assert [later.offset_of(path, ORDERS[0]) for path in pair.paths] == [3, 2]
+    assert CleanerCheckpoints(pair.manager).known() == set(ORDERS[:2])
+
+
+def test_a_cleaner_checkpoint_moves_with_its_log(pair: Pair) -> None:
+    """What stayed behind would be believed of the log if it moved back, whatever was written meanwhile."""
+    checkpoints = CleanerCheckpoints(pair.manager)
+    checkpoints.put(pair.paths[0], ORDERS[0], 3)
+    checkpoints.put(pair.paths[0], ORDERS[2], 4)
+    before = checkpoints.changes
+    checkpoints.move(pair.paths[0], pair.paths[1], ORDERS[0])
+    assert written(pair) == [{ORDERS[2]: 4}, {ORDERS[0]: 3}]
+    assert [checkpoints.offset_of(path, ORDERS[0]) for path in pair.paths] == [None, 3]
+    assert checkpoints.changes > before
+    checkpoints.move(pair.paths[0], pair.paths[1], ORDERS[1])
+    assert written(pair) == [{ORDERS[2]: 4}, {ORDERS[0]: 3}], "a log that was never cleaned has none to move"
+
+
+def test_a_deleted_partition_is_in_no_cleaner_checkpoint(pair: Pair) -> None:
+    checkpoints = CleanerCheckpoints(pair.manager)
+    for path in pair.paths:
+        checkpoints.put(path, ORDERS[0], 3)
+        checkpoints.put(path, ORDERS[2], 4)
+    before = checkpoints.changes
+    checkpoints.forget(ORDERS[:2])
+    assert written(pair) == [{ORDERS[2]: 4}] * 2
+    assert checkpoints.changes > before, "a look at the log, should it be made again, finds other figures"
+
+
 def test_a_new_log_goes_where_there_is_room(pair: Pair) -> None:
     """As in Kafka, which takes the next directory; and never into two."""
     pair.disk.full = pair.paths[0]
