@@ -7,12 +7,15 @@ against published values; the file is damaged byte by byte, cut, swapped and lef
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import os
 import random
 import struct
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import numpy
 import pytest
 
@@ -24,7 +27,7 @@ from protocol.records import encode_batch
 from storage import layout, sidecar, statistics
 from storage.batch_table import as_chunk
 from storage.cleaned_segment import CleanedSegment
-from storage.file import Disk
+from storage.file import SYSTEM_DISK, Disk
 from storage.segment import Segment
 from storage.sidecar import DamagedStatistics, SegmentStatistics
 from storage.statistics_kernels import BLOCK_BITS, BLOCK_BYTES, block_of, is_in_block
@@ -238,6 +241,43 @@ def test_every_damaged_byte_is_noticed(make_log: MakeLog) -> None:
     file_of(segment).write_bytes(b"\0" * len(good))
     statistics.ensure(segment)
     assert file_of(segment).read_bytes() == good
+
+
+def test_checksums_of_prefixes_are_found_in_any_block(log: LogBuilder, tmp_path: Path) -> None:
+    """A segment of a few megabytes has more than one block of them, behind the blocks of its keys."""
+    found = statistics.ensure(filled(log, 300, 40))
+    found = dataclasses.replace(found, filter_blocks=2)
+    a_block = sidecar.CHECKSUMS_A_BLOCK
+    numbers = list(range(3 * a_block))
+    blocks = [
+        struct.pack(f">{a_block}I", *numbers[at : at + a_block]) for at in range(0, len(numbers), a_block)
+    ]
+    sealed = [block + struct.pack(">I", crc32c.crc32c(block)) for block in blocks]
+    path = tmp_path / "some.stats"
+    path.write_bytes(b"".join([bytes(found.filter_position + 2 * BLOCK_BYTES), *sealed]))
+    for first in (0, 1, a_block - 1, a_block, a_block + 1, 2 * a_block):
+        for count in (0, 1, 2, a_block - 1, a_block):
+            opened = sidecar.Sidecar(SYSTEM_DISK, os.open(path, os.O_RDONLY), found)
+            checksums = opened.checksums_of_prefixes(first, count)
+            opened.close()
+            assert checksums == tuple(numbers[first : first + count]), f"{count} from {first}"
+    data = bytearray(path.read_bytes())
+    data[-BLOCK_BYTES] ^= 1
+    path.write_bytes(data)
+    opened = sidecar.Sidecar(SYSTEM_DISK, os.open(path, os.O_RDONLY), found)
+    assert opened.checksums_of_prefixes(0, 2 * a_block) == tuple(numbers[: 2 * a_block])
+    with pytest.raises(DamagedStatistics):
+        opened.checksums_of_prefixes(2 * a_block - 1, 2)
+    opened.close()
+
+
+def test_a_block_with_a_wrong_checksum_is_not_whole() -> None:
+    body = bytes(range(BLOCK_BYTES - 4))
+    block = body + struct.pack(">I", crc32c.crc32c(body))
+    assert sidecar.is_block_whole(block)
+    assert not sidecar.is_block_whole(block[:-1] + bytes([block[-1] ^ 1]))
+    assert not sidecar.is_block_whole(block[:-1])
+    assert not sidecar.is_block_whole(block + b"\0")
 
 
 def test_statistics_of_other_batches_are_not_believed(make_log: MakeLog) -> None:

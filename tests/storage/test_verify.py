@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from storage import layout, statistics
-from storage.checkpoint import CheckpointWitness, OffsetCheckpoint
+from storage.checkpoint import CheckpointWitness, OffsetCheckpoint, written_log_start
 from storage.verify import is_data_directory, size_to_verify, verify_data_directory, verify_log
-from tests.storage.builders import LogBuilder, batch
+from tests.storage.builders import TOPIC_PARTITION, LogBuilder, batch
 from tests.storage.conftest import MakeLog
 
 SIZE = len(batch())
@@ -134,6 +134,24 @@ def test_the_marks_that_a_start_reads_first(log: LogBuilder) -> None:
         assert verify_data_directory(root) == [f"{properties.name}: is damaged, it has no cluster.id"]
     properties.unlink()
     assert verify_data_directory(root) == []
+
+
+def test_where_a_log_starts_is_known_by_any_path_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that were deleted within a segment are no records, from wherever somebody looks."""
+    (tmp_path / "orders-2").mkdir()
+    (tmp_path / "elsewhere").symlink_to("orders-2")
+    path = tmp_path / layout.LOG_START_CHECKPOINT
+    OffsetCheckpoint(path).write({TOPIC_PARTITION: 5})
+    assert written_log_start(tmp_path / "orders-2") == 5
+    assert written_log_start(tmp_path / "elsewhere") == 5
+    assert written_log_start(tmp_path / "orders-3") == 0
+    assert written_log_start(tmp_path) == 0, "no directory of a partition"
+    monkeypatch.chdir(tmp_path / "orders-2")
+    assert written_log_start(Path()) == 5
+    path.write_bytes(b"0\n2\norders 2 5\n")
+    assert written_log_start(Path()) == 0
 
 
 def test_what_is_a_data_directory(tmp_path: Path) -> None:
