@@ -23,7 +23,7 @@ from protocol.control import Marker, decode_marker
 from protocol.records import decode_batch
 from storage import layout, statistics
 from storage.log import Log
-from storage.txn_index import ENTRY_BYTES
+from storage.txn_index import ENTRY, ENTRY_BYTES, parse
 from storage.types import AbortedTransaction
 from storage.verify import verify_log
 from tests.storage.builders import NOW_MS, LogBuilder
@@ -231,6 +231,50 @@ def test_a_torn_index_of_a_cleaned_log_keeps_the_rest(make_log: MakeLog, tmp_pat
             assert committed(builder.open(is_clean=True)) == right, f"{size} bytes of {path.name}"
             whole = size - size % ENTRY_BYTES
             assert index.read_bytes()[:whole] == data[:whole], f"{size} bytes of {path.name}"
+
+
+@pytest.mark.parametrize("has_snapshots", [True, False])
+@clean_or_not
+def test_an_entry_of_a_transaction_that_is_all_in_an_earlier_segment_is_made_again(
+    make_log: MakeLog, tmp_path: Path, *, is_clean: bool, has_snapshots: bool
+) -> None:
+    """Only the marker is in the segment whose index lost its last entry: what the marker ends is known of a
+    snapshot and the batches before it, or of these alone.
+    """
+    builder = make_log(index_interval_bytes=1, cleanup_policy="compact")
+    for producer_id in (8, 7):
+        builder.append(
+            b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+    builder.log.roll(NOW_MS)
+    for producer_id in (7, 8):
+        builder.end_transaction(producer_id, is_commit=False)
+    builder.log.roll(NOW_MS)
+    builder.append(b"h")
+    builder.log.flush()
+    copies = Copies(builder, tmp_path / "attic", is_clean=is_clean)
+    copies.restore()
+    for suffix in (layout.STATISTICS_SUFFIX, *([] if has_snapshots else [layout.SNAPSHOT_SUFFIX])):
+        for path in builder.directory.glob(f"*{suffix}"):
+            path.unlink()
+    [index] = (builder.directory / path.name for path in copies.indexes)
+    index.write_bytes(index.read_bytes()[:-ENTRY_BYTES])
+    copies.check("the last entry is gone")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ENTRY.pack(1, 7, 0, 2, 3),
+        ENTRY.pack(0, 7, 3, 2, 3),
+        ENTRY.pack(0, 7, 0, 2, 3) + ENTRY.pack(0, 8, 1, 2, 3),
+        ENTRY.pack(0, 7, 0, 2, 3)[:-1],
+    ],
+    ids=["version", "ends before it begins", "does not ascend", "cut"],
+)
+def test_entries_that_cannot_be_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="entr"):
+        parse(data)
 
 
 def test_statistics_are_written_for_the_next_start(make_log: MakeLog) -> None:
