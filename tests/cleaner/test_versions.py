@@ -218,6 +218,18 @@ def test_w8_aborted_records_never_win(versioned: World) -> None:
     assert [value for _, key, value in stay(versioned) if key == "a"] == ["kept"]
 
 
+def test_w8_committed_records_win(versioned: World) -> None:
+    write(
+        versioned, ("a", "committed", 9), producer_id=7, producer_epoch=0, base_sequence=0,
+        is_transactional=True,
+    )  # fmt: skip
+    versioned.end_transaction(7, is_commit=True)
+    write(versioned, ("a", "late", 3))
+    close(versioned)
+    versioned.clean()
+    assert [value for _, key, value in stay(versioned) if key == "a"] == ["committed"]
+
+
 def test_w8_log_append_time_is_the_version_where_the_broker_stamps(make_world: MakeWorld) -> None:
     world = make_world(compaction_strategy="timestamp", message_timestamp_type="LogAppendTime")
     world.put(("a", "1"))
