@@ -5,12 +5,13 @@ Method: Kafka's own cases, step by step, with batches and markers appended throu
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from cleaner.results import CleanResult
-from protocol.batch import NO_TIMESTAMP
+from protocol.batch import NO_TIMESTAMP, is_intact
 from storage.types import AbortedTransaction
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import RETENTION_MS, World
@@ -75,6 +76,26 @@ def test_t50_a_shell_of_a_compressed_batch_has_no_codec(world: World, codec: int
     world.roll()
     world.clean()
     assert (world.headers()[0].record_count, world.headers()[0].codec) == (0, 0)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_t50_a_batch_of_the_clean_part_becomes_a_shell(make_world: MakeWorld, codec: int) -> None:
+    """Its records are unpacked to see that none stays: nobody knows the hashes of its keys."""
+    world = make_world(key_hash_bytes=0)
+    world.read_bytes = 64
+    world.put(("b", random.Random(codec).randbytes(3000).hex()), codec=codec)
+    world.put(("a", "1"), codec=codec, producer_id=7, producer_epoch=0, base_sequence=0)
+    world.roll()
+    end = world.clean().end_offset
+    world.put(("a", "2"))
+    world.roll()
+    before = world.batches()
+    world.clean(end)
+    after = world.batches()
+    assert [header.record_count for header, _ in after] == [1, 0, 1]
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert after[1][0].codec == 0
+    assert is_intact(after[1][1], 0, after[1][0])
 
 
 def test_t51_the_shell_goes_when_the_producer_writes_again(world: World) -> None:
@@ -224,6 +245,24 @@ def test_t88_a_commit_marker_goes_two_passes_after_its_records(world: World) -> 
     world.now_ms += RETENTION_MS
     world.clean()
     assert world.all_offsets() == [4, 5, 6, 7, 8]
+
+
+def test_t89_the_index_entry_is_in_the_segment_of_its_marker(make_world: MakeWorld) -> None:
+    """Every tombstone takes more bytes with its horizon, so that one segment becomes two (T59)."""
+    world = make_world(segment_bytes=2000, delete_retention_ms=10**15)
+    for number in range(6):
+        world.put(*((f"{number}-{key}", None) for key in range(18)))
+    producer = Producer(world, 7)
+    producer.put("a")
+    producer.abort()
+    assert len(world.log.segments) == 1
+    world.roll()
+    world.clean()
+    first, second = world.closed()
+    marker = world.log.log_end_offset - 1
+    assert second.base_offset < marker - 1
+    assert first.txn_index.entries() == []
+    assert second.txn_index.entries() == [AbortedTransaction(7, marker - 1, marker, marker + 1)]
 
 
 def test_t89_the_index_entry_stays_while_even_an_empty_batch_is_left(world: World) -> None:
