@@ -19,13 +19,14 @@ import pytest
 
 from cleaner.checkpoints import CleanerCheckpoints
 from config.broker import BrokerConfig
+from protocol.errors import KafkaError
 from storage.file import SYSTEM_DISK, Disk
 from storage.layout import TopicPartition
 from storage.log import Log
 from storage.manager import LogManager
 from tests.storage.builders import NOW_MS, batch, topic_config
 from tests.storage.conftest import MakeLog
-from tests.storage.faults import FaultyDisk, PowerCutDisk
+from tests.storage.faults import FaultyDisk, PowerCutDisk, UnsyncedDisk
 
 ORDERS = TopicPartition("orders", 0)
 SIZE = len(batch())
@@ -153,6 +154,29 @@ class FewDescriptors(FaultyDisk):
     def sync_directory(self, path: Path) -> None:
         self._refuse()
         super().sync_directory(path)
+
+
+def test_a_roll_that_fails_leaves_no_segment_behind(make_log: MakeLog) -> None:
+    """A start would take an empty one for the log's active one, whose offsets the one before it has."""
+    disk = FaultyDisk()
+    log = make_log(disk, index_interval_bytes=1)
+    log.fill(3)
+    for call in range(100):
+        before = log.files(".log")
+        disk.error_at = {len(disk.calls) + call: errno.ENOSPC}
+        try:
+            log.log.roll(NOW_MS)
+        except KafkaError:
+            assert log.files(".log") == before, f"call {call}"
+            log.append()
+        else:
+            break
+    assert len(log.log.segments) == 2
+    disk.error_at = {}
+    assert call > 5
+    log.append()
+    log.crash(disk=UnsyncedDisk())
+    assert log.offsets() == list(range(3 + call + 1))
 
 
 def test_one_directory_that_cannot_be_removed_does_not_keep_the_others(start: Start) -> None:
