@@ -12,6 +12,7 @@ import math
 import os
 import random
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from storage.cleaned_segment import CleanedSegment
 from storage.file import SYSTEM_DISK, Disk
 from storage.segment import Segment
 from storage.sidecar import DamagedStatistics, SegmentStatistics
-from storage.statistics_kernels import BLOCK_BITS, BLOCK_BYTES, block_of, is_in_block
+from storage.statistics_kernels import BLOCK_BITS, BLOCK_BYTES, SKETCH_REGISTERS, block_of, is_in_block
 from storage.types import Origin
 from storage.verify import verify_log
 from tests.storage.builders import LATER_MS, NOW_MS, LogBuilder, batch, topic_config
@@ -269,6 +270,26 @@ def test_checksums_of_prefixes_are_found_in_any_block(log: LogBuilder, tmp_path:
     with pytest.raises(DamagedStatistics):
         opened.checksums_of_prefixes(2 * a_block - 1, 2)
     opened.close()
+
+
+def test_a_head_of_any_size_is_read(log: LogBuilder) -> None:
+    """With as many horizons as there may be, and more bytes than are read at first."""
+    filled(log, 100, 10)
+    segment = filled(log, 200, 40)
+    found = statistics.ensure(segment)
+    assert (found.base_offset, found.holes) == (100, 0)
+    assert dataclasses.replace(found, records=found.records - 3).holes == 3
+    blocks = file_of(segment).read_bytes()[found.filter_position :]
+    horizons = tuple((NOW_MS + number, 1) for number in range(sidecar.MOST_HORIZONS))
+    sketch = zlib.compress(random.Random(1).randbytes(SKETCH_REGISTERS), 0)
+    large = dataclasses.replace(found, horizons=horizons, packed_sketch=sketch)
+    assert large.filter_position > sidecar.FIRST_READ_BYTES
+    file_of(segment).write_bytes(large.encode_head() + blocks)
+    opened = sidecar.open_sidecar(segment)
+    assert opened is not None
+    opened.close()
+    assert opened.statistics == large
+    file_of(segment).unlink()
 
 
 def test_a_block_with_a_wrong_checksum_is_not_whole() -> None:
