@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cleaner import offset_map
 from cleaner.cleaner import Cleaner, CleaningAborted
 from cleaner.offset_map import ENTRY_BYTES
 from cleaner.results import Range
@@ -323,6 +324,20 @@ def test_t31_a_map_of_versions_takes_no_more_memory_than_one_without() -> None:
     assert versions.table.nbytes + versions.versions.nbytes <= 1 << 20
     assert versions.outlived.nbytes <= (1 << 20) >> 8
     assert versions.capacity == int((1 << 20) // (ENTRY_BYTES + VERSION_BYTES) * 0.9)
+
+
+def test_w8_more_keys_than_a_usual_map_begins_with(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of versions has its full size from the start."""
+    monkeypatch.setattr(offset_map, "GROWTH_STEPS", (64,))
+    world = make_world(slots=200, compaction_strategy="timestamp")
+    write(world, *((f"{number}", "new", 9) for number in range(100)))
+    write(world, *((f"{number}", "old", 3) for number in range(100)))
+    close(world)
+    result = world.clean()
+    assert (result.removed["superseded"], result.end_offset) == (100, 200)
+    assert [(offset, value) for offset, _, value in stay(world)] == [(offset, "new") for offset in range(100)]
 
 
 RECORD = st.tuples(
