@@ -385,6 +385,8 @@ class CleanedLog(RuleBasedStateMachine):
         def end() -> None:
             self.append(entry, marker, Origin.COORDINATOR)
             self.flush()
+            if self.log.offline_reason is None:
+                self.check()  # here, as the next cleaning takes what was aborted away
 
         self.attempt(end)
 
