@@ -96,9 +96,7 @@ def test_share_groups(tools: Tools, at: tuple[str, str], topic: str, broker: Bro
     described = tools.run("kafka-share-groups", *at, "--describe", "--group", group)
     assert re.search(rf"{group} +{topic} +0 +0 +50", described), described
     files = sorted(broker.data.glob("__share_group_state-*/*.log"))
-    dumped = "".join(
-        tools.run("kafka-dump-log", "--share-group-state-decoder", "--files", path) for path in files
-    )
+    dumped = "".join(tools.dump("--share-group-state-decoder", "--files", path) for path in files)
     assert f'"groupId":"{group}"' in dumped and '"deliveryState":2' in dumped, dumped
     tools.run("kafka-share-groups", *at, "--delete", "--group", group)
     assert group not in tools.run("kafka-share-groups", *at, "--list").split()
@@ -121,8 +119,7 @@ def test_streams_groups(tools: Tools, at: tuple[str, str], topic: str, broker: B
     assert re.search(rf"{group} .* Stable +1", run("--describe", "--group", group, "--state"))
     assert "ACTIVE: 0:[0,1];" in run("--describe", "--group", group, "--members")
     assert re.search(rf"{group} +{topic} +0 +7 ", run("--describe", "--group", group, "--verbose"))
-    dumped = tools.run(
-        "kafka-dump-log",
+    dumped = tools.dump(
         "--offsets-decoder",
         "--files",
         ",".join(str(path) for path in sorted(broker.data.glob("__consumer_offsets-*/*.log"))),
@@ -350,7 +347,7 @@ def test_transactions_are_listed_described_and_ended(
 
     place = TopicPartition("__transaction_state", partition_for(topic, 50))
     (segment,) = (broker.data / str(place)).glob("*.log")
-    dumped = tools.run("kafka-dump-log", "--files", segment, "--transaction-log-decoder", "--print-data-log")
+    dumped = tools.dump("--files", segment, "--transaction-log-decoder", "--print-data-log")
     own = "\n".join(line for line in dumped.splitlines() if topic in line)  # others' ids may lie there too
     states = re.findall(r'"producerEpoch":(\d),"transactionTimeoutMs":\d+,"transactionStatus":(\d)', own)
     assert states == [("0", "0"), ("0", "1"), ("1", "3"), ("1", "5"), ("2", "0")]

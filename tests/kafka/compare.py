@@ -83,9 +83,7 @@ def dumped(tools: Tools, files: Sequence[Path]) -> dict[str, list[str]]:
     entry by entry. The sizes of compressed batches depend on the encoder, with them all positions behind, and
     the moments at which `index.interval.bytes` are over: the indexes of such a segment are left out.
     """
-    said = tools.run("kafka-dump-log", *DUMP, "--files", ",".join(map(str, files)))
-    for complaint in ("isvalid: false", "Mismatches in", "Indexed offset", "Found timestamp mismatch"):
-        assert complaint not in said, complaint
+    said = tools.dump(*DUMP, "--files", ",".join(map(str, files)))
     parts: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in said.splitlines():

@@ -414,7 +414,7 @@ def test_t201_consumer_groups_go_as_in_kafka(start_kafka: Start, tmp_path: Path)
 def _check_dump(kafka: KafkaBroker) -> None:
     """Kafka's own decoder knows every record that lies there, whoever wrote it."""
     files = [str(path) for path in kafka.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
-    said = kafka.tools.run("kafka-dump-log", "--offsets-decoder", "--files", ",".join(files))
+    said = kafka.tools.dump("--offsets-decoder", "--files", ",".join(files))
     for kind in (3, 5, 6, 7, 8, 16):
         assert f'"type":"{kind}"' in said, said
     assert not re.search("could not|Exception|<unknown>", said, re.IGNORECASE), said

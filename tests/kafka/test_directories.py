@@ -259,10 +259,8 @@ def dump_everything(data: Path, tools: Tools) -> None:
         for path in sorted((data / f"{topic}-0").iterdir())
         if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     ]
-    said = tools.run("kafka-dump-log", "--deep-iteration", "--files", ",".join(map(str, files)))
+    tools.dump("--deep-iteration", "--files", ",".join(map(str, files)))
     assert {path.suffix for path in files} == {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
-    for complaint in ("Mismatches in", "Indexed offset", "Found timestamp mismatch", "isvalid: false"):
-        assert complaint not in said
     tools.assert_sane_indexes([path for path in files if path.suffix in (".index", ".timeindex")])
 
 

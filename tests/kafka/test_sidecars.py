@@ -101,8 +101,7 @@ def test_kafka_leaves_statistics_alone(start_kafka: Start, kafka_tools: Tools, t
     kafka.stop()
     assert sorted(path.name for path in target.glob("*.stats")) == sidecars
     logs = ",".join(str(path) for path in sorted(target.glob("*.log")))
-    assert "isvalid: false" not in kafka_tools.run("kafka-dump-log", "--deep-iteration", "--files", logs)
-
+    kafka_tools.dump("--deep-iteration", "--files", logs)
     assert verify_log(target) == []
     own = open_log(target, TopicPartition(TOPIC, 0), TopicConfig(), is_clean=True)
     assert len(own.segments) < 3

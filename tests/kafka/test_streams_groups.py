@@ -413,7 +413,7 @@ def test_members_go_on_from_kafka_to_kompakt_and_back(start_kafka: Start) -> Non
 def _check_dump(kafka: KafkaBroker) -> None:
     """Kafka's own decoder knows every record that lies there, whoever wrote it."""
     files = [str(path) for path in kafka.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
-    said = kafka.tools.run("kafka-dump-log", "--offsets-decoder", "--files", ",".join(files))
+    said = kafka.tools.dump("--offsets-decoder", "--files", ",".join(files))
     for kind in (17, 19, 20, 21, 22, 23):
         assert f'"type":"{kind}"' in said, said
     assert not re.search("could not|Exception|<unknown>", said, re.IGNORECASE), said

@@ -57,11 +57,7 @@ def test_t184_dump_log_accepts_every_file(make_log: MakeLog, kafka_tools: Tools)
     kinds = {name[20:] for name in names}
     assert kinds == {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
     files = ",".join(str(log.directory / name) for name in names)
-    said = kafka_tools.run("kafka-dump-log", "--deep-iteration", "--print-data-log", "--files", files)
-    assert "Mismatches in" not in said
-    assert "Indexed offset" not in said
-    assert "Found timestamp mismatch" not in said
-    assert "isvalid: false" not in said
+    said = kafka_tools.dump("--deep-iteration", "--print-data-log", "--files", files)
     dumped = {int(text) for text in re.findall(r"\| offset: (\d+) ", said)}
     assert dumped == set(range(log.log.log_end_offset)) & {
         offset
