@@ -60,8 +60,8 @@ def _most_digits(decimal: dict[str, Any]) -> float:
     """How many decimal digits every number of such bytes may have (`LogicalTypes.Decimal.maxPrecision`)."""
     if decimal["type"] == "bytes":
         return math.inf
-    size: int = decimal["size"]
-    return len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0
+    bits = 8 * decimal.get("size", 0) - 1  # of the largest number
+    return math.floor(bits * math.log10(2)) if bits > 0 else 0
 
 
 def readable(schema: Any) -> Any:

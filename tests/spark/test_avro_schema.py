@@ -213,7 +213,7 @@ def test_a_logical_type_where_it_does_not_belong_is_passed_over(
         read(broker, f"a {wrong}", **options)
 
 
-@pytest.mark.parametrize(("size", "digits"), [(1, 2), (2, 4), (8, 18), (16, 38)])
+@pytest.mark.parametrize(("size", "digits"), [(1, 2), (2, 4), (8, 18), (16, 38), (5000, 12040)])
 def test_a_decimal_has_as_many_digits_as_its_bytes_hold(size: int, digits: int) -> None:
     fixed = {"type": "fixed", "name": "F", "size": size, "logicalType": "decimal", "precision": digits}
     assert ddl_of_record(json.dumps(record(fixed))) == [f"`a` decimal({digits},0)"]
