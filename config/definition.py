@@ -54,13 +54,19 @@ class ConfigError(Exception):
         return cls("\n".join(single.message for single in singles), parts=singles)
 
 
-def meant(name: str, names: Iterable[str]) -> str:
-    """What to add to a refusal of `name`, which is none of `names`: ": did you mean ...?", or nothing.
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that somebody who wrote `name` may have meant.
 
     A client may send megabytes for a name, and looking for the closest takes longer with each letter.
     """
-    closest = difflib.get_close_matches(name, names, 1) if len(name) <= LONGEST_MISSPELT else ()
-    return f": did you mean {closest[0]}?" if closest else ""
+    found = difflib.get_close_matches(name, names, 1) if len(name) <= LONGEST_MISSPELT else ()
+    return found[0] if found else None
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """What to add to a refusal of `name`, which is none of `names`: ": did you mean ...?", or nothing."""
+    found = closest(name, names)
+    return "" if found is None else f": did you mean {found}?"
 
 
 class Type(IntEnum):

@@ -5,8 +5,9 @@ They stand in the property files and compose files that people bring along.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
+
+from config.definition import closest
 
 HARMLESS: dict[str, str] = {
     "process.roles": "one node is both broker and controller",
@@ -145,7 +146,7 @@ def unknown(name: str, keys: Mapping[str, str]) -> str:
         return f"Configuration {name} is not supported: kompakt does not have what it sets up"
     if name in keys:
         return f"Unknown configuration {name}: a key of topics, whose default the broker calls {keys[name]}"
-    meant = difflib.get_close_matches(name, keys, 1)
-    if meant:
-        return f"Unknown configuration {name}: did you mean {keys[meant[0]]}?"
+    found = closest(name, keys)
+    if found is not None:
+        return f"Unknown configuration {name}: did you mean {keys[found]}?"
     return f"Unknown configuration {name}: REFERENCE.md lists the keys"

@@ -6,15 +6,22 @@ Method: stretches of real segments, of which one is damaged that lies between tw
 from __future__ import annotations
 
 from storage.trust import Trust
+from tests.storage.builders import LogBuilder
 from tests.storage.conftest import MakeLog
 
 
-def test_what_lies_between_two_checked_stretches_is_checked_when_it_is_asked_for(make_log: MakeLog) -> None:
+def many_stretches(make_log: MakeLog) -> LogBuilder:
+    """A log whose first segment, which is closed, is checked in many pieces."""
     builder = make_log(index_interval_bytes=200)
     for number in range(40):
         builder.append(b"%d" % (number % 10) * 100)
     builder.log.roll(builder.now_ms)
     builder.log.flush()
+    return builder
+
+
+def test_what_lies_between_two_checked_stretches_is_checked_when_it_is_asked_for(make_log: MakeLog) -> None:
+    builder = many_stretches(make_log)
     segment = builder.log.segments[0]
     size, middle = segment.size_bytes, segment.size_bytes // 2
     trust = Trust.of(segment)
@@ -34,11 +41,7 @@ def test_what_lies_between_two_checked_stretches_is_checked_when_it_is_asked_for
 
 
 def test_stretches_side_by_side_are_the_whole_segment(make_log: MakeLog) -> None:
-    builder = make_log(index_interval_bytes=200)
-    for number in range(40):
-        builder.append(b"%d" % (number % 10) * 100)
-    builder.log.roll(builder.now_ms)
-    builder.log.flush()
+    builder = many_stretches(make_log)
     segment = builder.log.segments[0]
     trust = segment.trust = Trust.of(segment)
     assert not trust.covers(0, segment.size_bytes)
