@@ -16,6 +16,7 @@ INVALID_TXN_STATE before.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,8 @@ from storage.layout import TopicPartition
 if TYPE_CHECKING:
     from broker.broker import Broker
 
+logger = logging.getLogger(__name__)
+
 NONE = -1
 """the id, or the epoch, of a producer that has none yet"""
 ABORTABLE_VERSION = 4
@@ -56,6 +59,10 @@ V2_VERSION = 5
 """of EndTxn and TxnOffsetCommit"""
 INIT_FENCED_VERSION = 4
 FENCED_VERSION = 2
+FINAL = frozenset(
+    {ErrorCode.INVALID_TXN_STATE, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+"""refusals of EndTxn behind which a client gives its producer up, where its user will ask why"""
 
 
 # InitProducerId
@@ -248,6 +255,12 @@ async def end_txn(broker: Broker, context: RequestContext, request: EndTxnReques
             end(request.transactional_id, producer, is_commit=request.committed)
         )
     except KafkaError as error:
+        if error.code in FINAL:
+            logger.info(
+                "%s of %r is refused to producer %d with epoch %d (client %r on %s): %s",
+                "commit" if request.committed else "abort", request.transactional_id, *producer,
+                context.client_id, context.client_host, error,
+            )  # fmt: skip
         return EndTxnResponse(error_code=_known(error.code, context.api_version >= FENCED_VERSION))
     return EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.epoch)
 

@@ -140,8 +140,9 @@ async def test_a_stranger_that_goes_on_leaves_the_transaction_alone(world: World
     assert await values(tx.client) == [b"1", b"2"]
 
 
-async def test_a_producer_goes_on_after_its_timeout(world: World) -> None:
-    """What it had not ended was aborted; the next transaction is its own."""
+async def test_a_producer_goes_on_after_its_timeout(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """What it had not ended was aborted; the next transaction is its own. The log says why it was refused."""
+    caplog.set_level("INFO")
     world.topic()
     tx = await Transactional.begin(world, timeout_ms=1000)
     await tx.put(b"too late")
@@ -149,6 +150,8 @@ async def test_a_producer_goes_on_after_its_timeout(world: World) -> None:
     await world.broker.transactions.end_due()
     was = tx.producer
     assert await tx.end(is_commit=True) == ErrorCode.PRODUCER_FENCED
+    assert f"commit of 'tx' is refused to producer {was.producer_id} with epoch {was.epoch} " in caplog.text
+    assert f"PRODUCER_FENCED: the epoch is {was.epoch + 1}, that of the request {was.epoch}" in caplog.text
     assert await tx.init(expected=was) == 0
     assert tx.producer == Producer(was.producer_id, was.epoch + 1)
     await tx.put(b"again")
