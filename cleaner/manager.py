@@ -283,7 +283,7 @@ class CleanerManager:
                 self._quarantine.release(topic_partition)
             assessment = self.assess(log, config, rolled_at)
             if assessment.reason in OTHERS_WORK:
-                raise CleaningRefused(f"{topic_partition}: {assessment.reason.value}")
+                raise CleaningRefused(assessment.reason.value)
             self._move(topic_partition, Move.BEGIN)
             if is_dry:
                 self._dry_runs.add(topic_partition)
