@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 import click
 from click.exceptions import Exit
@@ -20,6 +19,7 @@ from broker.cli.asking import (
     with_http,
     with_json,
     with_partition,
+    written,
 )
 from broker.cli.shown import one_line
 
@@ -30,7 +30,7 @@ def groups() -> None:
 
 
 def _path(group: str, rest: str = "") -> str:
-    return f"/api/groups/{quote(as_text(group, 'the group'), safe='')}{rest}"
+    return f"/api/group{rest}{written({'group': as_text(group, 'the group')})}"
 
 
 @groups.command("list")

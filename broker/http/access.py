@@ -49,7 +49,9 @@ ASKER: web.RequestKey[Asker | None] = web.RequestKey("asker")
 
 
 class Right(NamedTuple):
-    """What a request needs; `of` is the part of its path that has the name, None where it is the cluster."""
+    """What a request needs; `of` is the part of its path, or else the parameter, that has the name.
+    None: it is the cluster's.
+    """
 
     operation: Operation
     resource: Resource = Resource.CLUSTER
@@ -109,7 +111,7 @@ class Access:
             return
         request[ASKER] = Asker(await self._principal(request), request.remote or "")
         if right is not None:
-            name = CLUSTER_NAME if right.of is None else request.match_info[right.of]
+            name = CLUSTER_NAME if right.of is None else name_in(request, right.of)
             self.demand(request, right.operation, right.resource, name)
 
     def may(self, request: web.Request, operation: Operation, resource: Resource, name: str) -> bool:
@@ -229,6 +231,11 @@ class Access:
         else:
             self._untold += 1
         raise NotAllowed(401, problem)
+
+
+def name_in(request: web.Request, of: str) -> str:
+    """What is asked about; empty where nothing says it."""
+    return request.match_info[of] if of in request.match_info else request.query.get(of, "")
 
 
 def _is_nobody(asker: Asker, request: web.Request) -> bool:

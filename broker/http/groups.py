@@ -10,7 +10,7 @@ from aiohttp import web
 
 from broker.groups.commits import AnyGroup, CommitRequest, Position
 from broker.groups.share.group import ShareGroup
-from broker.http.access import READ_GROUP, SEE_GROUP
+from broker.http.access import READ_GROUP, SEE_GROUP, name_in
 from broker.http.asking import Asking, Refused, body_of
 from broker.questions.groups import group_head, group_heads, group_rows, place_rows
 from broker.questions.reset import PLACES, WITH_VALUE, new_offset
@@ -45,6 +45,9 @@ class Groups:
         router.add_get("/api/groups", answering(self.groups))
         router.add_get("/api/groups/{group:[^/]+}", answering(self.group, SEE_GROUP))
         router.add_post("/api/groups/{group:[^/]+}/reset", answering(self.reset, READ_GROUP))
+        # A group may be called `.` or `..`, which a browser takes out of every path, or have no name at all.
+        router.add_get("/api/group", answering(self.group, SEE_GROUP))
+        router.add_post("/api/group/reset", answering(self.reset, READ_GROUP))
 
     async def groups(self, request: web.Request) -> web.StreamResponse:
         """Every group that may be known, in one line."""
@@ -79,7 +82,9 @@ class Groups:
             raise Refused(403, "the group has topics that you have no right to DESCRIBE")
 
     def _group(self, request: web.Request) -> AnyGroup | ShareGroup:
-        name = request.match_info["group"]
+        name = name_in(request, "group")
+        if not name and "group" not in request.query:
+            raise Refused(400, "ask for one: ?group=GROUP")
         group = _loaded(self._broker.groups.find, name)
         if group is None:
             raise Refused(404, f"there is no group {name}")

@@ -443,12 +443,15 @@ QUESTIONS = [
     ),
     Question("topics list", (), "topics"),
     Question("groups list", (), "groups"),
-    Question("groups show", (GROUP,), f"groups/{GROUP}"),
-    Question(
-        "groups reset",
-        (GROUP, ALL, "--to", "latest", "--dry-run"),
-        f"groups/{GROUP}/reset",
-        {"topic": ALL, "to": "latest", "dry_run": True},
+    *(Question("groups show", (GROUP,), path) for path in (f"groups/{GROUP}", f"group?group={GROUP}")),
+    *(
+        Question(
+            "groups reset",
+            (GROUP, ALL, "--to", "latest", "--dry-run"),
+            path,
+            {"topic": ALL, "to": "latest", "dry_run": True},
+        )
+        for path in (f"groups/{GROUP}/reset", f"group/reset?group={GROUP}")
     ),
     Question("quotas list", (), "quotas"),
     Question("quotas explain", ("--client", GROUP), f"quotas/explain?client-id={GROUP}"),

@@ -362,6 +362,21 @@ async def test_a_group_with_members_and_its_reset(page: Page, broker: BrokerProc
     page.errors.clear()  # the browser logs each refusal
 
 
+async def test_a_group_whose_name_a_path_does_not_hold(page: Page, broker: BrokerProcess) -> None:
+    """A browser takes `..` and what stands before it out of every path."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": ".."})
+    consumer.commit(offsets=[TopicPartition("payments", 0, 7)], asynchronous=False)
+    consumer.close()
+    await show(page, broker, "groups")
+    await page.click("..")
+    await page.sees("payments-0", "Read on elsewhere")
+    assert await page.evaluate("document.querySelector('h1').innerText") == ".."
+    await page.click("Reset")
+    await page.click("Reset", "dialog")
+    await page.sees("will read from")
+    assert [one["committed_offset"] for one in api(broker, "group?group=..")["offsets"]] == [0]
+
+
 async def test_an_open_transaction_is_shown_and_aborted(page: Page, broker: BrokerProcess) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "pay"})
     await asyncio.to_thread(producer.init_transactions, 60)

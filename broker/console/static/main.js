@@ -13,7 +13,7 @@ const ROUTES = [
   [/^topics$/, topicsView],
   [/^topics\/([^/]+)(?:\/([^/]+))?$/, topicView],
   [/^groups$/, groupsView],
-  [/^groups\/([^/]+)$/, groupView],
+  [/^groups\/([^/]*)$/, groupView],
   [/^transactions$/, transactionsView],
   [/^quotas$/, quotasView],
   [/^broker$/, brokerView],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 from aiohttp import web
@@ -339,6 +339,18 @@ async def test_groups_have_any_name(asker: Asker, name: str) -> None:
     path = f"groups/{quote(name, safe='')}"
     assert (await get(asker, path))["group"] == name
     assert (await post(asker, f"{path}/reset", {"topic": "t", "to": "latest"}))["group"] == name
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "a+b c/ä?#%&"])
+async def test_groups_whose_name_no_path_holds(asker: Asker, name: str) -> None:
+    """A browser takes the first two out of every path, and the third leaves none."""
+    asker.world.topic("t")
+    await commit(asker, name, (0, 0))
+    query = urlencode({"group": name})
+    assert (await get(asker, f"group?{query}"))["group"] == name
+    assert (await post(asker, f"group/reset?{query}", {"topic": "t", "to": "latest"}))["group"] == name
+    assert "no group none" in (await get(asker, "group?group=none", 404))["error"]
+    assert "?group=GROUP" in (await get(asker, "group", 400))["error"]
 
 
 async def test_a_reset_that_is_not_for_anybody_or_cannot_be_stored(asker: Asker) -> None:

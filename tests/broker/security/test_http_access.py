@@ -418,13 +418,16 @@ async def test_who_may_end_a_transaction_that_has_an_id(
 async def test_who_may_look_at_a_group_and_send_it_elsewhere(asker: Asker) -> None:
     """As for OffsetFetch and OffsetCommit: the group and the topic."""
     world, body = asker.world, {"topic": "t", "to": "earliest"}
-    assert await status(asker, "groups/g", ALICE) == 403
+    assert await status(asker, "groups/g", ALICE) == await status(asker, "group?group=g", ALICE) == 403
     allow(world, Operation.READ, GROUP, "g")
     got, _, answer = await asked(asker, "GET", "groups/g", as_whom=ALICE)
     assert (got, "topics that you have no right" in answer["error"]) == (403, True)
     assert await status(asker, "groups/g/reset", ALICE, body) == 403
     allow(world, Operation.READ, TOPIC, "t")
-    assert await status(asker, "groups/g", ALICE) == 200
+    assert await status(asker, "groups/g", ALICE) == await status(asker, "group?group=g", ALICE) == 200
+    assert (
+        await status(asker, "groups/h?group=g", ALICE) == await status(asker, "group?group=h", ALICE) == 403
+    )
     assert await status(asker, "groups/g/reset", ALICE, body) == 200
     assert await status(asker, "groups/g/reset", ALICE, {**body, "topic": "other"}) == 403
 

@@ -3,7 +3,12 @@
 import { get, path, post } from "../api.js";
 import { button, choice, facts, field, h, kept, sure, table, trouble } from "../dom.js";
 import { ago, count } from "../format.js";
-import { topicLink, when } from "./parts.js";
+import { NAMELESS, topicLink, when } from "./parts.js";
+
+// A group may be called ".." or nothing at all, which no path of a browser holds.
+function about(group, ...rest) {
+  return `${path("group", ...rest)}?${new URLSearchParams({ group })}`;
+}
 
 export async function groupsView() {
   const answer = await get(path("groups"));
@@ -15,7 +20,7 @@ export async function groupsView() {
     table(
       headings,
       answer.groups.map((one) => [
-        h("a", { href: `#/groups/${encodeURIComponent(one.group)}` }, one.group),
+        h("a", { href: `#/groups/${encodeURIComponent(one.group)}` }, one.group || NAMELESS),
         one.type,
         one.state,
         count(one.members),
@@ -29,11 +34,11 @@ export async function groupsView() {
 }
 
 export async function groupView(name, query, again) {
-  const answer = await get(path("groups", name));
+  const answer = await get(about(name));
   const node = h(
     "section",
     {},
-    h("h1", {}, name),
+    h("h1", {}, name || NAMELESS),
     facts([
       ["state", answer.state],
       ["protocol", answer.type],
@@ -182,7 +187,7 @@ async function reset(group, fields, isDry, said, again) {
   const words = `Let ${group} read ${topic} from ${where[to]} on? What it has committed is replaced.`;
   if (!isDry && !(await sure(words, "Reset"))) return;
   try {
-    const answer = await post(path("groups", group, "reset"), body);
+    const answer = await post(about(group, "reset"), body);
     const headings = [["partition", "number"], ["committed", "number"], ["will read from", "number"], ""];
     said.replaceChildren(
       table(

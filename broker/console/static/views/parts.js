@@ -3,6 +3,7 @@
 import { h } from "../dom.js";
 import { bytesText, readable, time } from "../format.js";
 
+export const NAMELESS = "(no name)";
 const GOOD = ["nothing was written since the last cleaning", "the log holds no record"];
 const BAD = ["offline", "not_served"];
 
