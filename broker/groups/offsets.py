@@ -59,6 +59,14 @@ class GroupOffsets:
         if current is None or current.log_offset < commit.log_offset:
             self.committed[topic_partition] = commit
 
+    def load_all(self, commits: dict[TopicPartition, Commit]) -> None:
+        """As `load`, of all that a start has read: in one step, where nothing is known yet."""
+        if not self.committed:
+            self.committed = commits
+            return
+        for topic_partition, commit in commits.items():
+            self.load(topic_partition, commit)
+
     def remove(self, topic_partition: TopicPartition) -> None:
         self.committed.pop(topic_partition, None)
         self._pending.pop(topic_partition, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import struct
 from collections import defaultdict
 from collections.abc import Mapping, MutableMapping
 
@@ -12,22 +11,18 @@ from broker.groups.commits import AnyGroup, Commits
 from broker.groups.consumer import changes as consumer_changes
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Heartbeats
-from broker.groups.contents import Contents
-from broker.groups.kinds import Change, Protocol, RecordKey
+from broker.groups.contents import SKIPPED, UNREADABLE, Contents
+from broker.groups.kinds import Change, Protocol
 from broker.groups.membership import Group
 from broker.groups.rebalance import Rebalancer
-from broker.groups.records import GroupKey, OffsetKey
+from broker.groups.records import GroupKey
 from broker.groups.share.heartbeats import ShareGroups
 from broker.groups.streams import changes as streams_changes
 from broker.groups.streams.group import StreamsGroup
 from broker.groups.streams.heartbeats import StreamsGroups
 from broker.node import Node
-from protocol.errors import MalformedFrame, UnsupportedVersion
 
 logger = logging.getLogger(__name__)
-
-UNREADABLE = (MalformedFrame, UnsupportedVersion, struct.error)
-"""what is wrong with a record that is skipped; a newer broker may have written it"""
 
 _Made = Mapping[Protocol, dict[str, list[Change]]]
 """what the records of groups say, by group id"""
@@ -60,26 +55,25 @@ class Restoring:
         """
         now_ms = self._node.clock.now_ms()
         made: _Made = {protocol: defaultdict(list) for protocol in Protocol}
-        for key, (log_offset, value) in contents.latest.items():
+        for group_id, commits in contents.committed.items():
+            self._known_or_new(group_id, now_ms).offsets.load_all(commits)
+        for key, value in contents.groups.items():
             try:
                 if isinstance(key, GroupKey):
                     self._restore(records.read_group(key.group_id, value, now_ms))
-                elif isinstance(key, RecordKey):
+                else:
                     change = kinds.read_change(key, value)
                     made[key.protocol][key.group_id] += [change] if change else []
-                else:
-                    commit = records.read_commit(value, log_offset)
-                    self._known_or_new(key.group_id, now_ms).offsets.load(key.topic_partition, commit)
             except UNREADABLE as error:
-                logger.warning("unreadable record of %s, skipped: %s", key, error)
+                logger.warning(SKIPPED, key, error)
         self._put_modern_groups(made)
         self._apply_undecided(contents, now_ms)
         for group in self._groups.values():
             if isinstance(group, Group) and len(group.members) > self._node.config.group_max_size:
                 self._rebalancer.start_if_possible(group, "more members than group.max.size")
-        keys = [key for key in contents.latest if isinstance(key, OffsetKey)]
-        keys += [key for entries in contents.undecided.values() for key, *_ in entries]
-        return {self._groups[group_id] for group_id in {key.group_id for key in keys} & self._groups.keys()}
+        undecided = {key.group_id for entries in contents.undecided.values() for key, _ in entries}
+        found = contents.committed.keys() | undecided
+        return {self._groups[group_id] for group_id in found & self._groups.keys()}
 
     def _put_modern_groups(self, made: _Made) -> None:
         for group_id, of_consumers in made[Protocol.CONSUMER].items():
@@ -97,14 +91,9 @@ class Restoring:
 
     def _apply_undecided(self, contents: Contents, now_ms: int) -> None:
         for producer_id, entries in contents.undecided.items():
-            for place, log_offset, value in entries:
-                try:
-                    commit = records.read_commit(value, log_offset)
-                except UNREADABLE as error:
-                    logger.warning("unreadable record of %s, skipped: %s", place, error)
-                    continue
-                group = self._known_or_new(place.group_id, now_ms)
-                self._commits.append_undecided(group, producer_id, place.topic_partition, commit)
+            for key, commit in entries:
+                group = self._known_or_new(key.group_id, now_ms)
+                self._commits.append_undecided(group, producer_id, key.topic_partition, commit)
 
     def _restore(self, group: Group) -> None:
         self._put(group)

@@ -514,20 +514,22 @@ def test_t195_a_transactions_offsets_count_from_its_commit_marker_on() -> None:
         marker(8, 0),
     )
     assert CONTROL
-    latest, undecided = read_contents(log)  # type: ignore[arg-type]
-    assert [(producer, key, offset) for producer, rows in undecided.items() for key, offset, _ in rows] == [
-        (9, OffsetKey("g", COLUMNS_0), 2)
+    contents = read_contents(log)  # type: ignore[arg-type]
+    undecided = [
+        (producer, key, commit.log_offset)
+        for producer, rows in contents.undecided.items()
+        for key, commit in rows
     ]
-    assert {key: read_commit(value, offset).offset for key, (offset, value) in latest.items()} == {
-        OffsetKey("g", ROWS_0): 1
-    }
+    assert undecided == [(9, OffsetKey("g", COLUMNS_0), 2)]
+    committed = contents.committed["g"]
+    assert {place: commit.offset for place, commit in committed.items()} == {ROWS_0: 1}
 
 
 def test_records_of_an_unknown_kind_or_without_a_key_are_skipped() -> None:
     known = (0, offset_key("g", ROWS_0), offset_value_of(4), ())
     items = [(0, b"\x00\x63later", b"x", ()), (0, None, b"x", ()), (0, b"\x00\x01\x7f", b"x", ()), known]
-    latest, _ = read_contents(log_of(encode_batch(items, now_ms=0)))  # type: ignore[arg-type]
-    assert list(latest) == [OffsetKey("g", ROWS_0)]
+    groups, committed, _ = read_contents(log_of(encode_batch(items, now_ms=0)))  # type: ignore[arg-type]
+    assert (groups, list(committed["g"])) == ({}, [ROWS_0])
 
 
 def test_batches_as_the_cleaner_leaves_them_are_read() -> None:
@@ -544,13 +546,11 @@ def test_batches_as_the_cleaner_leaves_them_are_read() -> None:
         encode_batch([item(1, 3), item(2, 4), item(3, 5)], base_offset=30, codec=4, now_ms=0),
         encode_batch([item(3, None)], base_offset=40, now_ms=0),
     ]
-    contents, _ = read_contents(log)  # type: ignore[arg-type]
-    assert {
-        key: (offset, read_commit(value, offset).offset) for key, (offset, value) in contents.items()
-    } == {
-        OffsetKey("g", TopicPartition("rows", 0)): (13, 1),
-        OffsetKey("g", TopicPartition("rows", 1)): (30, 3),
-        OffsetKey("g", TopicPartition("rows", 2)): (31, 4),
+    committed = read_contents(log).committed["g"]  # type: ignore[arg-type]
+    assert {place: (commit.log_offset, commit.offset) for place, commit in committed.items()} == {
+        TopicPartition("rows", 0): (13, 1),
+        TopicPartition("rows", 1): (30, 3),
+        TopicPartition("rows", 2): (31, 4),
     }
 
 
@@ -560,8 +560,8 @@ def test_a_damaged_batch_costs_only_its_own_records() -> None:
 
     damaged = bytearray(batch(2))
     damaged[-1] ^= 1
-    latest, _ = read_contents(log_of(batch(1), bytes(damaged)))  # type: ignore[arg-type]
-    assert [read_commit(value, offset).offset for offset, value in latest.values()] == [1]
+    committed = read_contents(log_of(batch(1), bytes(damaged))).committed["g"]  # type: ignore[arg-type]
+    assert [commit.offset for commit in committed.values()] == [1]
 
 
 async def test_settling_leaves_no_futures_behind() -> None:

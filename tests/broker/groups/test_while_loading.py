@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from broker.groups import records
 from broker.groups.consumer import changes
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.kinds import Change, RecordKey
+from broker.groups.offsets import Commit
 from broker.groups.records import group_key, offset_key
 from broker.state_topic import StateTopic, partition_for
 from broker.topic import OFFSETS_TOPIC, SHARE_STATE_TOPIC
@@ -161,6 +163,25 @@ async def test_a_transaction_may_end_where_nothing_can_be_read(
     assert await tx.end(is_commit=True) == 0
     await world.broker.groups.load_again(G)
     assert await fetched(tx.client, stable=True) == [(5, 0), (-1, 0)]
+
+
+async def test_offsets_are_made_of_their_records_on_a_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300 000 of one partition held everybody up for seven seconds, once clients were answered."""
+    tx = await undecided(world)
+    threads, real = [], records.read_commit
+
+    def watched(value: bytes, log_offset: int) -> Commit:
+        threads.append(threading.current_thread())
+        return real(value, log_offset)
+
+    monkeypatch.setattr("broker.groups.contents.read_commit", watched)
+    await world.restart()
+    tx.client = await world.connect()
+    assert await fetched(tx.client, stable=False) == [(1, 0), (-1, 0)]
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 async def test_a_transaction_whose_end_was_lost_ends_for_its_group_as_well(world: World) -> None:
