@@ -4,7 +4,8 @@ The rules are those that hold for Kafka's clients (`authorizer.class.name`); wit
 gives a name and a password (Basic, RFC 7617) is the user that the mechanisms PLAIN and SCRAM know, who gives
 a token (Bearer, RFC 6750) whom OAUTHBEARER knows by it; who gives none is ANONYMOUS. What ANONYMOUS may not
 do is asked again with a 401, which browsers turn into a question. Where `super.users` has ANONYMOUS, that is
-meant for this machine, and holds for nobody from elsewhere: rules alone do.
+meant for this machine, and holds for nobody from elsewhere: rules alone do. Nor is everyone of
+`allow.everyone.if.no.acl.found` whoever reaches HTTP, which lets in whom no listener of Kafka's may.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Authorizer:
         by_rules_alone: bool = False,
     ) -> bool:
         """Whether the client may do it; of what is not there as well. A denial is told in the log, once until
-        rules change. `by_rules_alone`: be the client a super user or not.
+        rules change. `by_rules_alone`: be the client a super user or not, and nothing is allowed by default.
         """
         if self._ruling(asker, operation, resource, by_rules_alone).allows(name):
             return True
@@ -102,7 +102,8 @@ class Authorizer:
     ) -> Ruling:
         if asker.principal in self._super_users and not by_rules_alone:
             return Ruling([], [EVERY_NAME])
-        ruling = self._rules[resource].ruling(asker, operation, default=self._default)
+        default = self._default and not by_rules_alone
+        ruling = self._rules[resource].ruling(asker, operation, default=default)
         if resource is not Resource.TOPIC:
             return ruling
         # Rules about every topic are not meant for that with the rules, and what proves passwords: it is for

@@ -539,6 +539,28 @@ async def test_from_elsewhere_nobody_is_a_super_user(
         assert "WWW-Authenticate" in refused.value.headers
 
 
+@pytest.mark.parametrize(("remote", "may"), [("127.0.0.1", True), ("10.1.1.1", False)])
+async def test_what_everyone_may_is_not_for_nobody_from_elsewhere(
+    make_world: MakeWorld, remote: str, may: bool
+) -> None:
+    """`allow.everyone.if.no.acl.found` means everyone whom a listener lets in: this one here only who proves
+    a name. Who does may do it by HTTP as well, from wherever.
+    """
+    world = await make_world(**SETTINGS, allow_everyone_if_no_acl_found="true")
+    world.topic("t")
+    rights, socket = Access(world.broker), Mock()
+    socket.get_extra_info = {"peername": (remote, 1)}.get
+    for headers, expected in (({}, may), ({"Authorization": basic(*ALICE)}, True)):
+        request = make_mocked_request("POST", "/api/topics/t/delete", headers, transport=socket)
+        await rights.check(request, None)
+        assert rights.may(request, Operation.DELETE, TOPIC, "t") == expected
+        assert rights.may(request, Operation.CREATE, CLUSTER, CLUSTER_NAME) == expected
+    allow(world, Operation.DESCRIBE, TOPIC, "t", user="*")
+    request = make_mocked_request("GET", "/api/topics/t", transport=socket)
+    await rights.check(request, None)
+    assert rights.may(request, Operation.DESCRIBE, TOPIC, "t"), "a rule holds for whoever it is"
+
+
 async def test_metrics_and_health_are_for_everybody(asker: Asker) -> None:
     for path in ("/metrics", "/healthz", "/console/"):
         got, _, _ = await asker.send("GET", path)
