@@ -122,6 +122,7 @@ def test_every_bit(
 def test_torn_files(make_log: MakeLog, tmp_path: Path, is_clean: bool) -> None:
     """Cut off anywhere (a file that is gone altogether is taken for one that never was)."""
     copies = Copies(transactional_log(make_log), tmp_path / "attic", is_clean=is_clean)
+    assert len(copies.indexes) == 3
     for path in copies.indexes:
         data = path.read_bytes()
         for size in range(1, len(data)):
@@ -144,7 +145,9 @@ def test_a_cleaned_segment_with_statistics(make_log: MakeLog, tmp_path: Path, st
     clean(builder, 2)
     for segment in builder.log.segments[:-1]:
         statistics.ensure(segment)
+    assert builder.files(layout.STATISTICS_SUFFIX) == [f"{0:020d}.stats"], "both became one segment"
     copies = Copies(builder, tmp_path / "attic", is_clean=True)
+    assert [path.stat().st_size for path in copies.indexes] == [3 * ENTRY_BYTES, ENTRY_BYTES]
     for path in copies.indexes:
         for bit in range(0, 8 * path.stat().st_size, step):
             copies.restore()
@@ -210,6 +213,7 @@ def test_every_bit_of_an_index_of_a_cleaned_log_that_was_written_elsewhere(
     clean(builder, cleaned)
     right = committed(builder.log)
     copies = Copies(builder, tmp_path / "attic", is_clean=True)
+    assert len(copies.indexes) == (3 if cleaned == 1 else 2), "two segments are cleaned into one"
     for path in copies.indexes:
         for bit in range(0, 8 * path.stat().st_size, step):
             copies.restore()
@@ -222,6 +226,7 @@ def test_a_torn_index_of_a_cleaned_log_keeps_the_rest(make_log: MakeLog, tmp_pat
     clean(builder, 2)
     right = committed(builder.log)
     copies = Copies(builder, tmp_path / "attic", is_clean=True)
+    assert len(copies.indexes) == 2
     for path in copies.indexes:
         data = path.read_bytes()
         for size in range(1, len(data)):
@@ -316,13 +321,15 @@ def test_statistics_that_cannot_be_read_keep_no_log_from_opening(make_log: MakeL
     builder = transactional_log(make_log)
     builder.restart()
     before = [segment.txn_index.entries() for segment in builder.log.segments]
-    for path in builder.directory.glob("*.stats"):
+    paths = list(builder.directory.glob("*.stats"))
+    assert len(paths) == 2
+    for path in paths:
         path.unlink()
         path.mkdir()
     builder.restart() if is_clean else builder.crash()
     assert [segment.txn_index.entries() for segment in builder.log.segments] == before
     complaints = verify_log(builder.directory)
-    for path in builder.directory.glob("*.stats"):
+    for path in paths:
         assert any(path.name in complaint for complaint in complaints)
         path.rmdir()
 
