@@ -38,6 +38,7 @@ def ids_of(world: World) -> set[object]:
     assert topic is not None
     partitions = [world.broker.partitions[one] for one in topic.partitions()]
     assert len(partitions) == COUNT
+    assert [one.log.offline_reason for one in partitions] == [None] * COUNT
     return {topic.topic_id, *(one.topic_id for one in partitions), *(one.log.topic_id for one in partitions)}
 
 

@@ -190,6 +190,22 @@ def test_a_log_of_many_stretches(make_log: MakeLog, tmp_path: Path) -> None:
         )
 
 
+def test_of_some_stretches_the_statistics_tell_no_others(make_log: MakeLog) -> None:
+    builder = cleaned_log(make_log, 2000, keys=900, value=40)
+    builder.recovery_point = builder.log.recovery_point
+    segment = builder.restart().segments[0]
+    assert segment.prefixes is None
+    whole = sidecar.witness_of(segment, 0, segment.size_bytes)
+    assert whole is not None
+    checksums = tuple(whole.checksums)
+    assert len(checksums) > 4
+    for number in range(len(checksums)):
+        begin = number * STRETCH_BYTES
+        for count in range(1, len(checksums) - number + 1):
+            found = sidecar.witness_of(segment, begin + 1, begin + count * STRETCH_BYTES)
+            assert found == Witness(number, checksums[number : number + count], is_certain=True)
+
+
 def test_one_flipped_bit_is_found() -> None:
     chance = random.Random(SEED)
     for size in (1, 16, 160, 4000):

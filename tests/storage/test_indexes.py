@@ -7,6 +7,7 @@ of reads. The worked example of offset 1573 is built byte for byte.
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 from pathlib import Path
@@ -19,6 +20,7 @@ from storage.index import LOADED, BrokenIndex, OffsetIndex, TimeIndex, WouldBloc
 from storage.segment import Segment
 from tests.storage.builders import NOW_MS, LogBuilder, batch, entries_of
 from tests.storage.conftest import MakeLog
+from tests.storage.faults import FaultyDisk
 
 INDEX_FILES = (".index", ".timeindex")
 
@@ -276,6 +278,21 @@ def test_time_index_takes_only_larger_timestamps(tmp_path: Path) -> None:
     index.save()
     assert (tmp_path / "t.timeindex").read_bytes() == struct.pack(">qiqi", 5, 1, 9, 4)
     assert index.floor(8) == (5, 101)
+
+
+def test_of_an_index_that_could_not_be_replaced_nothing_is_left(tmp_path: Path) -> None:
+    """The next start would believe it: the entries that were to go look as whole as any."""
+    disk, path = FaultyDisk(), tmp_path / f"{0:020d}.timeindex"
+    index = TimeIndex(disk, path, 0)
+    index.create()
+    index.maybe_append(NOW_MS, 1)
+    index.save()
+    assert path.stat().st_size == 12
+    index.maybe_append(NOW_MS + 1, 2)
+    disk.fail_on = {"rename": errno.EIO}
+    with pytest.raises(OSError, match="Input/output"):
+        index.replace(is_durable=False)
+    assert [(one.name, one.stat().st_size) for one in tmp_path.iterdir()] == [(path.name, 0)]
 
 
 def test_a_time_index_that_speaks_of_a_later_batch_hides_none(make_log: MakeLog) -> None:

@@ -383,6 +383,9 @@ def test_meta_properties_are_kafkas(managers: Managers) -> None:
     assert len(manager.cluster_id) == 22
     decode_uuid(found["directory.id"])
     manager.close()
+    path = managers.root / "data" / "meta.properties"
+    path.write_text(path.read_text().replace("\n", "\n\nno pair\n ! no=pair\n"))
+    assert read_properties(SYSTEM_DISK, path) == found, "an administrator may have written to it"
     assert managers.start(node_id=5).cluster_id == manager.cluster_id
     managers.made[-1].close()
     with pytest.raises(DataDirectoryError, match=r"node\.id"):

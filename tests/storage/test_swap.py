@@ -385,6 +385,16 @@ def test_t117_deleted_files_go_at_the_start(make_log: MakeLog) -> None:
     assert check(log) == NEW
 
 
+def test_of_unfinished_files_only_ours_go(make_log: MakeLog) -> None:
+    """Indexes and statistics get their names when they are whole; a log has no such name before."""
+    log = build(make_log)
+    names = [f"{0:020d}{suffix}.tmp" for suffix in (".log", ".index", ".timeindex", ".txnindex", ".stats")]
+    for name in names:
+        (log.directory / name).write_bytes(b"x")
+    log.crash()
+    assert sorted(path.name for path in log.directory.glob("*.tmp")) == names[:1]
+
+
 def test_a_segment_that_left_the_log_raises_no_alarm(make_log: MakeLog) -> None:
     """Two that left within `file.delete.delay.ms` have one name: who still reads the first finds the other
     one's bytes under it, once its file was closed.
