@@ -138,6 +138,14 @@ def test_a_decision_does_not_walk_over_the_rules() -> None:
         ({"pattern": Pattern.MATCH, "name": "other"}, False),
         ({"pattern": Pattern.ANY, "name": "orders"}, False),
         ({"pattern": Pattern.ANY, "name": "ord"}, True),
+        ({"pattern": Pattern.LITERAL}, False),
+        ({"pattern": Pattern.LITERAL, "name": "ord"}, False),
+        ({"pattern": Pattern.PREFIXED, "name": "ord"}, True),
+        ({"pattern": Pattern.PREFIXED, "name": "orders"}, False),
+        ({"resource": Resource.GROUP}, False),
+        ({"host": "10.0.0.1"}, False),
+        ({"operation": Operation.WRITE}, False),
+        ({"permission": Permission.DENY}, False),
     ],
 )
 def test_which_rules_a_filter_means(wanted: dict[str, Any], is_meant: bool) -> None:

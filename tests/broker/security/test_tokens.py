@@ -17,13 +17,15 @@ import pytest
 from aiohttp import web
 
 from broker.security import jwks, listener_tokens
-from broker.security.jwks import MOST_BYTES, UNKNOWN_PAUSE_MS, read_keys
+from broker.security.bearer import InvalidToken, Token
+from broker.security.jwks import MOST_BYTES, UNKNOWN_PAUSE_MS, SigningKey, read_keys
+from broker.security.tokens import Rules, UnsecuredRules, validate_signed, validate_unsecured
 from config.security import UNSECURED_TOKENS
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.broker.client import Client, until
 from tests.broker.conftest import World, problem_at_start
-from tests.tokens import AUDIENCE, HOUR_S, Issuer, first_message, unsigned
+from tests.tokens import AUDIENCE, HOUR_S, ISSUER, Issuer, first_message, unsigned
 
 MakeWorld = Callable[..., Awaitable[World]]
 HANDLER = "listener_name_secure_oauthbearer_sasl_server_callback_handler_class"
@@ -276,6 +278,88 @@ async def test_without_pyjwt_it_is_said_how_to_have_it(
     url = "https://tokens.example/keys"
     said = await problem_at_start(tmp_path, **SECURE, sasl_oauthbearer_jwks_endpoint_url=url)
     assert "pip install 'kompakt[oauth]'" in said
+
+
+NOW_S = 1_700_000_000
+SKEW = 30
+"""seconds that the clocks of those who make tokens may be off, in the rules below"""
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Issuer:
+    return Issuer()
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ({"exp": NOW_S - SKEW + 1}, None),
+        ({"exp": NOW_S - SKEW, "iat": NOW_S - HOUR_S}, "its time was over"),
+        ({"exp": None}, "it has no exp"),
+        ({"iat": None}, "it has no iat"),
+        ({"exp": "soon"}, "its exp is no time"),
+        ({"exp": True}, "its exp is no time"),
+        ({"exp": 2**53}, "its exp is no time"),
+        ({"exp": float("nan")}, "its exp is no time"),
+        ({"iat": -1}, "its iat is no time"),
+        ({"exp": NOW_S, "iat": NOW_S + 1}, "over before it was made"),
+        ({"exp": NOW_S, "nbf": NOW_S + 1}, "over before it was made, or begins"),
+        ({"nbf": NOW_S + SKEW}, None),
+        ({"nbf": NOW_S + SKEW + 1}, "its time begins"),
+        ({"iss": "https://other.example"}, "and has to be of"),
+        ({"aud": ["other", AUDIENCE]}, None),
+        ({"aud": "other"}, "and has to be for kompakt"),
+        ({"aud": None}, "and has to be for kompakt"),
+        ({"aud": [AUDIENCE, 5]}, "its aud is not made of texts"),
+        ({"scope": ["read", "read "]}, "one twice"),
+        ({"sub": 5}, "its sub names nobody"),
+        ({"sub": " "}, "its sub names nobody"),
+    ],
+)
+def test_what_is_looked_at_in_a_signed_token(
+    issuer: Issuer, claims: dict[str, Any], words: str | None
+) -> None:
+    rules = Rules(audience=(AUDIENCE,), issuer=ISSUER, skew_ms=SKEW * 1000)
+    keys = read_keys(issuer.key_set())
+    text = issuer.token(**{"iat": NOW_S - 100, "exp": NOW_S + 100, **claims})
+
+    def validate(found: list[SigningKey]) -> Token:
+        return validate_signed(text, lambda _: found, rules, NOW_S * 1000)
+
+    if words is None:
+        assert validate(keys) == Token("alice", claims.get("exp", NOW_S + 100) * 1000)
+        with pytest.raises(InvalidToken, match="no key that is known has the name"):
+            validate([])
+    else:
+        with pytest.raises(InvalidToken, match=words):
+            validate(keys)
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ({"exp": NOW_S - SKEW + 1}, None),
+        ({"exp": NOW_S - SKEW}, "its time is over"),
+        ({"exp": None}, "does not say when"),
+        ({"iat": None}, None),
+        ({"iat": NOW_S + SKEW}, None),
+        ({"iat": NOW_S + SKEW + 1}, "made later than now"),
+        ({"exp": NOW_S, "iat": NOW_S}, "or than its time is over"),
+        ({"scope": ["a"]}, "its scope has to have"),
+        ({"sub": 5}, "its sub names nobody"),
+    ],
+)
+def test_what_is_looked_at_in_a_token_that_nobody_signed(claims: dict[str, Any], words: str | None) -> None:
+    rules = UnsecuredRules(skew_ms=SKEW * 1000, required_scopes=("a", "b"))
+    usual = {"iat": NOW_S - 100, "exp": NOW_S + 100, "scope": ["b", "a", "c"]}
+    text = unsigned(**{**usual, **claims})
+    if words is None:
+        assert validate_unsecured(text, rules, NOW_S * 1000).user == "alice"
+        with pytest.raises(InvalidToken, match="empty signature"):
+            validate_unsecured(f"{text}x", rules, NOW_S * 1000)
+    else:
+        with pytest.raises(InvalidToken, match=words):
+            validate_unsecured(text, rules, NOW_S * 1000)
 
 
 def test_shared_secrets_and_keys_for_other_uses_sign_nothing(caplog: pytest.LogCaptureFixture) -> None:
