@@ -231,6 +231,7 @@ async def test_what_holds_for_an_address(asker: Asker) -> None:
     found = (await explain(asker, ip="127.0.0.1"))[CONNECTED]
     assert (found["limit"], found["entity"], found["counted"]) == (1, {"ip": None}, {"ip": "127.0.0.1"})
     await put(asker, {"ip": "localhost"}, connection_creation_rate=2)
+    await put(asker, {"ip": "10.0.0.1"}, connection_creation_rate=4)
     found = (await explain(asker, ip="::ffff:127.0.0.1"))[CONNECTED]
     assert (found["limit"], found["entity"], found["counted"]) == (
         2, {"ip": "localhost"}, {"ip": "127.0.0.1"},

@@ -454,6 +454,31 @@ async def test_windows_are_as_they_are_set(make_world: MakeWorld) -> None:
     assert (await client.ask(deletion, 6)).throttle_time_ms == 1000, "five tokens at most"
 
 
+async def test_who_was_told_to_connect_later_did_not_connect(world: World) -> None:
+    """As in Kafka: else the waits of those who try again would grow and grow."""
+    await set_quota(world, {"ip": "10.0.0.1"}, CONNECTED, 1)
+    quotas = world.broker.quotas
+    assert [quotas.connect("10.0.0.1") for _ in range(13)] == [0] * 10 + [1000] * 3
+
+
+async def test_a_host_without_a_quota_is_looked_up_whenever_it_is_to_get_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have another address by then."""
+    quotas, seen = world.broker.quotas, []
+
+    async def look_up(function: Callable[[str], str], host: str) -> str:
+        seen.append(host)
+        return function(host)
+
+    monkeypatch.setattr(quotas, "_run_blocking", look_up)
+    for _ in range(2):
+        assert await quotas.resolve({"10.0.0.1"}) == {"10.0.0.1"}
+    await set_quota(world, {"ip": "10.0.0.1"}, CONNECTED, 1)
+    assert await quotas.resolve({"10.0.0.1"}) == {"10.0.0.1"}
+    assert seen == ["10.0.0.1"] * 3, "the last time it had one"
+
+
 async def test_a_look_up_leaves_alone_what_another_has_found(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
