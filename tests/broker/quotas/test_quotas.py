@@ -455,10 +455,14 @@ async def test_windows_are_as_they_are_set(make_world: MakeWorld) -> None:
 
 
 async def test_who_was_told_to_connect_later_did_not_connect(world: World) -> None:
-    """As in Kafka: else the waits of those who try again would grow and grow."""
+    """As in Kafka: else who tries again and again would never have a turn."""
     await set_quota(world, {"ip": "10.0.0.1"}, CONNECTED, 1)
     quotas = world.broker.quotas
-    assert [quotas.connect("10.0.0.1") for _ in range(13)] == [0] * 10 + [1000] * 3
+    assert [quotas.connect("10.0.0.1") for _ in range(11)] == [0] * 10 + [1000]
+    world.clock.advance(5000)
+    assert [quotas.connect("10.0.0.1") for _ in range(5)] == [1000] * 5
+    world.clock.advance(6000)
+    assert [quotas.connect("10.0.0.1") for _ in range(11)] == [0] * 10 + [1000]
 
 
 async def test_a_host_without_a_quota_is_looked_up_whenever_it_is_to_get_one(
