@@ -89,9 +89,11 @@ class BatchReader(SentToTasks, DataSourceReader):  # type: ignore[misc]
     def _task(self, ranges: tuple[OffsetRange, ...]) -> Task:
         return Task(ranges, self._options.is_view)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The Arrow record batches of one input partition."""
-        return read_task(self._options, self._shape, partition.value)
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        """The Arrow record batches of one input partition. Where none was planned Spark makes one: a
+        partition of None, or in its 4.0 and 4.1 None itself.
+        """
+        return read_task(self._options, self._shape, None if partition is None else partition.value)
 
     def _in_order(
         self, start: dict[TopicPartition, int], end: dict[TopicPartition, int], asked: Edges

@@ -65,6 +65,7 @@ def refusal(what):
 
 told["batch"] = [row.offset for row in read(columns="offset").orderBy("offset").collect()]
 told["table"] = read(view="latest").count()
+told["nothing"] = read(view="latest", asOf="1970-01-01T00:00:00Z").count()
 typed = read(valueFormat="string", columns="value").where("value = 'value 17'")
 told["text"] = typed.count()
 fields = spark.read.format("kompakt").options(**servers, subscribe=topic, valueFormat="json")
@@ -127,7 +128,7 @@ def test_the_wheel_on_an_older_spark(
     told = json.loads(line.removeprefix("TOLD "))
     assert told["version"] == version
     assert told["batch"] == list(range(RECORDS))
-    assert told["table"] == 10
+    assert (told["table"], told["nothing"]) == (10, 0)
     assert (told["text"], told["fields"]) == (1, RECORDS)
     assert (told["archived"], told["snapshot"]) == (RECORDS + 7, 10)
     assert told["stream"] == list(range(RECORDS + 7))

@@ -13,6 +13,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from protocol.compression import Codec
 from protocol.control import Marker, marker_batch
@@ -114,6 +115,15 @@ def test_all_partitions_each_with_its_keys(start_broker: Start) -> None:
         expected += as_rows(rows)
     broker = start_broker(logs_of(*logs))
     assert read(broker, minPartitions="9") == sorted(expected, key=lambda row: (row[1], row[0]))
+
+
+@pytest.mark.parametrize("made_of_nothing", [None, InputPartition(None)])
+def test_a_view_of_an_empty_topic_has_no_rows(start_broker: Start, made_of_nothing: Any) -> None:
+    """No partitions are planned. Spark makes one then: None (4.0, 4.1), or a partition of None (4.3)."""
+    parsed = parse_options(options_for(start_broker(logs_of([])), view="latest"))
+    chosen = BatchReader(parsed, Shape.of(["key"]))
+    assert chosen.partitions() == []
+    assert list(chosen.read(made_of_nothing)) == []
 
 
 def test_the_end_is_that_of_the_plan(start_broker: Start) -> None:
