@@ -211,6 +211,14 @@ class StateTopic(Generic[T]):
             flushed = self.append(state_id, batch).flushed
         return flushed
 
+    async def flushed(self) -> None:
+        """Return when all that was appended so far is durable, or cannot be, as the log has said then."""
+        places = (TopicPartition(self.name, index) for index in range(self.partition_count))
+        partitions = [self._node.partitions[place] for place in places if place in self._node.partitions]
+        waits = [one.when_flushed(one.log.log_end_offset) for one in partitions]
+        if flushes := [waited for waited in waits if waited is not None]:
+            await asyncio.wait(flushes)
+
     async def load(self, apply: Callable[[T], None]) -> None:
         """Read every partition on threads, hand each one's contents to `apply` on the loop (T200)."""
         if not self.exists:

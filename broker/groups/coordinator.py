@@ -429,6 +429,10 @@ class GroupCoordinator:
                 yield
         yield from self.shared.forget_lost_topics()
 
+    async def flushed(self) -> None:
+        """Return when what was written of groups so far is durable, or cannot be."""
+        await self._store.flushed()
+
     def _forget(self, group: AnyGroup, doomed: Sequence[TopicPartition]) -> None:
         """What a group has committed for topics that are deleted."""
         try:

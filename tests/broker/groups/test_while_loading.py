@@ -22,8 +22,9 @@ from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.kinds import Change, RecordKey
 from broker.groups.offsets import Commit
 from broker.groups.records import group_key, offset_key
+from broker.partition import Partition
 from broker.state_topic import StateTopic, partition_for
-from broker.topic import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from broker.topic import OFFSETS_TOPIC, SHARE_STATE_TOPIC, Topic
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetFetchRequest
@@ -266,6 +267,34 @@ async def test_a_new_topic_has_no_offsets_that_could_not_be_read_when_its_namesa
     await world.commit(tx.client)
     await world.restart()
     assert await fetched(await world.connect(), stable=True) == [(1, 0), (-1, 0)]
+
+
+async def test_there_is_no_new_topic_before_it_is_durable_that_nobody_stands_in_the_old_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may take the tombstones back: until the deletion is over the next start ends it."""
+    await undecided(world)
+    partition, ended, waited = world.broker.partitions[G], [], []
+    log, flush, when_flushed = partition.log, Partition.flush, Partition.when_flushed
+    end = world.broker.topics.end_deletion
+
+    def noted_end(topic: Topic) -> None:
+        ended.append(log.recovery_point == log.log_end_offset)
+        end(topic)
+
+    def noted_wait(one: Partition, offset: int) -> Any:
+        waited.extend([offset] if one is partition else [])
+        return when_flushed(one, offset)
+
+    monkeypatch.setattr(world.broker.topics, "end_deletion", noted_end)
+    monkeypatch.setattr(Partition, "when_flushed", noted_wait)
+    monkeypatch.setattr(Partition, "flush", lambda one: None if one is partition else flush(one))
+    deletion = asyncio.ensure_future(world.broker.deletions.delete("t"))
+    await until(lambda: ended or len(waited) > 1)  # the first is that of who appended
+    monkeypatch.setattr(Partition, "flush", flush)
+    partition.flush()
+    await deletion
+    assert ended == [True]
 
 
 async def test_where_a_share_group_stands_is_not_changed_before_it_is_known(
