@@ -93,6 +93,26 @@ def test_a_commit_that_fails_is_a_warning(
     assert leader.committed == [("g", {T0: 5})]
 
 
+def test_who_may_not_find_the_coordinator_is_told_so(
+    leader: FakeLeader, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer then names no place; that it cannot be reached would say nothing."""
+    monkeypatch.setattr(commits, "COMMIT_LIMIT_MS", 100)
+    plain = leader.answer
+
+    def answer(request: Any) -> Any:
+        answered = plain(request)
+        if isinstance(request, FindCoordinatorRequest):
+            answered.error_code, answered.host, answered.port = ErrorCode.GROUP_AUTHORIZATION_FAILED, "", -1
+        return answered
+
+    leader.answer = answer  # type: ignore[method-assign]
+    committer_for(leader).commit({T0: 5})
+    assert leader.committed == []
+    assert "the coordinator of group g" in caplog.text
+    assert "GROUP_AUTHORIZATION_FAILED" in caplog.text
+
+
 class Hung:
     """A coordinator that takes connections and never answers, for all groups. Owned by: the test."""
 

@@ -73,6 +73,7 @@ def test_names_are_known_in_any_case() -> None:
         ({**BASE, "minPartitions": "many"}, "minPartitions must be a number"),
         ({**BASE, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "must not be above"),
         ({**BASE, "maxTriggerDelay": "a while"}, "maxTriggerDelay must be a duration"),
+        ({**BASE, "maxTriggerDelay": "2 weeks"}, "maxTriggerDelay must be a duration"),
         ({**BASE, "startingOffsetsByTimestampStrategy": "guess"}, "error or latest"),
         ({**BASE, "columns": "key,vaule"}, "there is no column vaule"),
         ({**BASE, "columns": "key,key"}, "each column once"),

@@ -27,6 +27,8 @@ from spark_connector.patterns import check_pattern, set_of_sets
         ("[[a-z]0-9]+", r"\["),
         ("[[:alpha:]]", r"\["),
         (r"a\[b[^]c[d]]", r"\["),
+        ("[a][b[c]]", r"\["),
+        ("[^[a]b]", r"\["),
         ("[a-z--x]", "--"),
         ("[a||b]", r"\|\|"),
         ("[a~~b]", "~~"),
