@@ -182,6 +182,18 @@ def test_less_is_read(start_broker: Start) -> None:
     assert reading(broker, GreaterThan(("timestamp",), moment(200)), **options)[0] == []
 
 
+@pytest.mark.parametrize(("least", "first"), [(4, 7), (9, 9)])
+def test_a_filter_reads_nothing_before_the_starting_offset(
+    start_broker: Start, least: int, first: int
+) -> None:
+    broker = start_broker({TopicPartition("t", 0): FakeLog([encode_batch([(1, b"k", b"v", ())] * 12)])})
+    starting = '{"t": {"0": 7}}'
+    options = parse_options(options_for(broker, subscribe="t", pushdown="true", startingOffsets=starting))
+    pushing = FilteringReader(options, shape_of(schema_of(SCHEMA), options))
+    assert list(pushing.pushFilters([GreaterThanOrEqual(("offset",), least)])) == []
+    assert [row["offset"] for row in rows_of(pushing)] == list(range(first, 12))
+
+
 @pytest.mark.parametrize("split", [{}, {"minPartitions": "3"}, {"maxRecordsPerPartition": "4"}])
 def test_what_comes_after_planning(start_broker: Start, split: dict[str, str]) -> None:
     """An upper bound holds though the log ended just there; without one, what came is read as ever."""
