@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from hypothesis import HealthCheck, settings
 
 from storage.file import POOL
 from tests.certificates import Certificates, make_certificates, openssl
@@ -23,6 +24,10 @@ from tests.process import end_what_was_left
 
 LONG = ("spark/test_pipeline_commands.py", "spark/test_pipelines.py", "spark/test_wheel.py")
 """files that take minutes"""
+
+# How long an example takes says nothing on a machine that others use as well.
+settings.register_profile("kompakt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kompakt")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

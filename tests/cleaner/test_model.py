@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.batch import is_intact
@@ -100,7 +100,7 @@ class Model:
         assert (None if record.value is None else record.value.decode()) == value
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(
     steps=STEPS,
     slots=st.sampled_from([2, 3, 5, 1000]),

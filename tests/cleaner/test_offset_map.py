@@ -114,7 +114,7 @@ def test_the_table_grows_and_keeps_its_entries() -> None:
     assert offset_map.get(b"key 1") == NOT_FOUND
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.binary(max_size=20), st.integers(0, 2**62)), max_size=150))
 def test_the_map_is_a_dict(puts: list[tuple[bytes, int]]) -> None:
     offset_map = MapByHand(24 * 200, 0.9)
@@ -126,7 +126,7 @@ def test_the_map_is_a_dict(puts: list[tuple[bytes, int]]) -> None:
     assert offset_map.entries == len(model)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.dictionaries(st.binary(max_size=4), st.integers(50, 400), max_size=40), st.integers(40, 60))
 def test_a_bit_for_each_last_offset(entries: dict[bytes, int], start: int) -> None:
     offset_map = MapByHand(24 * 200)

@@ -154,7 +154,7 @@ KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"longer than eight bytes",
 RANDOM_RECORDS = st.lists(st.tuples(KEYS, st.booleans()), min_size=1, max_size=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     records=RANDOM_RECORDS,
     first_dirty=st.integers(90, 130),

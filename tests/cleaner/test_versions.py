@@ -358,7 +358,7 @@ def winners(records: list[tuple[int, str, str | None, int]]) -> set[int]:
     return {offset for _, offset in best.values()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     strategy=st.sampled_from(["timestamp", "header"]),
     slots=st.sampled_from([4, 6, 4096]),

@@ -252,7 +252,7 @@ def test_known_bytes_cut_short(case: tuple[Any, int, str]) -> None:
 
 
 @pytest.mark.parametrize("cls", all_messages(), ids=lambda cls: cls.__name__)
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_written_is_read(cls: type[Any], data: st.DataObject) -> None:
     for version in versions_of(cls):

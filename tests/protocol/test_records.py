@@ -60,7 +60,7 @@ def test_every_shape_survives(codec: int) -> None:
     assert records.validate_records(section, len(SHAPES), False) == (records.OK, -1, 2**41 - 1000)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(items, st.integers(0, 4))
 def test_round_trip(given_items: list[records.Item], codec: int) -> None:
     made = encode_batch(given_items, base_offset=7, codec=codec)
@@ -303,7 +303,7 @@ def columns_of(given_items: list[records.Item]) -> Columns:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(items, st.integers(0, 4))
 def test_columns_make_the_same_bytes(given_items: list[records.Item], codec: int) -> None:
     columns = columns_of(given_items)

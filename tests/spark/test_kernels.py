@@ -95,7 +95,7 @@ def rows_in(made: pyarrow.RecordBatch) -> list[Record]:
 
 
 @given(batches(), st.integers(-5, 40), st.integers(-5, 40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_columns_are_the_records(data: bytes, start: int, length: int) -> None:
     table, position, fault = scan(data)
     assert (position, fault) == (len(data), kernels.SCANNED)
@@ -109,7 +109,7 @@ def test_columns_are_the_records(data: bytes, start: int, length: int) -> None:
 
 
 @given(batches(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_broken_bytes_are_a_fault_and_nothing_else(data: bytes, drawn: st.DataObject) -> None:
     broken = bytearray(data)
     for _ in range(drawn.draw(st.integers(1, 3))):
@@ -166,7 +166,7 @@ NUMBERS += [
 
 
 @given(batches(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_nothing_beyond_the_bytes_is_touched(data: bytes, drawn: st.DataObject) -> None:
     """Broken batches end right before, or begin right behind, a page that must not be read."""
     broken = bytearray(data)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import ErrorCode
@@ -106,7 +106,7 @@ MOVES = st.none() | st.tuples(st.sampled_from([0, 1]), st.sampled_from([NONE, *N
 FAULTS = st.sampled_from([None, None, CLOSE_BEFORE, CLOSE_AFTER, ErrorCode.REQUEST_TIMED_OUT])
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(
     st.sampled_from([NODE, NONE]),
     st.lists(MOVES, max_size=25),

@@ -159,7 +159,7 @@ FAULTS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(0, 100), st.lists(FAULTS, max_size=25), st.integers(0, 300), st.sampled_from([150, 300, None])
 )

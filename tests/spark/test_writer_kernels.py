@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.records import decode_batch, encode_batch
@@ -125,7 +125,6 @@ def many_rows(draw: st.DrawFn) -> list[Row]:
     return draw(st.lists(st.fixed_dictionaries(columns), min_size=1, max_size=40))
 
 
-@settings(deadline=None)
 @given(many_rows(), st.integers(1, 20), st.booleans(), st.sampled_from([300, 5000, 512 * 1024]))
 def test_batches_are_those_of_the_plain_encoder(
     rows: list[Row], piece: int, large: bool, batch_bytes: int
@@ -198,7 +197,6 @@ def test_a_slot_is_no_larger_than_its_share_of_the_memory() -> None:
     compare(made, rows)
 
 
-@settings(deadline=None)
 @given(many_rows(), st.sampled_from([0, 3]))
 def test_halves_of_a_batch(rows: list[Row], codec: int) -> None:
     """A batch that was too large for its topic is sent as two with the same records and sequences."""

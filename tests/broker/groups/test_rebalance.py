@@ -342,7 +342,7 @@ ACTIONS = (
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 5)), max_size=60))
 def test_whatever_clients_do_the_group_stays_consistent(steps: list[tuple[str, int]]) -> None:
     """No order of requests leads to an impossible state, and who waits is always counted (the state table

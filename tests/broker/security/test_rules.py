@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.security.acls import Acl, Asker, Filter, Operation, Pattern, Permission, Resource
@@ -37,7 +37,6 @@ ASKERS = st.builds(Asker, USERS, st.sampled_from([*ADDRESSES, "127.0.0.1", ""]))
 ASKED = st.sampled_from([Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS])
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), ACLS), max_size=30),
     st.lists(st.tuples(ASKERS, ASKED, NAMES), min_size=1, max_size=10),
@@ -65,7 +64,6 @@ def test_a_decision_is_what_a_walk_over_all_rules_says(
     assert all(acl in rules for acl in walked)
 
 
-@settings(deadline=None)
 @given(st.lists(ACLS, max_size=30), st.lists(NAMES, max_size=10))
 def test_names_are_those_that_rules_are_about(acls: list[Acl], names: list[str]) -> None:
     found = names_in(acls)

@@ -261,7 +261,7 @@ class Deliveries(RuleBasedStateMachine):
 
 
 TestDeliveries = Deliveries.TestCase
-TestDeliveries.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestDeliveries.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def acknowledged(in_flight: InFlight, *told: tuple[int, int, list[int]], member: str = "m") -> None:

@@ -451,7 +451,7 @@ actions = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(actions, st.integers(0, 3)), min_size=20, max_size=60))
 def test_t201_no_partition_is_ever_with_two_and_in_the_end_each_is_with_one(
     moves: list[tuple[str, int]],

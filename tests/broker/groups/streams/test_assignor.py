@@ -38,7 +38,7 @@ def places(targets: dict[str, Assignment], which: int) -> list[tuple[str, str, i
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(MEMBERS, WORK, BEFORE, REPLICAS)
 def test_tasks_are_active_once_and_copied_elsewhere(
     processes: dict[str, str], work: dict[str, Work], before: dict[str, Assignment], replicas: int
@@ -60,7 +60,7 @@ def test_tasks_are_active_once_and_copied_elsewhere(
             assert copies[name, partition] == (most if todo.is_stateful else 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sets(st.sampled_from("abcdefgh"), min_size=1), WORK, BEFORE)
 def test_active_tasks_are_even(
     members: set[str], work: dict[str, Work], before: dict[str, Assignment]
@@ -71,7 +71,7 @@ def test_active_tasks_are_even(
     assert max(counts.values()) - min(counts[member] for member in members) <= 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(MEMBERS, WORK, REPLICAS)
 def test_what_is_divided_already_stays(
     processes: dict[str, str], work: dict[str, Work], replicas: int
@@ -83,7 +83,7 @@ def test_what_is_divided_already_stays(
         assert assign(processes, work, again, replicas) == again
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sets(st.sampled_from("abcdefg"), min_size=1), WORK)
 def test_who_comes_takes_only_its_share(members: set[str], work: dict[str, Work]) -> None:
     processes = {member: member.upper() for member in members}

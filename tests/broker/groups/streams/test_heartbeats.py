@@ -439,7 +439,7 @@ class _Client:
             self.owned = told.assigned
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STEPS, st.integers(0, 2))
 def test_a_task_is_active_once_whoever_comes_and_goes(
     steps: list[tuple[str, str, int]], replicas: int
