@@ -30,7 +30,12 @@ LOCAL = {
     "spark.sql.shuffle.partitions": "4",
 }
 INTERRUPTED = 128 + signal.SIGINT  # as shells count
-SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
+SETTINGS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    # In Spark 4.0 and 4.1 a run behind one that was killed would end with the batch that was left.
+    "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",
+}
 
 _SAID_BY_THE_MACHINE = re.compile(r"^Caused by: java\.io\.\w+: (.+)", re.MULTILINE)
 
