@@ -71,9 +71,8 @@ class TopicDeletions:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the next start ends the deletion of {name}: {error}"
             ) from error
         await self._or_later("checkpoints", name, node.logs.checkpoint)
-        await (
-            self._groups.flushed()
-        )  # else a power cut leaves a new topic of the name where the old one stood
+        # A power cut would else bring back where groups stood, for a new topic of the name.
+        await self._groups.flushed()
         self._cleanings.forget(name, topic.partition_count)
         self._topics.end_deletion(topic)
         await self._metadata.flushed()
