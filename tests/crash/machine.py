@@ -79,9 +79,20 @@ class LoopDisk:
         self._is_mounted = True
 
     def unmount(self) -> None:
+        """Return when the file system is gone: a name space of another test that was made meanwhile has it
+        mounted as well, and what is mounted then is not read from the disk anew.
+        """
         if self._is_mounted:
             unmount(self.path)
             self._is_mounted = False
+            wait_for(lambda: not self._is_attached(), f"the last name space with {self.path} to be gone", 600)
+
+    def _is_attached(self) -> bool:
+        for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+            with contextlib.suppress(OSError):  # it was let go meanwhile
+                if path.read_text().strip() == str(self.image):
+                    return True
+        return False
 
     def cut_power(self) -> None:
         """What is not on disk by now never gets there: neither data nor the file system's own log."""
