@@ -49,7 +49,7 @@ NOT_SEEN = (*OTHERS_WORK, Reason.UNCLEANABLE)
 
 
 class CleaningRefused(Exception):
-    """A cleaning that was asked for by hand cannot be done now; the message says why."""
+    """A cleaning asked for by hand cannot be done now; the message says why, and names no partition."""
 
 
 class CleanerManager:
@@ -274,11 +274,11 @@ class CleanerManager:
                 self.wait_until_cleaned(topic_partition)
             log = next((one for one in self._logs() if one.topic_partition == topic_partition), None)
             if log is None:
-                raise CleaningRefused(f"{topic_partition} is no partition of this broker")
+                raise CleaningRefused("it is no partition of this broker")
             settings = config or log.config
             if not settings.is_compacted:
                 policy = ",".join(sorted(settings.cleanup_policy)) or "none"
-                raise CleaningRefused(f"cleanup.policy of {topic_partition} is {policy}")
+                raise CleaningRefused(f"its cleanup.policy is {policy}")
             if not is_dry:
                 self._quarantine.release(topic_partition)
             assessment = self.assess(log, config, rolled_at)

@@ -141,7 +141,7 @@ class Compactions:
         """
         partition = self._broker.partitions.get(topic_partition)
         if partition is None:
-            raise CleaningRefused(f"{topic_partition} is not served")
+            raise CleaningRefused("it is not served")
         if not is_dry:
             partition.log.roll(self._broker.clock.now_ms())
         partition.flush()
@@ -158,7 +158,7 @@ class Compactions:
         manager = self._broker.cleaner
         partition = self._broker.partitions.get(topic_partition)
         if partition is None:
-            raise CleaningRefused(f"{topic_partition} is not served")
+            raise CleaningRefused("it is not served")
         if not wish.is_dry:
             manager.wait_until_cleaned(topic_partition)
         log, rounds = partition.log, Rounds()
