@@ -29,6 +29,7 @@ from storage.layout import TopicPartition
 
 if TYPE_CHECKING:
     from broker.partition import Partition
+    from broker.topic import Topic
 
 logger = logging.getLogger(__name__)
 
@@ -146,8 +147,8 @@ class Commits:
             return
         for position in request.positions:
             topic_partition = position.topic_partition
-            topic = self._topics.get(topic_partition.topic)
-            if topic is None or not self._exists(topic_partition):
+            topic = self._topic_of(topic_partition)
+            if topic is None:
                 continue
             since = group.held_since(member.member_id, topic, topic_partition.partition)
             if since is None or request.generation < since:
@@ -163,7 +164,8 @@ class Commits:
         commits: dict[TopicPartition, Commit] = {}
         for position in request.positions:
             topic_partition = position.topic_partition
-            if not self._exists(topic_partition):
+            topic = self._topic_of(topic_partition)
+            if topic is None:
                 errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(position.metadata) > limit or not fits(position.metadata):
                 errors[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -171,7 +173,12 @@ class Commits:
                 errors[topic_partition] = ErrorCode.NONE
                 expiry_ms = min(now_ms + request.retention_ms, LONG_MAX) if request.retention_ms >= 0 else -1
                 commits[topic_partition] = Commit(
-                    position.offset, position.leader_epoch, position.metadata, now_ms, expiry_ms
+                    position.offset,
+                    position.leader_epoch,
+                    position.metadata,
+                    now_ms,
+                    expiry_ms,
+                    topic_id=topic.topic_id,
                 )
         if not commits:
             return Outcome(errors)
@@ -181,8 +188,8 @@ class Commits:
         """The group does not take the request; of partitions that do not exist that is said all the same."""
         errors: dict[TopicPartition, ErrorCode] = {}
         for position in request.positions:
-            exists = self._exists(position.topic_partition)
-            errors[position.topic_partition] = code if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topic = self._topic_of(position.topic_partition)
+            errors[position.topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else code
         return Outcome(errors)
 
     def _append(
@@ -248,9 +255,10 @@ class Commits:
         if elsewhere:
             self._undecided[producer_id] = elsewhere
 
-    def _exists(self, topic_partition: TopicPartition) -> bool:
+    def _topic_of(self, topic_partition: TopicPartition) -> Topic | None:
+        """None where there is no such partition."""
         topic = self._topics.get(topic_partition.topic)
-        return topic is not None and 0 <= topic_partition.partition < topic.partition_count
+        return topic if topic and 0 <= topic_partition.partition < topic.partition_count else None
 
     # delete and expire
 
@@ -264,7 +272,7 @@ class Commits:
         is_used = _is_used(group)
         for topic_partition in topic_partitions:
             errors[topic_partition] = ErrorCode.NONE
-            if not self._exists(topic_partition) and topic_partition not in known:
+            if self._topic_of(topic_partition) is None and topic_partition not in known:
                 errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif group.members and is_used(topic_partition.topic):
                 errors[topic_partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

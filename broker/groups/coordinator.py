@@ -133,19 +133,16 @@ class GroupCoordinator:
     def _forget_lost_topics(self, groups: Iterable[AnyGroup]) -> None:
         """Of what was just read: a crash may come between a topic's deletion and that of its offsets, or one
         be deleted before they are read. Finish it, or a new topic of the same name would be read from the old
-        one's positions: here nobody has committed anything since the start.
+        one's positions. Of a commit that does not say which topic it is of, it is the one that was there at
+        the start: here nobody has committed anything since.
         """
-        known = [(group, group.offsets.known()) for group in groups]
-        names = {place.topic for _, places in known for place in places}
-        lost = {name for name in names if not self._was_there_first(name)}
-        for group, places in known:
-            self._forget(group, [place for place in places if place.topic in lost])
+        lost: set[str] = set()
+        for group in groups:
+            doomed = group.offsets.of_others(self._registry.id_of, self._first_topics.get)
+            self._forget(group, doomed)
+            lost.update(place.topic for place in doomed)
         if lost:
             logger.warning("offsets of topics that are gone are removed: %s", ", ".join(sorted(lost)))
-
-    def _was_there_first(self, name: str) -> bool:
-        topic = self._registry.get(name)
-        return topic is not None and topic.topic_id == self._first_topics.get(name)
 
     def _forget_lost_shares(self) -> None:
         for _ in self.shared.forget_lost_topics():

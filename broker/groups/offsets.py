@@ -10,8 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from uuid import UUID
 
+from protocol.schema import ZERO_UUID
 from storage.layout import TopicPartition
+
+IdOf = Callable[[str], UUID | None]
+"""the id of the topic of a name; None where there is none"""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +30,8 @@ class Commit:
     # Only commits of OffsetCommit v2-4 that name a retention carry it; -1 otherwise.
     expire_timestamp_ms: int = -1
     log_offset: int = -1
+    # Of which of the topics that have had the name; ZERO_UUID where its record says nothing of it.
+    topic_id: UUID = ZERO_UUID
 
 
 class GroupOffsets:
@@ -121,6 +128,22 @@ class GroupOffsets:
     def of_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
         wanted = frozenset(topics)
         return [topic_partition for topic_partition in self.known() if topic_partition.topic in wanted]
+
+    def of_others(self, id_now: IdOf, id_first: IdOf) -> list[TopicPartition]:
+        """What was committed, durable, decided or not, for a topic that is not the one of its name now: it
+        is gone, or was made again. A commit without an id is of the topic that had the name first.
+        """
+        ids: dict[str, tuple[UUID | None, UUID | None]] = {}
+        others: dict[TopicPartition, None] = {}
+        for commits in (self.committed, *self._undecided.values()):
+            for topic_partition, commit in commits.items():
+                name = topic_partition.topic
+                if name not in ids:
+                    ids[name] = id_now(name), id_first(name)
+                now, first = ids[name]
+                if now is None or now != (first if commit.topic_id == ZERO_UUID else commit.topic_id):
+                    others[topic_partition] = None
+        return list(others)
 
     def _take(self, topic_partition: TopicPartition, commit: Commit) -> bool:
         waiting = self._pending.get(topic_partition, [])

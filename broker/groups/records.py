@@ -1,9 +1,9 @@
 """Group and offset records <-> bytes of `__consumer_offsets`.
 
 Kafka's schemas: the key's leading int16 says what it is (0 and 1: a committed offset, 2: a group), the
-value's is its version. Written are OffsetCommitValue v3 (v1 when the commit names an expiry, which v3 cannot
-hold) and GroupMetadataValue v3, so that Kafka's own formatter reads the topic; all versions are read. What
-groups of newer protocols write is in `kinds.py`; a key of a kind that is not known is skipped.
+value's is its version. Written are, as by Kafka 4.3.1, OffsetCommitValue v4 with the topic's id (v1 when the
+commit names an expiry, which v4 cannot hold), and GroupMetadataValue v3; all versions are read. What groups
+of newer protocols write is in `kinds.py`; a key of a kind that is not known is skipped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from protocol.messages.internal import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from protocol.schema import ZERO_UUID
 from storage.layout import TopicPartition
 
 _VERSION = struct.Struct(">h")
 _OFFSET_KEY = 1
 _GROUP_KEY = 2
-_OFFSET_VALUE = 3
+_OFFSET_VALUE = 4
 _OFFSET_VALUE_WITH_EXPIRY = 1
 _GROUP_VALUE = 3
 
@@ -69,6 +70,7 @@ def offset_value(commit: Commit) -> bytes:
         metadata=commit.metadata,
         commit_timestamp=commit.commit_timestamp_ms,
         expire_timestamp=commit.expire_timestamp_ms,
+        topic_id=ZERO_UUID if has_expiry else commit.topic_id,
     )
     return _with_version(_OFFSET_VALUE_WITH_EXPIRY if has_expiry else _OFFSET_VALUE, value)
 
@@ -127,6 +129,7 @@ def read_commit(value: bytes | memoryview, log_offset: int) -> Commit:
         commit_timestamp_ms=decoded.commit_timestamp,
         expire_timestamp_ms=decoded.expire_timestamp,
         log_offset=log_offset,
+        topic_id=decoded.topic_id,
     )
 
 

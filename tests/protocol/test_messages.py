@@ -205,6 +205,11 @@ CASES: list[tuple[Any, int, str]] = [
         "0000000000000007 00000002 0001 6d 0000000000000009",
     ),
     (
+        OffsetCommitValue(offset=7, leader_epoch=2, metadata="m", commit_timestamp=9, topic_id=UUID(int=5)),
+        4,
+        "0000000000000007 00000002 02 6d 0000000000000009 01 00 10 00000000000000000000000000000005",
+    ),
+    (
         OffsetCommitValue(offset=7, metadata="", commit_timestamp=9, expire_timestamp=11),
         1,
         "0000000000000007 0000 0000000000000009 000000000000000b",

@@ -19,6 +19,7 @@ import pytest
 from broker.groups import records
 from broker.groups.consumer import changes
 from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.kinds import Change, RecordKey
 from broker.groups.offsets import Commit
 from broker.groups.records import group_key, offset_key
@@ -253,6 +254,26 @@ async def test_a_new_topic_has_no_offsets_of_one_whose_deletion_a_crash_interrup
     async with starting(world, monkeypatch):
         world.topic("t", 2)
     assert await fetched(await world.connect(), stable=True) == [(-1, 0), (-1, 0)]
+
+
+@pytest.mark.parametrize("is_old_record", [False, True], ids=["with ids", "as written without"])
+async def test_a_crash_before_offsets_are_read_gives_a_new_topic_none_of_its_namesakes(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_old_record: bool
+) -> None:
+    """The deletion could write no tombstone for what it did not know yet: the record names its topic. One
+    that does not, of an older version, is taken for the topic's that the next start finds.
+    """
+    if is_old_record:
+        monkeypatch.setattr(records, "_OFFSET_VALUE", 3)
+    await undecided(world)
+    with monkeypatch.context() as crashing:
+        crashing.setattr(GroupCoordinator, "_forget_lost_topics", lambda *_: None)
+        async with starting(world, crashing):
+            await recreated(await world.connect())
+        await world.stop()
+    await world.start()
+    expected = [(-1, ErrorCode.UNSTABLE_OFFSET_COMMIT), (-1, 0)] if is_old_record else [(-1, 0), (-1, 0)]
+    assert await fetched(await world.connect(), stable=True) == expected
 
 
 async def test_a_new_topic_has_no_offsets_that_could_not_be_read_when_its_namesake_was_deleted(

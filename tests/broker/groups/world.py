@@ -116,6 +116,10 @@ class Topics:
     def get(self, name: str) -> SimpleNamespace | None:
         return self.created.get(name)
 
+    def id_of(self, name: str) -> uuid.UUID | None:
+        topic = self.created.get(name)
+        return topic and topic.topic_id
+
     def all(self) -> list[SimpleNamespace]:
         return list(self.created.values())
 
