@@ -133,15 +133,15 @@ class GroupOffsets:
         """What was committed, durable, decided or not, for a topic that is not the one of its name now: it
         is gone, or was made again. A commit without an id is of the topic that had the name first.
         """
-        ids: dict[str, tuple[UUID | None, UUID | None]] = {}
+        ids: dict[str, tuple[int | None, int | None]] = {}  # as numbers, which are compared quickly
         others: dict[TopicPartition, None] = {}
         for commits in (self.committed, *self._undecided.values()):
             for topic_partition, commit in commits.items():
                 name = topic_partition.topic
                 if name not in ids:
-                    ids[name] = id_now(name), id_first(name)
-                now, first = ids[name]
-                if now is None or now != (first if commit.topic_id == ZERO_UUID else commit.topic_id):
+                    ids[name] = _number(id_now(name)), _number(id_first(name))
+                now_id, first_id = ids[name]
+                if now_id is None or now_id != (commit.topic_id.int or first_id):
                     others[topic_partition] = None
         return list(others)
 
@@ -153,6 +153,10 @@ class GroupOffsets:
         if not waiting:
             del self._pending[topic_partition]
         return True
+
+
+def _number(topic_id: UUID | None) -> int | None:
+    return None if topic_id is None else topic_id.int
 
 
 def _is_expired(commit: Commit, now_ms: int, retention_ms: int, base_ms: Callable[[Commit], int]) -> bool:
