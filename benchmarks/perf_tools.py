@@ -19,7 +19,7 @@ BATCHING = ("linger.ms=5", "batch.size=131072")
 END_TO_END = Path(__file__).resolve().parent / "EndToEnd.java"
 LIMIT_SECONDS = 300.0
 CONSUMER_PATIENCE_MS = 120_000
-_PRODUCED = re.compile(r"records sent, ([\d.]+) records/sec")
+_PRODUCED = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec", re.MULTILINE)
 _STEADY = re.compile(r"steady state records sent, ([\d.]+) records/sec")
 
 
@@ -42,7 +42,9 @@ class Load:
 
 
 def produce(tools: Tools, system: System, topic: str, load: Load) -> float:
-    """Records a second once a quarter of them is through and the client is warm."""
+    """Records a second once a quarter of them is through and the client is warm; RuntimeError unless all were
+    acknowledged: the tool ends well when some, or all, were refused, and counts those that were not.
+    """
     arguments: list[object] = ["--bootstrap-server", system.bootstrap, "--topic", topic]
     arguments += ["--num-records", load.records]
     arguments += [
@@ -60,10 +62,14 @@ def produce(tools: Tools, system: System, topic: str, load: Load) -> float:
         *load.properties,
     ]
     output = tools.run("kafka-producer-perf-test", *arguments, limit_s=LIMIT_SECONDS)
-    found = _STEADY.search(output) or _PRODUCED.search(output.strip().splitlines()[-1])
-    if found is None:
+    summaries = _PRODUCED.findall(output)  # the last one is of all; those before tell how far it is
+    if not summaries:
         raise RuntimeError(f"kafka-producer-perf-test printed no summary:\n{output}")
-    return float(found[1])
+    count, rate = summaries[-1]
+    if int(count) < load.records:
+        raise RuntimeError(f"kafka-producer-perf-test sent {count} of {load.records} records")
+    steady = _STEADY.search(output)
+    return float(steady[1] if steady is not None else rate)
 
 
 def consume(tools: Tools, system: System, topic: str, count: int) -> float:
