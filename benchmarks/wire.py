@@ -161,14 +161,20 @@ def pipelined(
 def many_connections(
     port: int, topic: str, acks: int, connections: int, count: int, value_bytes: int
 ) -> float:
-    """Requests a second on many connections, each with one unanswered request."""
+    """Requests a second on many connections, each with one unanswered request.
+
+    The highest base offset of the last answers shows that all were appended.
+    """
     frame = produce_frame(topic, one_record_batch(value_bytes, int(time.time() * 1000)), acks)
     opened = [Connection(port) for _ in range(connections)]
     try:
         sizes = set()
+        start = 0
         for one in opened:
             one.socket.sendall(frame)
-            sizes.add(4 + len(one.receive()))
+            answer = one.receive()
+            sizes.add(4 + len(answer))
+            _, start = base_offset_of(answer)
         (answer_bytes,) = sizes
         by_number = {one.socket.fileno(): one.socket for one in opened}
         with select.epoll() as poll:
@@ -177,7 +183,9 @@ def many_connections(
             began = time.perf_counter()
             last = _keep_going(poll, by_number, bytes(frame), answer_bytes, count)
             seconds = time.perf_counter() - began
-        base_offset_of(last[4:])
+        appended = max(base_offset_of(answer[4:])[1] for answer in last) - start
+        if appended != max(count, connections):
+            raise RefusedError(f"{appended} of {max(count, connections)} records were appended")
     finally:
         for one in opened:
             one.close()
@@ -186,23 +194,24 @@ def many_connections(
 
 def _keep_going(
     poll: select.epoll, sockets: dict[int, socket.socket], frame: bytes, answer_bytes: int, count: int
-) -> bytes:
-    """Send `count` requests, the next of a connection when the last is answered; the last answer."""
+) -> Iterable[bytes]:
+    """Send `count` requests, the next of a connection when the last is answered; each one's last answer."""
     for one in sockets.values():
         one.sendall(frame)
     sent, answered = len(sockets), 0
-    answer = b""
-    while answered < count:
+    last: dict[int, bytes] = {}
+    while answered < sent:
         for number, _ in poll.poll():
             one = sockets[number]
             answer = one.recv(answer_bytes)
             if len(answer) != answer_bytes:
                 raise ConnectionError(f"an answer of {len(answer)} bytes in place of {answer_bytes}")
+            last[number] = answer
             answered += 1
             if sent < count:
                 one.send(frame)
                 sent += 1
-    return answer
+    return last.values()
 
 
 def send_batches(

@@ -35,6 +35,7 @@ RATES = {100: 250_000, 1024: 70_000}
 BATCHED_RATES = {100: 800_000, 1024: 150_000}
 CLIENT_BATCH_BYTES = 16_000
 MILLION = 1_000_000
+PATIENCE_SECONDS = 60  # with a consumer that gets nothing
 
 
 def produce(bench: Bench) -> None:
@@ -153,14 +154,15 @@ def confluent(bench: Bench) -> None:
 
 def confluent_rates(topic: str, server: Mapping[str, Any], count: int) -> tuple[float, float]:
     """Records of 100 B a second, produced and then consumed by a client in this process, which asks for more
-    before it has too few (else it waits for a second now and then, whatever the broker does).
+    before it has too few (else it waits for a second now and then, whatever the broker does). RuntimeError
+    unless all of them are in the new topic, and come back.
     """
     producer = confluent_kafka.Producer({**server, "queue.buffering.max.messages": 1_000_000})
     value = b"x" * 100
     with stopwatch() as seconds:
         for _ in range(count):
             producer.produce(topic, value)
-        producer.flush()
+        unsent = producer.flush(perf_tools.LIMIT_SECONDS)
         produced = count / seconds()
     settings = {
         **server,
@@ -169,11 +171,20 @@ def confluent_rates(topic: str, server: Mapping[str, Any], count: int) -> tuple[
         "queued.min.messages": 1_000_000,
     }
     consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
-    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    partition = confluent_kafka.TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(partition, 60)
+    if unsent or end != count:  # a callback for each record would be half of the client's work
+        raise RuntimeError(f"confluent-kafka produced {end} of {count} records")
+    consumer.assign([partition])
     with stopwatch() as seconds:
-        got = 0
-        while got < count:
-            got += len(consumer.consume(min(10_000, count - got), 1.0))
+        got = patience = 0
+        while got < count and patience < PATIENCE_SECONDS:
+            found = len(consumer.consume(min(10_000, count - got), 1.0))
+            got += found
+            patience = 0 if found else patience + 1
         consumed = count / seconds()
+    (reached,) = consumer.position([partition])
     consumer.close()
+    if reached.offset != count:  # of errors, too, `consume` makes messages
+        raise RuntimeError(f"confluent-kafka consumed {reached.offset} of {count} records")
     return produced, consumed

@@ -5,14 +5,16 @@ Method: a real broker; what was sent is read back and counted.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from benchmarks import wire
 from benchmarks.replay import replay
 from benchmarks.sections.latency import p50_p99
-from benchmarks.sections.throughput import client_batch
+from benchmarks.sections.throughput import client_batch, confluent_rates
 from benchmarks.systems import KOMPAKT, System
 from protocol.framing import encode_response
 from protocol.messages.produce import ProduceResponse
@@ -64,6 +66,38 @@ def test_a_refused_produce_is_noticed(system: System) -> None:
     with pytest.raises(wire.RefusedError):
         wire.send_batches(system.port, "none-such", [wire.one_record_batch(1, 1)], indexes=(7,))
     assert not wire.takes_records(system.port, "none-such", 7)
+
+
+def test_refusals_between_the_first_and_the_last_answer_are_noticed() -> None:
+    """64 connections: the answers in between are only counted, so what they say is seen by the offsets."""
+    topic = ProduceResponse.TopicProduceResponse
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        with server.accept()[0] as connection:
+            for number in range(12):
+                frame = connection.recv(1 << 16)
+                is_refused = number == 5
+                partition = topic.PartitionProduceResponse(
+                    index=0, error_code=-1 if is_refused else 0, base_offset=number - (number > 5)
+                )
+                response = ProduceResponse(responses=[topic(name="t", partition_responses=[partition])])
+                told = encode_response(response, 9, int.from_bytes(frame[wire.CORRELATION], "big"))
+                connection.sendall(b"".join(told))
+
+    with server, ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer)
+        with pytest.raises(wire.RefusedError, match="10 of 11 records were appended"):
+            wire.many_connections(server.getsockname()[1], "t", 1, 1, 11, 100)
+        answered.result(10)
+
+
+def test_a_client_that_was_refused_gives_no_figure(system: System) -> None:
+    system.create_topic("tiny", settings={"max.message.bytes": "80"})
+    with pytest.raises(RuntimeError, match="produced 0 of 10 records"):
+        confluent_rates("tiny", {"bootstrap.servers": system.bootstrap}, 10)
+    system.create_topic("large")
+    assert min(confluent_rates("large", {"bootstrap.servers": system.bootstrap}, 10)) > 0
 
 
 def test_bulk_goes_to_the_partitions_in_turn_and_is_read_back(system: System) -> None:
