@@ -412,4 +412,5 @@ def main(given: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    command.end_when_told()
     sys.exit(main(sys.argv[1:]))

@@ -1,11 +1,14 @@
-"""What the three benches share as programs: their options, and a part measured with its time."""
+"""What the three benches share as programs: options, how they end, a part measured with its time."""
 
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Protocol, TypeVar
 
 from benchmarks.goals import KAFKA, KOMPAKT
@@ -22,6 +25,33 @@ class Measures(Protocol):
 M = TypeVar("M", bound=Measures)
 
 
+def end_when_told() -> None:
+    """Who is told to end (`kill`, `timeout`, a terminal that closes) ends as by Ctrl-C: its brokers end with
+    it and its directory goes, which may hold 40 GB.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # under `nohup` it is not
+            signal.signal(number, _end)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def rounds(text: str) -> int:
+    """At least one: none would put nothing in the place of what was measured before."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} rounds measure nothing")
+    return number
+
+
+def directory(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no directory")
+    return Path(text)
+
+
 def parser(
     program: str, description: str | None, parts: Iterable[str], quick: str
 ) -> argparse.ArgumentParser:
@@ -29,8 +59,10 @@ def parser(
     made.add_argument("--quick", action="store_true", help=quick)
     made.add_argument("--only", nargs="+", choices=list(parts), help="these parts alone")
     made.add_argument("--system", choices=[KOMPAKT, KAFKA], help="one broker alone; writes nothing")
-    made.add_argument("--rounds", type=int, help="how often each case is measured")
-    made.add_argument("--directory", type=Path, help="where the data goes; a temporary directory otherwise")
+    made.add_argument("--rounds", type=rounds, help="how often each case is measured")
+    made.add_argument(
+        "--directory", type=directory, help="where the data goes; that of temporary files otherwise"
+    )
     return made
 
 
