@@ -73,7 +73,8 @@ class Bench:
         self.size = size
         self.form = form
         self.section = Section(form, {})
-        self._directory = directory
+        self.directory = directory
+        """where both brokers have their data"""
         self._only = only
         self._numbers = count(1)
         self._shared: list[System] = []
@@ -111,7 +112,7 @@ class Bench:
     def own(self, make: Callable[[Path], list[System]]) -> Iterator[list[System]]:
         """As `fresh`: those of `make(directory)` that are measured."""
         self.close()
-        made = make(self._directory / f"own-{next(self._numbers)}")
+        made = make(self.directory / f"own-{next(self._numbers)}")
         systems = [system for system in made if self._only in (None, system.name)]
         try:
             yield systems
@@ -120,7 +121,7 @@ class Bench:
                 system.close()
 
     def _make(self, settings: Mapping[str, str]) -> list[System]:
-        directory = self._directory / f"pair-{next(self._numbers)}"
+        directory = self.directory / f"pair-{next(self._numbers)}"
         return make_systems(directory, self.tools, self._only, {**SETTINGS, **settings})
 
     def sides(self, names: Sequence[str], systems: Sequence[System]) -> list[Side]:

@@ -6,6 +6,7 @@ import os
 import statistics
 import tempfile
 import time
+from pathlib import Path
 
 from benchmarks import perf_tools, wire
 from benchmarks.bench import Bench, Side
@@ -73,7 +74,9 @@ def one_at_a_time(bench: Bench) -> None:
         if len(medians) == 2:
             more = medians[KOMPAKT] - medians[KAFKA]
             ours = bench.sides((KOMPAKT,), bench.shared())[0]
-            bench.add("price of durability", "acks=all", "fdatasync", ours, more / fdatasync_us())
+            bench.add(
+                "price of durability", "acks=all", "fdatasync", ours, more / fdatasync_us(bench.directory)
+            )
             medians.clear()
 
     bench.rounds((KAFKA, KOMPAKT), acks_one, size.rounds + 1)
@@ -81,10 +84,10 @@ def one_at_a_time(bench: Bench) -> None:
     bench.rounds((KAFKA, KOMPAKT), price, size.rounds + 1)
 
 
-def fdatasync_us() -> float:
-    """The median of writing 200 bytes to the end of a file and waiting for the disk."""
+def fdatasync_us(directory: Path) -> float:
+    """The median of writing 200 bytes to the end of a file there and waiting for the disk."""
     times = []
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(dir=directory) as file:
         for _ in range(FSYNCS):
             os.write(file.fileno(), b"x" * 200)
             began = time.perf_counter_ns()

@@ -5,15 +5,17 @@ Method: a real broker; what was sent is read back and counted.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from benchmarks import wire
 from benchmarks.replay import replay
-from benchmarks.sections.latency import p50_p99
+from benchmarks.sections.latency import fdatasync_us, p50_p99
 from benchmarks.sections.throughput import client_batch, confluent_rates
 from benchmarks.systems import KOMPAKT, System
 from protocol.framing import encode_response
@@ -119,3 +121,13 @@ def test_what_the_process_took_is_seen_from_outside(system: System) -> None:
 
 def test_percentiles() -> None:
     assert p50_p99([float(value) for value in range(1, 1000)]) == (500, 990)
+
+
+def test_the_price_of_a_flush_is_that_of_the_disk_with_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--directory` may name another disk than that of temporary files, which costs nothing in memory."""
+    seen: list[Path] = []
+    monkeypatch.setattr(os, "fdatasync", lambda file: seen.append(Path(f"/proc/self/fd/{file}").readlink()))
+    assert fdatasync_us(tmp_path) > 0
+    assert {path.parent for path in seen} == {tmp_path}
