@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from types import ModuleType
 
-from protocol.kernel import drop_loader
+from protocol.kernel import Kernel, drop_loader
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class Loading:
         self._loaded: asyncio.Future[None] | None = None
         self._is_given_up = False
         self._is_said = False
+        self._is_told_of_no_place = False
 
     @property
     def is_going_on(self) -> bool:
@@ -80,7 +81,7 @@ class Loading:
             self._loaded.cancel()
 
     async def run(self, load: Callable[[], None]) -> None:
-        """Return when `load` has; say so if that takes long."""
+        """Return when `load` has; say so if that takes long, and if the next start has to do it again."""
         loop = asyncio.get_running_loop()
         loaded = self._loaded = loop.create_future()
         if self._is_given_up:
@@ -95,6 +96,9 @@ class Loading:
             await loaded
         finally:
             saying.cancel()
+        if not Kernel.is_kept and not self._is_told_of_no_place:
+            self._is_told_of_no_place = True
+            logger.warning("%s; until then each start compiles them again", Kernel.why_not_kept)
 
     def _say(self) -> None:
         if not self._is_said:

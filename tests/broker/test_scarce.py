@@ -1,7 +1,8 @@
-"""Goal: where the system gives no threads, or no place for temporary files, the broker works with less, or
-says in one line what to do.
+"""Goal: where the system gives no threads, no place for temporary files, or none for compiled kernels, the
+broker works with less, or says in one line what to do.
 
-Method: processes in which the call that would be refused is; what Python does with threads in process.
+Method: processes in which the call that would be refused is; what Python does with threads in process; the
+loading of kernels by itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from broker.io_threads import IoThreads, ThreadsExhausted
+from broker.warm_up import Loading
+from protocol.kernel import Kernel
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,3 +123,19 @@ def test_no_temporary_file_can_be_made(tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert "the first cleaning has to wait for its kernels" in said
     assert (data / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_start_whose_kernels_are_kept_nowhere_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each start compiles them again then, for a minute or more, not "once"."""
+    loading = Loading()
+    await loading.run(lambda: None)
+    assert caplog.messages == []
+    monkeypatch.setattr(Kernel, "is_kept", True)
+    await loading.run(lambda: setattr(Kernel, "is_kept", False))
+    await loading.run(lambda: None)
+    (said,) = caplog.messages
+    assert "compiled, but not kept" in said
+    assert "NUMBA_CACHE_DIR" in said
+    assert said.endswith("; until then each start compiles them again")
