@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -96,10 +97,26 @@ class System:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
-    def scheduled_seconds(self) -> float:
-        """The same, exact, of the threads that live: for a process that does next to nothing."""
-        tasks = Path(f"/proc/{self.pid}/task")
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
+    def cpu_meter(self) -> Callable[[], float]:
+        """What `cpu_seconds` grows by from now on, exact: for a process that does next to nothing. The exact
+        count of a thread goes with it: where some ended meanwhile, whole ticks of the process say more.
+        """
+        before, whole = self._scheduled(), self.cpu_seconds()
+
+        def used() -> float:
+            now = self._scheduled()
+            exact = sum(taken - before.get(thread, 0) for thread, taken in now.items()) / 1e9
+            return exact if before.keys() <= now.keys() else max(exact, self.cpu_seconds() - whole)
+
+        return used
+
+    def _scheduled(self) -> dict[str, int]:
+        """Of each thread that lives how many ns it has had."""
+        found = {}
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                found[task.name] = int((task / "schedstat").read_text().split()[0])
+        return found
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 4})

@@ -23,10 +23,10 @@ def startup(bench: Bench) -> None:
             def fresh(side: Side) -> None:
                 bench.add("start-up", "fresh", "s", side, side.system.start())
                 threading.Event().wait(SETTLE_SECONDS)
-                before, began = side.system.scheduled_seconds(), time.monotonic()
+                used, began = side.system.cpu_meter(), time.monotonic()
                 threading.Event().wait(bench.size.idle_seconds)
-                used = side.system.scheduled_seconds() - before
-                bench.add("idle CPU", "no client", "%", side, 100 * used / (time.monotonic() - began))
+                percent = 100 * used() / (time.monotonic() - began)
+                bench.add("idle CPU", "no client", "%", side, percent)
                 bench.add("memory idle", "no client", "MiB", side, side.system.memory_mib())
                 side.system.stop()
 
