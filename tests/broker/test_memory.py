@@ -7,6 +7,7 @@ sizes.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,10 @@ def test_it_stays_so_when_a_client_sets_something_else() -> None:
     changed = config.with_dynamic({}, {"log.cleaner.dedupe.buffer.size": str(MIB)})
     assert changed.log_cleaner_dedupe_buffer_size == MIB
     assert changed.with_dynamic({}, {}).log_cleaner_dedupe_buffer_size == 32 * MIB
+
+
+def test_the_readme_names_each_of_them() -> None:
+    """Who has little memory must know which limits are lower there than REFERENCE.md says."""
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (told,) = re.findall(r"has less than 2 GiB, (.*?; a line of the log says so)", readme, re.DOTALL)
+    assert set(re.findall(r"`([\w.]+)`", told)) == set(SHARES)
