@@ -46,6 +46,7 @@ class FetchedPartition:
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
+        "name",
         "partition",
         "served",
         "topic",
@@ -53,6 +54,8 @@ class FetchedPartition:
 
     def __init__(self, topic: str | UUID, wanted: Any) -> None:
         self.topic = topic
+        self.name = topic if isinstance(topic, str) else ""
+        """the topic's, as it was found by the id: as in Kafka a session knows it on when the topic is gone"""
         self.partition: int = wanted.partition
         self.served: Partition | None = None  # as it was found last
         self.high_watermark = UNKNOWN_OFFSET

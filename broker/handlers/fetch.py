@@ -210,10 +210,10 @@ class Fetch:
         if isinstance(topic, UUID):
             if topic is not self._last_topic[0]:  # partitions of a topic follow each other
                 known = self._broker.topics.by_id(topic)
-                if known is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-                self._last_topic = topic, known.name
-            topic = self._last_topic[1]
+                self._last_topic = topic, known.name if known is not None else ""
+            topic = wanted.name = self._last_topic[1] or wanted.name
+            if not topic:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         self._check(topic)
         partition = self._broker.partition(topic, wanted.partition)
         if partition is None:

@@ -423,7 +423,7 @@ async def test_a_long_poll_looks_a_partition_up_once_unless_it_went(
             expected, more = [[0, 0, 0], [0, 0, 0]], 0
         else:
             await world.broker.deletions.delete("a")
-            expected, more = [[ErrorCode.UNKNOWN_TOPIC_ID] * 3, [0, 0, 0]], 3
+            expected, more = [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3, [0, 0, 0]], 3
         response = (await client.receive(FetchResponse, 13))[1]
         assert [[one.error_code for one in topic.partitions] for topic in response.responses] == expected
         assert len(looked_up) == 6 + more

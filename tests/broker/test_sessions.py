@@ -259,3 +259,18 @@ async def test_the_partitions_of_all_sessions_are_bounded(
     assert (len(sessions), sessions.partition_count) == (1, 5)
     await client.ask(fetch_request([], session_id=new.id, session_epoch=-1), 12)
     assert (len(sessions), sessions.partition_count) == (0, 0)
+
+
+async def test_a_session_knows_the_name_of_a_topic_that_is_gone(world: World) -> None:
+    """As in Kafka, where it keeps the name that it found by the id; who begins anew is told of the id."""
+    old = world.topic("a").topic_id
+    session = Session(await world.connect(), 13)
+    await session.fetch((old, 0, 0))
+    await world.broker.deletions.delete("a")
+    answers = [await session.fetch(), await session.fetch((old, 0, 0), (old, 1, 0))]
+    world.topic("a")
+    answers += [await session.fetch(), await Session(await world.connect(), 13).fetch((old, 0, 0))]
+    unknown, unknown_id = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
+    other_id = ErrorCode.INCONSISTENT_TOPIC_ID
+    codes = [[one.error_code for row in answer.responses for one in row.partitions] for answer in answers]
+    assert codes == [[unknown], [unknown, unknown_id], [other_id, unknown_id], [unknown_id]]

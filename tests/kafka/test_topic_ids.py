@@ -116,12 +116,11 @@ def produced(topic_id: UUID, *indexes: int, acks: int = -1) -> ProduceRequest:
     return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[row])
 
 
-def fetched(topic_id: UUID, index: int) -> FetchRequest:
+def fetched(topic_id: UUID, index: int, **fields: Any) -> FetchRequest:
     topic = FetchRequest.FetchTopic
     wanted = topic.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1, high_watermark=0)
-    return FetchRequest(
-        max_wait_ms=0, min_bytes=0, session_id=0, topics=[topic(topic_id=topic_id, partitions=[wanted])]
-    )
+    rows = [topic(topic_id=topic_id, partitions=[wanted])]
+    return FetchRequest(**{"max_wait_ms": 0, "min_bytes": 0, "session_id": 0, "topics": rows, **fields})
 
 
 def offsets_asked(*topic_ids: UUID, group: str = GROUP, of_all: bool = False) -> OffsetFetchRequest:
@@ -175,3 +174,37 @@ def test_g6_topics_that_came_and_went_are_known_by_their_ids(sides: list[Side]) 
     stale = sides[1].answer(produced(sides[1].ids["again before"], 0), 13)
     (row,) = stale["responses"][0]["partition_responses"]
     assert row["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def of_a_session(side: Side) -> list[int]:
+    """What a session, and who begins anew, are told of a topic that is deleted, and then made again."""
+    raw = side.raw
+
+    def make() -> None:
+        raw.create("short", {}, partitions=1)
+        wait_for(lambda: not raw.produce("short", BATCH).error_code, "a leader")
+
+    make()
+    old = ids_of(raw)["short"]
+    session_id = raw.ask(fetched(old, 0, session_epoch=0), 18).session_id
+    error_codes = []
+    for epoch in (1, 2):
+        if epoch == 1:
+            gone = [DeleteTopicsRequest.DeleteTopicState(name="short")]
+            raw.ask(DeleteTopicsRequest(topics=gone, timeout_ms=30_000), 6)
+            wait_for(lambda: "short" not in ids_of(raw), "the end of the topic")
+        else:
+            make()
+        for asked in (
+            {"session_id": session_id, "session_epoch": epoch, "topics": []},
+            {"session_epoch": -1},
+        ):
+            (topic,) = raw.ask(fetched(old, 0, **asked), 18).responses
+            error_codes += [row.error_code for row in topic.partitions]
+    return error_codes
+
+
+def test_a_session_goes_on_with_the_name_of_a_topic_that_is_gone(sides: list[Side]) -> None:
+    expected, found = [of_a_session(side) for side in sides]
+    assert found == expected
+    assert found[::2] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID]
