@@ -11,11 +11,12 @@ import pytest
 
 from cleaner.cleaner import FileSink
 from cleaner.reading import CorruptSegment
-from protocol.batch import is_intact
+from protocol.batch import is_intact, iterate_headers
 from protocol.compression import Codec
 from protocol.control import Marker, encode_marker
 from protocol.records import Record, decode_batch, encode_batch
 from storage.snapshot import LogSnapshot
+from storage.types import Origin
 from tests.cleaner.conftest import MakeWorld
 from tests.cleaner.world import HOUR_MS, NOW_MS, World
 
@@ -405,6 +406,61 @@ def test_checksums_of_small_and_large_batches_are_right(world: World, value_byte
     world.clean()
     assert all(is_intact(data, 0, header) for header, data in world.batches())
     assert len(world.records()) == 21
+
+
+def test_the_sink_is_told_how_far_the_batches_reach_that_it_gets(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that it knows whether they fit into one segment (T110); here the buffer is full again and again."""
+    write = FileSink.write
+    reached = []
+
+    def judge(self: FileSink, batches: memoryview, last_offset: int) -> None:
+        *_, (_, last) = iterate_headers(batches)
+        reached.append((last.last_offset, last_offset))
+        write(self, batches, last_offset)
+
+    monkeypatch.setattr(FileSink, "write", judge)
+    world.read_bytes = 1024
+    world.put_each(range(100))
+    world.put_each(range(100, 110), os.urandom(200).hex(), codec=Codec.ZSTD)
+    world.roll()
+    world.clean()
+    assert len(reached) > 5
+    assert [told for _, told in reached] == [last for last, _ in reached]
+
+
+def test_how_many_keys_there_are_is_not_known_while_deleted_records_are_there(make_world: MakeWorld) -> None:
+    """What lies below the log's start is not mapped: a key may be there twice until its segment goes."""
+    world = make_world(cleanup_policy="compact,delete")
+    world.put_each("aab")
+    world.roll()
+    world.log.flush()
+    assert world.clean().keys == 2
+    world.put_each("b")
+    world.roll()
+    world.log.flush()
+    world.log.delete_records(2)
+    assert world.clean().keys is None
+
+
+def test_a_packed_control_batch_stays_as_it_is(world: World) -> None:
+    """As long as data of its transaction are there it waits for no time; Apache Kafka packs no marker, and
+    cleans one that somebody packed.
+    """
+    world.put(("a", "1"), producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    key, value = encode_marker(Marker(is_commit=True))
+    world.log.append(
+        encode_batch(
+            [(NOW_MS, key, value, ())], codec=Codec.GZIP, producer_id=5, producer_epoch=0,
+            is_transactional=True, is_control=True,
+        ),
+        now_ms=NOW_MS, origin=Origin.COORDINATOR,
+    )  # fmt: skip
+    world.roll()
+    before = world.batches()
+    world.clean()
+    assert world.batches() == before
 
 
 def test_t110_offsets_too_far_for_one_segment_begin_another(world: World) -> None:

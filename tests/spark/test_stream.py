@@ -153,6 +153,31 @@ def test_what_went_before_a_first_batch_is_planned_again(
     assert read(reader, reader.initialOffset(), end) == []
 
 
+NO_LOSSES = {
+    "an empty partition": ({"startingOffsets": "earliest"}, [(0, 0), (0, 1), (0, 2)]),
+    "at a time": (
+        {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "latest"},
+        [(0, 1), (0, 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("how", NO_LOSSES)
+def test_a_first_batch_of_which_nothing_went_is_planned_again_in_silence(
+    start_broker: Start, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options, rows = NO_LOSSES[how]
+    broker = start_broker(logs_of([batch(0, 3)], []))
+    broker.logs[TopicPartition("t", 0)].times = {1: 1}
+    earlier = stream(broker, **options)
+    end = earlier.latestOffset(earlier.initialOffset(), ALL)
+    assert end == {"t": {"0": 3, "1": 0}}
+    caplog.clear()
+    reader = stream(broker, **options)
+    assert read(reader, reader.initialOffset(), end) == rows
+    assert caplog.messages == []
+
+
 def test_a_first_batch_of_this_run_misses_what_vanishes(start_broker: Start) -> None:
     """Only what a later run finds anew may be left out of its first micro-batch."""
     broker = start_broker(logs_of([batch(0, 3)], [batch(0, 2)]))

@@ -78,6 +78,15 @@ def test_a_start_by_a_time_that_comes_between_is_where_the_first_batch_ends(star
     assert read(reader, reader.initialOffset(), end) == []
 
 
+def test_a_start_by_time_has_all_that_is_as_young(start_broker: Start) -> None:
+    """It is looked up behind the end, and lies before it: nothing of what is between is passed over."""
+    broker = start_broker(logs_of([batch(0, 5)]))
+    broker.logs[PLACE].times = {5000: 2}
+    reader = stream(broker, startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest")
+    end = reader.latestOffset()
+    assert read(reader, reader.initialOffset(), end) == [(0, 2), (0, 3), (0, 4)]
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_topic_that_was_made_again_is_read_from_its_start(start_broker: Start, is_restarted: bool) -> None:
     """Whatever its offsets: a micro-batch of its own says in the checkpoint that the old one is gone."""

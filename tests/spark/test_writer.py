@@ -512,6 +512,8 @@ def test_all_columns_there_are() -> None:
     every = {"key": TEXT, "value": TEXT, "topic": TEXT, "partition": IntegerType()}
     check_columns(schema_of({**every, "timestamp": TimestampType(), "headers": ArrayType(pair)}), None)
     check_columns(schema_of({"Value": TEXT, "KEY": BINARY}), "t")
+    upper = StructType([StructField("Key", TEXT), StructField("VALUE", BINARY)])
+    check_columns(schema_of({"value": BINARY, "headers": ArrayType(upper)}), "t")
 
 
 def test_columns_without_a_place_are_warned_of_once(

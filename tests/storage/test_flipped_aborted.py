@@ -359,6 +359,48 @@ def test_a_damaged_marker_in_an_earlier_segment_keeps_the_file(make_log: MakeLog
         copies.check(f"a flip at {position}")
 
 
+def test_a_damaged_batch_keeps_no_torn_file(make_log: MakeLog, tmp_path: Path) -> None:
+    """What is left of the batches is all that can be believed, and a read of committed records is answered:
+    from a file with a piece of an entry it would not be.
+    """
+    builder = transactional_log(make_log)
+    copies = Copies(builder, tmp_path / "attic", is_clean=True)
+    copies.restore()
+    flip(builder.directory / f"{0:020d}.log", 8 * 70)  # in the first batch
+    index = builder.directory / f"{5:020d}.txnindex"
+    index.write_bytes(index.read_bytes()[:-1])
+    copies.check("a flip among the batches, a torn index")
+
+
+def test_an_index_that_lacks_an_entry_for_a_marker_without_data_is_whole(make_log: MakeLog) -> None:
+    """As a second cleaning leaves one: of transaction 8 no batch is left, of 7 the last one's header is. The
+    snapshot still knows where 8 began; that says nothing against the file.
+    """
+    builder = make_log(index_interval_bytes=1, cleanup_policy="compact", segment_bytes=1000)
+    for producer_id in (7, 8):
+        builder.append(
+            b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+    builder.append(bytes(700), key=b"first")
+    builder.log.roll(NOW_MS)
+    builder.append(b"w", producer_id=7, producer_epoch=0, base_sequence=1, is_transactional=True)
+    for producer_id in (8, 7):
+        builder.end_transaction(producer_id, is_commit=False)
+    builder.append(bytes(500), key=b"second")
+    builder.log.roll(NOW_MS)
+    builder.append(b"v", producer_id=8, producer_epoch=0, base_sequence=1)
+    for _ in range(2):
+        clean(builder, 2)
+    aborted = builder.log.aborted_transactions(0, builder.log.log_end_offset)
+    assert [one.producer_id for one in aborted] == [7]
+    assert sum(is_abort for _, is_abort in batches_of(builder.log)) == 2
+    [index] = builder.directory.glob("*" + layout.TXN_INDEX_SUFFIX)
+    before = index.read_bytes()
+    assert builder.files(layout.SNAPSHOT_SUFFIX)[:1] == [f"{3:020d}.snapshot"]
+    builder.restart()
+    assert index.read_bytes() == before
+
+
 @pytest.mark.parametrize("left", [None, b""], ids=["missing", "empty"])
 def test_t170_a_lost_index_is_made_anew_where_the_statistics_know_of_it(
     make_log: MakeLog, left: bytes | None

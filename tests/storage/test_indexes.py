@@ -21,6 +21,7 @@ from storage.segment import Segment
 from tests.storage.builders import NOW_MS, LogBuilder, batch, entries_of
 from tests.storage.conftest import MakeLog
 from tests.storage.faults import FaultyDisk
+from tests.storage.test_append import changed
 
 INDEX_FILES = (".index", ".timeindex")
 
@@ -147,6 +148,25 @@ def test_the_newest_record_that_is_left(make_log: MakeLog) -> None:
     log.append(timestamp=-1)
     log.log.flush()
     assert log.log.max_timestamp_offset() is None
+
+
+def test_the_newest_record_where_a_header_promises_a_newer_one(make_log: MakeLog) -> None:
+    """As other software may have written a batch (an append would correct it): the answer comes, and is a
+    record that is there.
+    """
+    log = make_log()
+    log.append(timestamp=NOW_MS)
+    log.log.roll(NOW_MS)
+    log.append(timestamp=NOW_MS + 1)
+    log.log.flush()
+    log.is_damaged = True  # type: ignore[attr-defined]
+    log.log.close()
+    path = log.directory / f"{1:020d}.log"
+    path.write_bytes(changed(path.read_bytes(), max_timestamp=NOW_MS + 77))
+    log.open()
+    newest = log.log.max_timestamp_offset()
+    assert newest is not None
+    assert (newest.offset, newest.timestamp) == (0, NOW_MS)
 
 
 def test_by_time_a_segment_whose_newest_record_was_deleted_is_passed(log: LogBuilder) -> None:
