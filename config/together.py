@@ -189,7 +189,7 @@ def check_threads(current: int, wanted: int) -> None:
     problem = None
     if wanted < 1:
         problem = "Value must be at least 1"
-    elif wanted < current / 2:
+    elif wanted < current // 2:
         problem = f"Value must be at least half the current value {current}"
     elif not current and wanted > 1:
         problem = "Value must not be greater than 1 where there is no thread yet"

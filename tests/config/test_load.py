@@ -445,6 +445,14 @@ def test_t27_threads_may_be_halved_or_doubled() -> None:
         check_threads(1, 0)
 
 
+def test_t27_half_of_an_odd_number_is_rounded_down() -> None:
+    """Kafka's `LogCleaner.validateReconfiguration` divides whole numbers."""
+    check_threads(3, 1)
+    check_threads(5, 2)
+    with pytest.raises(ConfigError, match="at least half the current value 5"):
+        check_threads(5, 1)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
