@@ -327,7 +327,8 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
         )
     if request.epoch in (JOIN_EPOCH, member.epoch):
         return
-    if request.epoch == member.previous_epoch and is_within(request.owned, member.assigned):
+    is_late = request.epoch == member.previous_epoch and is_within(request.owned, member.assigned)
+    if request.epoch < member.epoch and is_late:  # a static member that is away has an epoch below all
         return
     relation = "greater" if request.epoch > member.epoch else "smaller"
     raise KafkaError(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker.clock import ManualClock
 from broker.group_settings import GroupSettings
+from broker.groups import kinds
 from broker.groups.commits import CommitRequest, Outcome, Position
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.heartbeats import Beat, Heartbeat
@@ -182,6 +183,18 @@ class World:
 
     def stored(self) -> list[Record]:
         return [record for partition in self.offsets_partitions() for record in partition.log.records()]
+
+    def stored_values(self, kind: int) -> list[Any]:
+        """What the records of a kind say, in their order; None for a tombstone."""
+        prefix = kind.to_bytes(2, "big")
+        values = []
+        for record in self.stored():
+            if record.key is not None and record.key.startswith(prefix):
+                key = kinds.read_key(kind, record.key)
+                assert key is not None
+                change = kinds.read_change(key, record.value) if record.value is not None else None
+                values.append(change and change.value)
+        return values
 
     def hold_flushes(self) -> None:
         for partition in self.offsets_partitions():

@@ -110,6 +110,17 @@ async def test_t202_without_the_last_new_member_it_is_classic_again(is_fenced: b
     assert world.group().members[joined.member_id].assignment == assignment(0, 1)
 
 
+async def test_t202_the_classic_group_leaves_no_pattern_behind() -> None:
+    """A start of Kafka would take what is stored of one for a consumer group."""
+    world = World()
+    await classic_group(world)
+    world.beat("new", 0, topics=(), topic_regex="rows")
+    assert [value is None for value in world.stored_values(16)] == [False]
+    world.beat("new", LEAVE_EPOCH)
+    assert world.state() is GroupState.PREPARING_REBALANCE
+    assert [value is None for value in world.stored_values(16)] == [False, True]
+
+
 async def test_t202_who_waits_in_the_classic_group_joins_the_new_one() -> None:
     world = World()
     joined = await classic_group(world)

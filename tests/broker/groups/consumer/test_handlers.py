@@ -85,6 +85,30 @@ async def test_an_epoch_that_means_nothing_is_refused(epoch: int) -> None:
         )
 
 
+@pytest.mark.parametrize("owned", [None, "some"])
+async def test_t201_who_joins_owns_nothing_and_says_so(owned: str | None) -> None:
+    world = World()
+    topic = ConsumerGroupHeartbeatRequest.TopicPartitions(
+        topic_id=world.topics.created["rows"].topic_id, partitions=[0]
+    )
+    answer = ask(world, joining(topic_partitions=[topic] if owned else None), 1)
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "TopicPartitions must be empty when (re-)joining.",
+    )
+
+
+async def test_t201_an_instance_that_nobody_holds_is_unknown() -> None:
+    world = World()
+    ask(world, joining(), 1)
+    for epoch in (2, -1, -2):
+        answer = ask(world, joining(instance_id="i", member_epoch=epoch), 1)
+        assert (answer.error_code, answer.error_message) == (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            "Instance id i is unknown.",
+        )
+
+
 async def test_t201_a_client_of_version_0_gets_its_member_id() -> None:
     world = World()
     first, second = (ask(world, joining(member_id=""), 0).member_id for _ in range(2))

@@ -28,6 +28,7 @@ from broker.groups.topics import Partitions
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.internal_consumer_groups import ConsumerGroupRegularExpressionValue
 from tests.broker.groups.world import REBALANCE_TIMEOUT_MS, ROWS_0, ROWS_1, World, refused
 
 SESSION_MS = BrokerConfig().group_consumer_session_timeout_ms
@@ -174,6 +175,36 @@ async def test_t201_a_static_member_that_is_away_has_nothing_to_give_back(is_res
     assert world.beat("c", 0, instance_id="i").assigned == world.rows(0)
 
 
+async def test_t201_a_late_heartbeat_brings_back_no_static_member_that_is_away() -> None:
+    """Its epoch is greater than that of who is away (Kafka's `throwIfConsumerGroupMemberEpochIsInvalid`); the
+    instance would be taken, and who comes back under its id refused.
+    """
+    world = World()
+    world.beat("a", 0, instance_id="i")
+    world.beat("b", 0)
+    next_beat(world, "a", instance_id="i", owned=world.rows(0, 1))
+    next_beat(world, "a", instance_id="i", owned=world.rows(0))
+    member = world.consumer_group().members["a"]
+    assert (member.epoch, member.previous_epoch) == (3, 2)
+    world.beat("a", STATIC_LEAVE_EPOCH, instance_id="i")
+    for epoch in (2, 3):
+        late = lambda: world.beat("a", epoch, instance_id="i", owned=world.rows(0))  # noqa: B023, E731
+        assert refused(late) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert world.beat("c", 0, instance_id="i").assigned == world.rows(0)
+
+
+async def test_t201_who_lost_an_answer_may_be_one_epoch_behind() -> None:
+    """If it has nothing that it shall not have: Kafka's `isSubset` of what it owns."""
+    world = settled()
+    member = world.consumer_group().members["a"]
+    assert (member.epoch, member.previous_epoch) == (3, 2)
+    for owned in (world.rows(0), {}):
+        assert world.beat("a", 2, owned=owned).epoch == 3
+    for owned in (world.rows(0, 1), world.rows(1), None):
+        late = lambda: world.beat("a", 2, owned=owned)  # noqa: B023, E731
+        assert refused(late) is ErrorCode.FENCED_MEMBER_EPOCH
+
+
 async def test_t201_the_answer_waits_for_the_disk_and_a_plain_heartbeat_does_not() -> None:
     world = World()
     world.hold_flushes()
@@ -232,6 +263,12 @@ async def test_t201_a_regular_expression_follows_the_topics() -> None:
     world.topics.create("rows.newer", 1, {})
     assert len(next_beat(world, "a").assigned or ()) == 3
     assert world.consumer_group().subscribed_topics() == {"rows", "rows.new", "rows.newer"}
+    stored = ConsumerGroupRegularExpressionValue(
+        topics=["rows", "rows.new", "rows.newer"],
+        version=world.topics.version,
+        timestamp=world.clock.now_ms(),
+    )
+    assert world.stored_values(16)[-1] == stored
     next_beat(world, "a", topics=["columns"], topic_regex="", owned={})
     assert world.consumer_group().regexes == {}
     assert world.consumer_group().subscribed_topics() == {"columns"}
