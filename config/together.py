@@ -152,7 +152,7 @@ def _problem_of_offset_maps(config: BrokerConfig) -> ConfigError | None:
     """A map that holds no key cleans nothing (T30); the broker would not start again with it."""
     threads, factor = max(1, config.log_cleaner_threads), config.log_cleaner_io_buffer_load_factor
     slots = config.log_cleaner_dedupe_buffer_size // threads // OFFSET_MAP_ENTRY_BYTES
-    if slots > 1 and slots * factor > 1:
+    if slots * factor > 1:
         return None
     return ConfigError.of_value(
         config.log_cleaner_dedupe_buffer_size,

@@ -136,6 +136,23 @@ def test_t134_empty_members_are_refused(text: str) -> None:
         parse(topic_rows()["cleanup.policy"], text)
 
 
+@pytest.mark.parametrize("text", ["", "*", "0:1,1:1", "0:1,,1:1", "0:1,", "0:1,0:1"])
+def test_throttled_replicas_may_be_empty_or_repeated(text: str) -> None:
+    """They stay as they were written: Kafka's `ThrottledReplicaListValidator` takes them."""
+    row = topic_rows()["leader.replication.throttled.replicas"]
+    assert text_of(row, parse(row, text)) == text
+
+
+def test_a_value_that_no_answer_could_hold_is_refused() -> None:
+    """Older versions of DescribeConfigs have 15 bits for its length."""
+    row = broker_rows()["listeners"]
+    longest = "PLAINTEXT://" + "é" * 16_377 + ":"
+    assert len(longest.encode()) == 2**15 - 1
+    assert parse(row, longest) == (longest,)
+    with pytest.raises(ConfigError, match=r"^Invalid value for configuration listeners: It is longer than"):
+        parse(row, longest + "1")
+
+
 def test_policy_properties() -> None:
     both = dataclasses.replace(TopicConfig(), cleanup_policy=frozenset({"compact", "delete"}))
     assert both.is_compacted

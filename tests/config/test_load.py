@@ -354,7 +354,7 @@ def test_a_listener_is_never_plain_where_security_was_asked_for(
     ("settings", "words"),
     [
         ({"listeners": "localhost:9092"}, "Not an address"),
-        ({"listeners": "A://h:70000"}, "Not an address"),
+        ({"listeners": "A://h:65536"}, "Not an address"),
         ({"listeners": ""}, "must not be empty"),
         ({"listeners": "SSL://:1,SSL://:2"}, "its own name"),
         ({"listeners": "A://:1"}, "No security protocol defined for listener A: .*A:PLAINTEXT"),
@@ -374,7 +374,7 @@ def test_a_listener_is_never_plain_where_security_was_asked_for(
         ({"listener.security.protocol.map": "A:TLS"}, "Not NAME:PROTOCOL"),
         (
             {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
-            "must not be below",
+            "Invalid value 1 for configuration log.cleaner.max.compaction.lag.ms: It must not be below",
         ),
         ({"group.min.session.timeout.ms": "2", "group.max.session.timeout.ms": "1"}, "must not be above"),
         *(
@@ -445,6 +445,12 @@ def test_t27_threads_may_be_halved_or_doubled() -> None:
         check_threads(1, 0)
 
 
+def test_t27_from_no_thread_to_one() -> None:
+    check_threads(0, 1)
+    with pytest.raises(ConfigError, match="not be greater than 1 where there is no thread"):
+        check_threads(0, 2)
+
+
 def test_t27_half_of_an_odd_number_is_rounded_down() -> None:
     """Kafka's `LogCleaner.validateReconfiguration` divides whole numbers."""
     check_threads(3, 1)
@@ -459,6 +465,9 @@ def test_t27_half_of_an_odd_number_is_rounded_down() -> None:
         {"group.share.max.share.sessions": "200"},
         {"num.partitions": "10000"},
         {"log.cleaner.dedupe.buffer.size": "480", "log.cleaner.threads": "2"},
+        {"log.cleaner.dedupe.buffer.size": "48"},
+        {"group.streams.num.standby.replicas": "2"},
+        {"listeners": "PLAINTEXT://h:65535"},
     ],
 )
 def test_what_just_fits_together(settings: dict[str, str]) -> None:
