@@ -4,6 +4,7 @@ Method: a coordinator over memory partitions and a manual clock; restarts keep o
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -12,7 +13,7 @@ from broker.background import Background
 from broker.groups import coordinator
 from broker.groups.commits import lags
 from broker.groups.contents import read_contents
-from broker.groups.membership import Group
+from broker.groups.membership import Group, JoinResult
 from broker.groups.records import (
     GroupKey,
     OffsetKey,
@@ -24,7 +25,7 @@ from broker.groups.records import (
     read_key,
 )
 from broker.groups.state import GroupState
-from broker.state_topic import java_hash, partition_for
+from broker.state_topic import Producer, java_hash, partition_for
 from broker.topic import OFFSETS_TOPIC
 from protocol.batch import CONTROL
 from protocol.errors import ErrorCode, KafkaError
@@ -144,6 +145,32 @@ async def test_a_commit_whose_flush_fails_is_refused_and_never_visible() -> None
     assert world.committed() == {}
 
 
+async def test_t195_a_transactions_commit_whose_flush_fails_counts_for_nothing() -> None:
+    """Else the marker would make it visible, and until then a client that asks for what is stable waits."""
+    world = World()
+    world.commit({ROWS_0: 1})
+    world.hold_flushes()
+    outcome = world.commit({ROWS_0: 2}, producer=Producer(7, 0))
+    assert world.groups.undecided_offsets("g") == {ROWS_0}
+    await world.flush(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    assert outcome.errors == {ROWS_0: ErrorCode.NOT_COORDINATOR}
+    assert world.groups.undecided_offsets("g") == set()
+    for index in range(3):
+        world.groups.end_transaction(TopicPartition(OFFSETS_TOPIC, index), 7, is_commit=True)
+    assert world.committed() == {ROWS_0: 1}
+
+
+async def test_t195_a_transactions_commit_that_names_a_generation_needs_its_member() -> None:
+    """Without either it is of a client that knows nothing of members (Kafka's `validateOffsetCommit`)."""
+    world = World()
+    await world.form(None)
+    assert world.commit({ROWS_0: 1}, producer=Producer(7, 0)).errors == {ROWS_0: OK}
+    for generation in (0, 1):
+        nobody = JoinResult("", generation=generation)
+        asked = partial(world.commit, {ROWS_0: 1}, by=nobody, producer=Producer(7, 0))
+        assert refused(asked) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 @pytest.mark.parametrize(
     ("refusal", "answer"),
     [
@@ -204,6 +231,19 @@ async def test_t196_a_stable_group_keeps_what_it_subscribes_to() -> None:
     world.commit({ROWS_0: 1, COLUMNS_0: 2}, by=leader)
     world.expire(world.clock.now_ms() + RETENTION_MS)
     assert world.committed() == {ROWS_0: 1}
+
+
+async def test_t196_a_group_that_rebalances_keeps_all() -> None:
+    """What it subscribes to is being settled: Kafka's `ClassicGroup.offsetExpirationCondition`."""
+    world = World()
+    (leader,) = await world.form(None)
+    world.commit({COLUMNS_0: 1}, by=leader)
+    world.joining()
+    assert world.state() is GroupState.PREPARING_REBALANCE
+    assert world.expire(world.clock.now_ms() + RETENTION_MS) == 0
+    world.joining(leader.member_id)
+    assert world.state() is GroupState.COMPLETING_REBALANCE
+    assert world.expire(world.clock.now_ms() + RETENTION_MS) == 0
 
 
 async def test_t196_a_commit_may_name_its_own_retention() -> None:
@@ -306,6 +346,19 @@ async def test_t197_a_commit_in_flight_does_not_bring_a_deleted_group_back() -> 
     assert world.committed() == {}
 
 
+async def test_t197_a_commit_in_flight_does_not_bring_back_an_offset_that_was_deleted() -> None:
+    """The tombstone lies behind its record, so that after a restart it would be gone."""
+    world = World()
+    world.commit({ROWS_0: 1, ROWS_1: 1})
+    world.hold_flushes()
+    world.commit({ROWS_0: 2})
+    assert world.groups.delete_offsets("g", [ROWS_0]).errors == {ROWS_0: OK}
+    await world.flush()
+    assert world.committed() == {ROWS_1: 1}
+    await world.restart()
+    assert world.committed() == {ROWS_1: 1}
+
+
 async def test_t197_offset_delete_spares_what_is_subscribed() -> None:
     world = World()
     (leader,) = await world.form(None)
@@ -319,7 +372,8 @@ async def test_t197_offset_delete_spares_what_is_subscribed() -> None:
     }
     assert world.committed() == {ROWS_0: 1}
     world.groups.leave("g", [(leader.member_id, None)])
-    assert world.groups.delete_offsets("g", [ROWS_0]).errors == {ROWS_0: OK}
+    for _ in range(2):  # the second time there is none
+        assert world.groups.delete_offsets("g", [ROWS_0]).errors == {ROWS_0: OK}
     assert refused(lambda: world.groups.delete_offsets("x", [ROWS_0])) is ErrorCode.GROUP_ID_NOT_FOUND
 
 

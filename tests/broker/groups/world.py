@@ -25,6 +25,7 @@ from broker.groups.joining import JoinRequest
 from broker.groups.membership import Group, JoinResult, SyncRequest, SyncResult
 from broker.groups.state import GroupState
 from broker.groups.topics import Partitions
+from broker.state_topic import Producer
 from broker.topic import OFFSETS_TOPIC
 from config.broker import BrokerConfig
 from protocol.batch import BatchHeader, parse_header
@@ -294,6 +295,7 @@ class World:
         group_id: str = "g",
         version: int = 9,
         retention_ms: int = -1,
+        producer: Producer | None = None,
     ) -> Outcome:
         request = CommitRequest(
             group_id=group_id,
@@ -302,6 +304,7 @@ class World:
             generation=by.generation if by else -1,
             retention_ms=retention_ms,
             positions=[Position(place, offset, 0, metadata) for place, offset in offsets.items()],
+            producer=producer,
         )
         return self.groups.commit(request, api_version=version)
 

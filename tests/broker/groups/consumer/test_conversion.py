@@ -8,6 +8,7 @@ Kafka does beside it in tests/kafka.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import struct
 
 import pytest
@@ -119,6 +120,69 @@ async def test_t202_the_classic_group_leaves_no_pattern_behind() -> None:
     world.beat("new", LEAVE_EPOCH)
     assert world.state() is GroupState.PREPARING_REBALANCE
     assert [value is None for value in world.stored_values(16)] == [False, True]
+
+
+async def test_t202_what_the_consumer_group_waited_for_is_over_when_it_is_classic() -> None:
+    """Its members' sessions would end in the middle of the classic group's."""
+    world = World()
+    joined = await mixed(world)
+    world.beat("new", LEAVE_EPOCH)
+    again = world.joining(joined.member_id, protocols=subscription(0)).result()
+    world.sync(again, {joined.member_id: assignment(0, 1)})
+    stored = len(world.stored())
+    for _ in range(2 * REBALANCE_TIMEOUT_MS // 5_000):
+        world.clock.advance(5_000)
+        assert world.heartbeat(again) is ErrorCode.NONE
+    assert world.state() is GroupState.STABLE
+    assert len(world.stored()) == stored
+
+
+async def test_t202_the_answer_to_who_left_last_waits_for_the_disk() -> None:
+    world = World()
+    await mixed(world)
+    world.hold_flushes()
+    left = world.beat("new", LEAVE_EPOCH)
+    assert left.flushed is not None and not left.flushed.done()
+    await world.flush()
+    assert left.flushed.done()
+
+
+async def test_t202_each_that_leaves_by_the_classic_protocol_has_its_answer() -> None:
+    world = World()
+    joined = await mixed(world)
+    leaving = [("stranger", None), (joined.member_id, None), ("", "instance")]
+    assert world.groups.leave("g", leaving) == [
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
+    assert world.consumer_group().members.keys() == {"new"}
+
+
+async def test_t202_a_classic_client_without_a_member_id_is_given_one_first() -> None:
+    world = World()
+    await mixed(world)
+    before = world.consumer_group().members
+    told = world.join(protocols=subscription(), requires_known_member_id=True)
+    assert isinstance(told, JoinResult)
+    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert world.consumer_group().members == before
+    known = world.join(told.member_id, protocols=subscription(), requires_known_member_id=True)
+    assert isinstance(known, JoinResult)
+    assert (known.error, known.member_id) == (ErrorCode.NONE, told.member_id)
+
+
+async def test_t202_the_protocol_of_a_classic_member_is_the_first_that_it_named() -> None:
+    world = World()
+    joined = await mixed(world)
+    two = [*subscription(), ("roundrobin", subscription()[0][1])]
+    again = world.join(joined.member_id, protocols=two)
+    assert isinstance(again, JoinResult)
+    assert again.protocol_name == "range"
+    for name in ("roundrobin", "sticky"):
+        wrong = dataclasses.replace(again, protocol_name=name)
+        assert refused(lambda wrong=wrong: world.sync(wrong)) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert isinstance(world.sync(again), SyncResult)
 
 
 async def test_t202_who_waits_in_the_classic_group_joins_the_new_one() -> None:

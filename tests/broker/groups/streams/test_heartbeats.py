@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.groups.epochs import JOIN_EPOCH, LEAVE_EPOCH
+from broker.groups.membership import JoinResult
 from broker.groups.streams.draft import STANDBY_REPLICAS
 from broker.groups.streams.group import StreamsGroup, StreamsGroupState
 from broker.groups.streams.heartbeats import StreamsBeat, StreamsHeartbeat
@@ -25,7 +26,7 @@ from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
 from protocol.messages.streams_groups import Subtopology, TopicInfo
-from tests.broker.groups.world import REBALANCE_TIMEOUT_MS, ROWS_0, World, refused
+from tests.broker.groups.world import REBALANCE_TIMEOUT_MS, ROWS_0, ROWS_1, World, refused
 
 SESSION_MS = BrokerConfig().group_streams_session_timeout_ms
 HALF_MS = SESSION_MS // 2
@@ -389,6 +390,77 @@ async def test_the_group_is_not_larger_than_it_may_be() -> None:
     world = Streams(group_streams_max_size=1)
     world.beats("a", 0)
     assert refused(lambda: world.beats("b", 0)) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+async def test_a_shutdown_is_told_to_everybody_until_all_have_left() -> None:
+    """Kafka's `shutdownRequestMemberId`: it ends with the last member, or an application that is started anew
+    would end at once.
+    """
+    world = settled()
+    assert shutdowns(world.beats("a", owned=FIRST)) == []
+    assert "member a encountered" in shutdowns(world.beats("a", owned=FIRST, wants_shutdown=True))[0]
+    assert "member a encountered" in shutdowns(world.beats("b", owned=SECOND, wants_shutdown=True))[0]
+    world.beats("a", LEAVE_EPOCH)
+    assert "member a encountered" in shutdowns(world.beats("c", 0))[0]
+    for member_id in "bc":
+        world.beats(member_id, LEAVE_EPOCH)
+    assert shutdowns(world.beats("d", 0)) == []
+
+
+def shutdowns(told: StreamsBeat) -> list[str]:
+    return [one.detail for one in told.statuses if one.code is StatusCode.SHUTDOWN_APPLICATION]
+
+
+async def test_an_older_topology_is_told_at_each_heartbeat() -> None:
+    world = Streams()
+    world.beats("a", 0, topology=dataclasses.replace(ROWS, epoch=1))
+    for told in (world.beats("b", 0), world.beats("b", owned=Assignment())):
+        [status] = told.statuses
+        assert status.code is StatusCode.STALE_TOPOLOGY
+        assert "topology epoch 0 is behind the group's topology epoch 1" in status.detail
+    assert world.beats("a", owned=BOTH).statuses == []
+
+
+@pytest.mark.parametrize("task", [("9", 0), ("0", 2)])
+async def test_a_task_that_there_is_not_is_refused(task: tuple[str, int]) -> None:
+    world = settled()
+    owned = Assignment(standby={task[0]: frozenset((task[1],))})
+    assert refused(lambda: world.beats("a", owned=owned)) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("owned", [None, BOTH, SECOND, Assignment({"1": frozenset((0,))})])
+async def test_who_is_an_epoch_behind_says_that_it_has_no_more_than_it_shall(
+    owned: Assignment | None,
+) -> None:
+    world = settled()
+    assert world.beats("a", 2, owned=FIRST).epoch == 3
+    assert refused(lambda: world.beats("a", 2, owned=owned)) is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_commits_of_an_older_epoch_count_for_what_was_held_since(is_restarted: bool) -> None:
+    """KIP-1251: a had the first partition in epoch 2 already, b has got the other one in epoch 3."""
+    world = settled()
+    if is_restarted:
+        await world.restart()
+    older = JoinResult("a", generation=2)
+    assert world.commit({ROWS_0: 7}, by=older).errors == {ROWS_0: ErrorCode.NONE}
+    assert refused(lambda: world.commit({ROWS_1: 7}, by=older)) is ErrorCode.STALE_MEMBER_EPOCH
+    retention_ms = world.config.offsets_retention_minutes * 60_000
+    assert world.expire(world.clock.now_ms() + retention_ms + 1) == 0, "the members read it"
+
+
+async def test_a_group_of_another_kind_is_told_from_one_that_is_not_there() -> None:
+    world = Streams()
+    with pytest.raises(KafkaError, match="Streams group g not found"):
+        world.beats("a", 1)
+    with pytest.raises(KafkaError, match="Group g not found"):
+        world.beats("a", LEAVE_EPOCH)
+    await world.form(None)
+    for epoch in (JOIN_EPOCH, 1, LEAVE_EPOCH):
+        with pytest.raises(KafkaError, match="Group g is not a streams group") as caught:
+            world.beats("a", epoch)
+        assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 async def test_a_member_of_no_known_state_has_to_begin_anew() -> None:
