@@ -359,6 +359,24 @@ async def test_a_long_poll_ends_by_the_clock(world: World) -> None:
     assert (answer.error_code, answer.records) == (0, b"")
 
 
+async def test_a_fetch_of_nothing_has_nothing_to_wait_for(world: World) -> None:
+    """As in Kafka's `KafkaApis`: the clock stands still here."""
+    client = await world.connect()
+    response = await client.ask(fetch_request([], max_wait_ms=10_000), 12)
+    assert (response.error_code, response.responses) == (0, [])
+    assert len(world.broker.purgatory) == 0
+
+
+async def test_a_reader_of_committed_records_is_told_that_none_was_aborted(world: World) -> None:
+    """An empty list, also where there is nothing to read; to others none is told (Kafka's `LocalLog`)."""
+    world.topic()
+    client = await world.connect()
+    await fill(world, client, 1)
+    for offset in (0, 1):
+        assert (await fetch(client, offset=offset, isolation_level=1)).aborted_transactions == []
+        assert (await fetch(client, offset=offset)).aborted_transactions is None
+
+
 async def test_min_bytes_counts_over_all_partitions(world: World) -> None:
     world.topic("a")
     world.topic("b")

@@ -86,6 +86,16 @@ def test_a_fixed_size_counts_before_that_of_the_source() -> None:
     assert on(runs).sizes == {"r": 7, "log": 7}
 
 
+def test_a_repartition_topic_is_as_wide_as_the_widest_source_of_who_writes_it() -> None:
+    """Whether that is a plain topic or a repartition topic (Kafka's `RepartitionTopics`)."""
+    runs = topology(
+        sub("0", "two", "four", repartition_sink_topics=["r"]),
+        sub("1", "two", repartition_source_topics=infos("r"), repartition_sink_topics=["s"]),
+        sub("2", repartition_source_topics=infos("s")),
+    )
+    assert on(runs).sizes == {"r": 4, "s": 4}
+
+
 def test_copartitioned_repartition_topics_follow_the_plain_topic() -> None:
     runs = topology(
         sub("0", "four", repartition_sink_topics=["r"]),
