@@ -261,6 +261,37 @@ async def test_t196_a_commit_may_be_kept_for_ever() -> None:
     assert world.committed() == {ROWS_0: 1}
 
 
+async def test_t196_when_an_offset_may_go_is_told_as_it_is_done() -> None:
+    """What `kompakt groups` shows; None is for good."""
+    world = World()
+
+    def told(place: TopicPartition = ROWS_0) -> int | None:
+        group = world.groups.groups["g"]
+        return world.groups.expires_ms(group, place.topic, group.offsets.committed[place])
+
+    began_ms = world.clock.now_ms()
+    world.commit({ROWS_0: 1}, retention_ms=5_000)
+    assert told() == began_ms + 5_000
+    world.commit({ROWS_0: 1}, retention_ms=0)
+    assert told() == began_ms
+    world.commit({ROWS_0: 1})
+    assert told() == began_ms + RETENTION_MS
+    world.clock.advance(1_000)
+    (leader,) = await world.form(None)
+    world.commit({COLUMNS_0: 1}, by=leader)
+    assert told(COLUMNS_0) == world.clock.now_ms() + RETENTION_MS, "nobody subscribes to it"
+    assert told() is None
+    world.joining()
+    assert told(COLUMNS_0) is None, "the group rebalances"
+    world.clock.advance(2 * REBALANCE_TIMEOUT_MS)
+    left = [(member_id, None) for member_id in world.group().members]
+    world.groups.leave("g", left)
+    assert world.state() is GroupState.EMPTY
+    assert told() == told(COLUMNS_0) == world.group().state_since_ms + RETENTION_MS
+    assert world.expire((told() or 0) - 1) == 0
+    assert world.expire(told() or 0) == 2
+
+
 async def test_t196_others_get_their_turn_while_many_groups_end() -> None:
     world = World()
     names = [f"group-{number}" for number in range(5)]
