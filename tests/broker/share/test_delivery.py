@@ -279,6 +279,18 @@ def test_all_of_a_request_holds_or_nothing() -> None:
     assert in_flight.complete_count == 6
 
 
+def test_each_offset_of_a_request_fares_as_it_says() -> None:
+    in_flight = InFlight(0)
+    acquire(in_flight, wish(), [Run(0, 9)], 0)
+    accept, release, reject = AckType.ACCEPT, AckType.RELEASE, AckType.REJECT
+    acknowledged(in_flight, (1, 7, [accept, accept, release, reject, reject, AckType.GAP, accept]))
+    states = [in_flight.batches[0].delivery_at(offset).state.name for offset in range(10)]
+    assert states == [
+        "ACQUIRED", "ACKNOWLEDGED", "ACKNOWLEDGED", "AVAILABLE", "ARCHIVED", "ARCHIVED", "ARCHIVED",
+        "ACKNOWLEDGED", "ACQUIRED", "ACQUIRED",
+    ]  # fmt: skip
+
+
 def test_a_lock_that_is_renewed_ends_later() -> None:
     in_flight = InFlight(0)
     acquire(in_flight, wish(), [Run(0, 9)], 0)
