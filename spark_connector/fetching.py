@@ -62,7 +62,7 @@ class Fetcher:
         self._settings = options.client
         self._cluster = cluster
         self._fetch_bytes = fetch_bytes or self._settings.fetch_bytes
-        self._is_first = True
+        self._is_first = not fetch_bytes  # who names a size knows what a record takes
         self._silence = Silence(options.poll_timeout_ms / 1000)
         self._last_visible: int | None = None  # asked for before the next offset is asked for again
 

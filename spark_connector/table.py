@@ -2,8 +2,9 @@
 
 The log is read backwards, a chunk at a time, so one pass and a set of key hashes do: the first record of a
 key that turns up is its last. Reading backwards is also safe while a cleaner is at work: whatever a
-tombstone covers has gone before the tombstone goes, and is met after it. A look-up of few keys ends where
-the last of them is found.
+tombstone covers has gone before the tombstone goes, and is met after it. So a chunk is what one answer holds:
+of two the older records would have been read first. A look-up of few keys ends where the last of them is
+found.
 
 Memory does not grow with the partition: where there are more keys than the set holds, it keeps half of
 them, and the other half is read in a pass of its own, from the end again, giving only rows not yet given.
@@ -39,11 +40,11 @@ LEAST_BYTES = 1024 * 1024
 
 
 class Chunk(NamedTuple):
-    """The batches of [begin, end), of which `begin` is where the first one starts."""
+    """The batches of [begin, end), all of one answer; `begin` is where the first one starts."""
 
     pieces: list[Piece]
     begin: int
-    size_bytes: int
+    offsets_per_byte: float
 
 
 class TableReader:
@@ -75,21 +76,20 @@ class TableReader:
         yield from self._flush(0, 0)
 
     def _read_part(self, keys: KeySet) -> Iterator[pyarrow.RecordBatch]:
-        end, span, fetch_bytes = self._end, 1, FIRST_FETCH_BYTES
+        at_most = self._options.client.fetch_bytes
+        end, span, fetch_bytes = self._end, 1, min(FIRST_FETCH_BYTES, at_most)
         while end > self._start and not self._has_all(keys):
             chunk = self._fetch(max(end - span, self._start), end, fetch_bytes)
             if chunk is None:
-                span, fetch_bytes = max(span // 8, 1), self._options.client.fetch_bytes
+                span, fetch_bytes = max(span // 8, 1), min(2 * CHUNK_BYTES, at_most)
                 continue
             for data, batches in reversed(chunk.pieces):
                 for piece in self._unpacker.backwards(data, batches):
                     yield from self._add(keys, piece, end)
             if chunk.begin == end:
                 return  # the log begins behind it, or is gone: nothing is left of the part
-            offsets_per_byte = (end - chunk.begin) / max(chunk.size_bytes, 1)
-            span = max(min(int(CHUNK_BYTES * offsets_per_byte), GROWTH * span), 1)
-            expected = int(span / offsets_per_byte * 1.1) + FIRST_FETCH_BYTES
-            fetch_bytes = min(expected, self._options.client.fetch_bytes)
+            span = max(min(int(min(CHUNK_BYTES, at_most) * chunk.offsets_per_byte), GROWTH * span), 1)
+            fetch_bytes = min(int(span / chunk.offsets_per_byte * 1.1) + FIRST_FETCH_BYTES, at_most)
             end = chunk.begin
 
     def _has_all(self, keys: KeySet) -> bool:
@@ -98,7 +98,7 @@ class TableReader:
     # --- fetching
 
     def _fetch(self, start: int, end: int, fetch_bytes: int) -> Chunk | None:
-        """The chunk, after as many tries as it takes; None when it is too large to hold."""
+        """The chunk, after as many tries as it takes; None when it is too large for one answer."""
         backoff = Backoff(
             self._options.client, is_missing=lambda: self._cluster.is_missing(self.topic_partition)
         )
@@ -112,26 +112,32 @@ class TableReader:
             except MissingTopicError as missing:  # of the wait, or of a look for where the log begins
                 Fetcher(self._options, self._cluster, self.topic_partition, start, end).lose(str(missing))
                 self._start = end
-                return Chunk([], end, 0)
+                return Chunk([], end, 1)
 
     def _fetch_once(self, start: int, end: int, fetch_bytes: int) -> Chunk | None:
         fetcher = Fetcher(self._options, self._cluster, self.topic_partition, start, end, fetch_bytes)
         pieces: list[Piece] = []
+        first = begin = start
         size = 0
         with self._cluster.connection(self._cluster.leader_of(self.topic_partition)) as connection:
             while fetcher.next < end:
                 fetcher.request(connection)
+                # Of an answer that ended before `end` (a segment does) nothing counts: it is older than what
+                # is read now, and is read again with the next chunk.
+                begin, pieces = fetcher.next, []
                 for data, batches in fetcher.take(connection.receive()):
                     if len(batches):
                         pieces.append((data, batches))
                         size += int(batches[:, kernels.SIZE_BYTES].sum())
+                if pieces:
+                    # The first batch may begin before the chunk: its earlier records are taken with it.
+                    begin = min(begin, int(pieces[0][1][0, kernels.BASE_OFFSET]))
+                    first = min(begin, first)
                 if fetcher.next < end and size > 2 * CHUNK_BYTES and end - start > 1:
                     return None
         if fetcher.start > start:
             self._start = fetcher.start
-        # The first batch may begin before the chunk: its earlier records are taken with it.
-        begin = min(start, int(pieces[0][1][0, kernels.BASE_OFFSET])) if pieces else start
-        return Chunk(pieces, max(begin, self._start), size)
+        return Chunk(pieces, max(begin, self._start), (end - first) / max(size, 1))
 
     # --- choosing rows
 

@@ -8,7 +8,7 @@ by a Spark session.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import confluent_kafka
@@ -115,6 +115,31 @@ def test_all_partitions_each_with_its_keys(start_broker: Start) -> None:
         expected += as_rows(rows)
     broker = start_broker(logs_of(*logs))
     assert read(broker, minPartitions="9") == sorted(expected, key=lambda row: (row[1], row[0]))
+
+
+class CleanedLog(FakeLog):
+    """An answer ends with its segment, here a batch; the cleaner is done once the first one was given."""
+
+    left: Sequence[bytes] = ()
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        found = super().read(offset, 1)
+        if found == self.batches[0]:
+            self.batches = [*self.left]
+        return found
+
+
+@pytest.mark.parametrize("last", [None, b"2"])
+def test_a_cleaner_between_two_answers_of_a_chunk(start_broker: Start, last: bytes | None) -> None:
+    """The value of a key and what covers it lie in two segments and are cleaned away at once, the tombstone
+    for its age or the younger value for one behind the end of the read."""
+    old = encode_batch([(1, b"a", b"1", ()), (1, b"b", b"1", ())])
+    young = encode_batch([(2, b"a", last, ()), (2, b"b", b"2", ())], base_offset=2)
+    end = encode_batch([(3, b"c", b"3", ())], base_offset=4)
+    log = CleanedLog([old, young, end])
+    log.left = [encode_batch([(2, b"b", b"2", ())], base_offset=3), end]
+    broker = start_broker({TopicPartition("t", 0): log})
+    assert read(broker) == [(b"b", 3, b"2"), (b"c", 4, b"3")]
 
 
 @pytest.mark.parametrize("made_of_nothing", [None, InputPartition(None)])
