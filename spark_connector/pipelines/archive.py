@@ -20,7 +20,12 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from spark_connector.errors import ConnectorError
-from spark_connector.pipelines.checkpoints import Target, refuse_another_checkpoint, refuse_another_target
+from spark_connector.pipelines.checkpoints import (
+    Target,
+    begin_anew_if_unused,
+    refuse_another_checkpoint,
+    refuse_another_target,
+)
 from spark_connector.pipelines.paths import refuse_pattern
 from spark_connector.pipelines.session import refuse_connect
 
@@ -53,6 +58,7 @@ def archive_topic(
     _refuse_cutting(source)
     place = checkpoint or f"{path.rstrip('/')}/{CHECKPOINT}"  # `path` may be a URL
     refuse_another_checkpoint(spark, path, place)
+    begin_anew_if_unused(spark, place)
     stream = (
         spark.readStream.format("kompakt")
         .options(**_limit())
@@ -109,6 +115,7 @@ def restore_topic(
     topics = _topics(files)
     archived = _archived_topic(path, topics, from_topic)
     refuse_another_target(spark, checkpoint, _target(sink, archived))
+    begin_anew_if_unused(spark, checkpoint)
     columns = [*WRITTEN_COLUMNS, *(["partition"] if keep_partitions else [])]
 
     written = 0

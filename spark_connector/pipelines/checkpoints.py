@@ -39,6 +39,11 @@ class Directory:
         numbers = [name.removesuffix(".compact") for name in names]  # each tenth of a file sink's
         return max((int(number) for number in numbers if number.isdecimal()), default=NONE)
 
+    def drop_if_unused(self, log: str) -> None:
+        """Remove the log of that name if it has no micro-batch: what else it has was never finished."""
+        if self.last_batch(log) == NONE:
+            self._system.delete(self._path_class(self._path, log), True)
+
     def read(self, name: str) -> str | None:
         """What the file of that name says; None when there is none."""
         place = self._path_class(self._path, name)
@@ -133,6 +138,13 @@ def refuse_another_checkpoint(spark: Any, path: str, checkpoint: str) -> None:
             f"before would be missing: use the directory that was used before, or begin anew with a new "
             f"directory and a new checkpoint"
         )
+
+
+def begin_anew_if_unused(spark: Any, checkpoint: str) -> None:
+    """Let a query begin with a checkpoint that has no micro-batch yet, also where one was killed as it noted
+    its first: Spark refuses that since 4.1 (`The checkpoint location ... should be empty on batch 0`)."""
+    for log in ("offsets", "commits"):
+        Directory(spark, checkpoint).drop_if_unused(log)
 
 
 def _up_to(batch: int) -> str:
