@@ -39,10 +39,17 @@ class Directory:
         numbers = [name.removesuffix(".compact") for name in names]  # each tenth of a file sink's
         return max((int(number) for number in numbers if number.isdecimal()), default=NONE)
 
-    def drop_if_unused(self, log: str) -> None:
-        """Remove the log of that name if it has no micro-batch: what else it has was never finished."""
-        if self.last_batch(log) == NONE:
-            self._system.delete(self._path_class(self._path, log), True)
+    def remove_unfinished(self, log: str) -> None:
+        """If the log of that name has no micro-batch, remove what Spark was writing as it noted its first,
+        and nothing else: `.0.<id>.tmp`, and a checksum, which no listing shows.
+        """
+        place = self._path_class(self._path, log)
+        if self.last_batch(log) != NONE or not self._system.exists(place):
+            return
+        for status in self._system.listStatus(place):
+            if status.getPath().getName().startswith(".0."):
+                self._system.delete(status.getPath(), False)
+        self._system.delete(self._path_class(place, ".0.crc"), False)
 
     def read(self, name: str) -> str | None:
         """What the file of that name says; None when there is none."""
@@ -144,7 +151,7 @@ def begin_anew_if_unused(spark: Any, checkpoint: str) -> None:
     """Let a query begin with a checkpoint that has no micro-batch yet, also where one was killed as it noted
     its first: Spark refuses that since 4.1 (`The checkpoint location ... should be empty on batch 0`)."""
     for log in ("offsets", "commits"):
-        Directory(spark, checkpoint).drop_if_unused(log)
+        Directory(spark, checkpoint).remove_unfinished(log)
 
 
 def _up_to(batch: int) -> str:

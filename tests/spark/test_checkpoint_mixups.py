@@ -74,7 +74,7 @@ def test_two_topics_with_a_checkpoint_each(archive: Archive, servers: str, tmp_p
     assert archive.rows() == sorted(sent, key=place_of)
 
 
-@pytest.mark.parametrize("left", [".0.3e356f5f.tmp", ".0.crc"])
+@pytest.mark.parametrize("left", [".0.3e356f5f.tmp", "..0.3e356f5f.tmp.crc", ".0.crc"])
 def test_one_that_was_killed_at_its_first_note_goes_on(
     archive: Archive, servers: str, tmp_path: Path, left: str
 ) -> None:
