@@ -45,6 +45,8 @@ class Chunk(NamedTuple):
     pieces: list[Piece]
     begin: int
     offsets_per_byte: float
+    largest_bytes: int
+    """of its batches"""
 
 
 class TableReader:
@@ -89,7 +91,8 @@ class TableReader:
             if chunk.begin == end:
                 return  # the log begins behind it, or is gone: nothing is left of the part
             span = max(min(int(min(CHUNK_BYTES, at_most) * chunk.offsets_per_byte), GROWTH * span), 1)
-            fetch_bytes = min(int(span / chunk.offsets_per_byte * 1.1) + FIRST_FETCH_BYTES, at_most)
+            room = FIRST_FETCH_BYTES + chunk.largest_bytes  # the first batch may begin long before `span`
+            fetch_bytes = min(int(span / chunk.offsets_per_byte * 1.1) + room, at_most)
             end = chunk.begin
 
     def _has_all(self, keys: KeySet) -> bool:
@@ -112,13 +115,13 @@ class TableReader:
             except MissingTopicError as missing:  # of the wait, or of a look for where the log begins
                 Fetcher(self._options, self._cluster, self.topic_partition, start, end).lose(str(missing))
                 self._start = end
-                return Chunk([], end, 1)
+                return Chunk([], end, 1, 0)
 
     def _fetch_once(self, start: int, end: int, fetch_bytes: int) -> Chunk | None:
         fetcher = Fetcher(self._options, self._cluster, self.topic_partition, start, end, fetch_bytes)
         pieces: list[Piece] = []
         first = begin = start
-        size = 0
+        size = largest = 0
         with self._cluster.connection(self._cluster.leader_of(self.topic_partition)) as connection:
             while fetcher.next < end:
                 fetcher.request(connection)
@@ -128,7 +131,9 @@ class TableReader:
                 for data, batches in fetcher.take(connection.receive()):
                     if len(batches):
                         pieces.append((data, batches))
-                        size += int(batches[:, kernels.SIZE_BYTES].sum())
+                        sizes = batches[:, kernels.SIZE_BYTES]
+                        size += int(sizes.sum())
+                        largest = max(largest, int(sizes.max()))
                 if pieces:
                     # The first batch may begin before the chunk: its earlier records are taken with it.
                     begin = min(begin, int(pieces[0][1][0, kernels.BASE_OFFSET]))
@@ -137,7 +142,7 @@ class TableReader:
                     return None
         if fetcher.start > start:
             self._start = fetcher.start
-        return Chunk(pieces, max(begin, self._start), (end - first) / max(size, 1))
+        return Chunk(pieces, max(begin, self._start), (end - first) / max(size, 1), largest)
 
     # --- choosing rows
 
