@@ -431,11 +431,15 @@ class GroupCoordinator:
         await self._store.flushed()
 
     def _forget(self, group: AnyGroup, doomed: Sequence[TopicPartition]) -> None:
-        """What a group has committed for topics that are deleted."""
+        """What a group has committed for topics that are deleted. Where the disk takes no tombstone it is
+        forgotten all the same: its record names the topic, and the next start finds it again.
+        """
         try:
             self._commits.forget(group, doomed)
         except KafkaError as error:
-            logger.warning("group %s: offsets of deleted topics not removed: %s", group.group_id, error)
+            logger.warning("group %s: offsets of deleted topics stay on disk: %s", group.group_id, error)
+            for topic_partition in doomed:
+                group.offsets.remove(topic_partition)
 
     def committed(self) -> Committed:
         """The durable commits of every group as they are now, for another thread to look at (`lags`)."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
+from uuid import UUID
 
 import pytest
 
@@ -342,6 +343,18 @@ async def test_t197_only_an_empty_group_is_deleted() -> None:
     assert world.groups.find("g") is None
     await world.restart()
     assert world.groups.find("g") is None
+
+
+async def test_t198_a_disk_that_takes_no_tombstone_gives_no_offset_of_another_topic() -> None:
+    world = World()
+    world.commit({ROWS_0: 2, COLUMNS_0: 1})
+    world.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert len(list(world.groups.on_topics_deleted(["columns"]))) == 1
+    assert world.committed() == {ROWS_0: 2}
+    world.topics.created["columns"].topic_id = UUID(int=7)
+    world.refuse_appends(None)
+    await world.restart()
+    assert world.committed() == {ROWS_0: 2}
 
 
 @pytest.mark.parametrize("way", ["deleted", "expired"])
