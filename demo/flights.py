@@ -9,6 +9,7 @@ printed is measured in this run.
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import threading
@@ -139,4 +140,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # its broker ends with it
     sys.exit(main())

@@ -84,13 +84,20 @@ class DemoBroker:
         return f"127.0.0.1:{self.port}"
 
     def __enter__(self) -> DemoBroker:
-        _wait_for(self._is_ready, "the broker")
+        try:
+            _wait_for(self._is_ready, "the broker")
+        except BaseException:  # Ctrl-C too
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         self.__dict__.pop("_admin", None)  # it would report the broker's end as a failure
+        self._end()
+
+    def _end(self) -> None:
         self._process.terminate()
         self._process.wait(LIMIT_SECONDS)
         self._output.close()
