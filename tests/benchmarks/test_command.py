@@ -42,7 +42,8 @@ def test_who_ends_a_run_ends_its_brokers_and_gets_the_disk_back(
     words = ["-m", "benchmarks", "--quick", "--system", "kompakt", "--only", "startup"]
     with (tmp_path / "output").open("wb") as output:
         run = subprocess.Popen(
-            [sys.executable, *words, "--directory", tmp_path],
+            # Tests may run under `nohup`, which has what it starts ignore the one.
+            ["env", "--default-signal", sys.executable, *words, "--directory", tmp_path],
             cwd=REPOSITORY,
             stdout=output,
             stderr=subprocess.STDOUT,
