@@ -432,7 +432,7 @@ class GroupCoordinator:
 
     def _forget(self, group: AnyGroup, doomed: Sequence[TopicPartition]) -> None:
         """What a group has committed for topics that are deleted. Where the disk takes no tombstone it is
-        forgotten all the same: its record names the topic, and the next start finds it again.
+        forgotten all the same: its record names the topic, by which the next start forgets it again.
         """
         try:
             self._commits.forget(group, doomed)
