@@ -159,7 +159,7 @@ class KafkaBroker:
 
     def close(self) -> None:
         """End the process if it still runs, and remove everything."""
-        if self.process is not None and self.archive is not None and not self.archive.is_there:
+        if self.process is not None and self.archive is not None and self.archive.is_made:
             self.stop()  # the next ones start from what it leaves
         elif self.process is not None:
             self.kill()

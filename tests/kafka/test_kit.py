@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import classes
 from tests.kafka import fixtures, jars
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.tools import Tools
@@ -107,3 +108,27 @@ def test_a_directory_without_jars_is_refused(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv(jars.LIBRARIES_VARIABLE, str(tmp_path))
     with pytest.raises(jars.NoKafkaError, match="has no kafka-clients jar"):
         jars.libraries()
+
+
+def test_one_run_at_a_time_makes_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each JVM of a fresh clone made its own: seconds and 50 MB each, which stayed where a worker ended
+    before its JVM.
+    """
+    monkeypatch.setattr(classes, "DIRECTORY", tmp_path)
+    monkeypatch.setattr(classes, "_version", lambda java: java)
+    first, second = (classes.ClassArchive("java", "program", "jars") for _ in range(2))
+    (leave,) = [one for one in first.options() if "ArchiveClassesAtExit" in one]
+    made = Path(leave.partition("=")[2])
+    assert second.options() == []
+    made.touch()
+    second.keep()
+    second.drop()
+    assert made.exists() and not first.is_there
+
+    first.drop()
+    assert not made.exists()
+    assert leave in second.options()
+    made.touch()
+    second.keep()
+    assert f"-XX:SharedArchiveFile={second.path}" in first.options()
+    assert not first.is_made and not second.is_made
