@@ -12,15 +12,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
-import confluent_kafka.admin
 import pytest
 
-from tests.spark.peer.dice import Logs, Partition, ReadDice
-from tests.spark.peer.topics import Options, Topics, left_after_compaction, rows, transact
+from tests.spark.peer.dice import POLL, Logs, Partition, ReadDice
+from tests.spark.peer.story import Story
+from tests.spark.peer.topics import Options, Topics, left_after_compaction, rows
 from tests.spark.test_checkpoints import logged
 from tests.spark.test_peer_holes import offsets_in
-from tests.spark.test_spark import CODECS, create_topic, produce
 from tests.waiting import wait_for
 
 pytestmark = [
@@ -84,50 +82,6 @@ def test_reads_at_random(topics: Topics, logs: Logs, seed: int) -> None:
     assert 0 < refused < READS, "there is something to be read, and something to be refused"
 
 
-class Story:
-    """What happens to two topics between the runs of a stream."""
-
-    def __init__(self, topics: Topics, dice: random.Random) -> None:
-        self._topics, self._dice = topics, dice
-        self.names = [create_topic(topics.bootstrap) for _ in range(2)]
-        self.told: list[str] = []
-        self._sent = 0
-
-    def goes_on(self) -> None:
-        kinds = {"produce": 8, "transact": 3, "delete": 2, "add partition": 1, "nothing": 1}
-        for kind in self._dice.choices([*kinds], [*kinds.values()], k=self._dice.randint(1, 3)):
-            name = self._dice.choice(self.names)
-            self.told.append(f"{kind} {name}")
-            getattr(self, "_" + kind.replace(" ", "_"))(name)
-
-    def _nothing(self, name: str) -> None:
-        pass
-
-    def _produce(self, name: str) -> None:
-        count = self._dice.randint(1, 60)
-        produce(self._topics.bootstrap, name, count, self._dice.choice(CODECS), first=self._sent)
-        self._sent += count
-
-    def _transact(self, name: str) -> None:
-        producer = self._topics.transactional_producer(name)
-        transact(producer, name, self._sent)
-        (producer.abort_transaction if self._dice.random() < 0.5 else producer.commit_transaction)(60)
-
-    def _delete(self, name: str) -> None:
-        partition = confluent_kafka.TopicPartition(name, self._dice.randrange(3), confluent_kafka.OFFSET_END)
-        if self._dice.random() < 0.7:
-            (bounds,) = self._topics.bounds(name, [partition.partition])
-            partition.offset = self._dice.randint(*bounds)
-        for done in self._topics.admin.delete_records([partition]).values():
-            done.result(30)
-
-    def _add_partition(self, name: str) -> None:
-        count = len(self._topics.admin.list_topics(name, 30).topics[name].partitions)
-        more = confluent_kafka.admin.NewPartitions(name, count + 1)
-        for done in self._topics.admin.create_partitions([more]).values():
-            done.result(30)
-
-
 def run_to_its_end(topics: Topics, source: str, directory: Path, trigger: str, options: Options) -> str:
     """What the stream failed with, if it did."""
     try:
@@ -145,20 +99,18 @@ def left_behind(topics: Topics, directory: Path) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.usefixtures("queries")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_streams_at_random(topics: Topics, tmp_path: Path, seed: int) -> None:
     """Two checkpoints, one led by each source; with odd seeds they change places between the runs."""
     dice = random.Random(seed)
     story = Story(topics, dice)
-    subscription: Options = {"subscribe": ",".join(story.names)}
-    if dice.random() < 0.3:
-        subscription = {"subscribePattern": "|".join(story.names)}
-    begin = {"startingOffsets": dice.choice(("earliest", "earliest", "latest"))}
+    story.goes_on()
+    kind = dice.choice(("subscribe", "subscribe", "subscribePattern", "assign"))
+    begin = ReadDice(seed, story.logs()).beginning()
     sources = [topics.peer, "kompakt"]
     strict = True
     for number in range(6):
-        story.goes_on()
-        options = {**subscription, **begin, "includeHeaders": "true"}
+        options = {**story.subscription(kind), **begin, **POLL, "includeHeaders": "true"}
         options["failOnDataLoss"] = str(strict and dice.random() < 0.6).lower()
         if dice.random() < 0.6:
             options["maxOffsetsPerTrigger"] = str(dice.randint(5, 60))
@@ -178,3 +130,4 @@ def test_streams_at_random(topics: Topics, tmp_path: Path, seed: int) -> None:
         strict = not any(said.values())
         if seed % 2:
             sources.reverse()
+        story.goes_on()

@@ -20,7 +20,7 @@ TIMES = (
     1,
     1_800_000_000_000,
 )
-POLL_MS = "3000"
+POLL = {"kafkaConsumer.pollTimeoutMs": "3000"}
 """how long a task waits for records that never come; two minutes, if nobody says anything"""
 WRONG = 0.08
 """how often something is written that may be refused, at each place where it can be"""
@@ -49,6 +49,11 @@ class ReadDice:
         options |= self._place(chosen, "starting", ("earliest", "earliest", "latest"))
         options |= self._place(chosen, "ending", ("latest", "latest", "earliest"))
         return options | self._others()
+
+    def beginning(self) -> Options:
+        """Where a stream of all of them starts."""
+        everything = {name: list(range(len(partitions))) for name, partitions in self._logs.items()}
+        return self._place(everything, "starting", ("earliest", "earliest", "latest"))
 
     def _perhaps(self, probability: float) -> bool:
         return self._dice.random() < probability
@@ -117,7 +122,7 @@ class ReadDice:
         return self._dice.choice((EARLIEST, LATEST)) if self._perhaps(0.1) else self._dice.choice(TIMES)
 
     def _others(self) -> Options:
-        dice, options = self._dice, {"kafkaConsumer.pollTimeoutMs": POLL_MS}
+        dice, options = self._dice, {**POLL}
         if self._perhaps(0.4):
             options["minPartitions"] = str(dice.randint(1, 12) if not self._perhaps(WRONG) else 0)
         if self._perhaps(0.3):
