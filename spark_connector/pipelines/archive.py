@@ -26,6 +26,7 @@ from spark_connector.pipelines.checkpoints import (
     refuse_another_checkpoint,
     refuse_another_target,
 )
+from spark_connector.pipelines.isolation import committed_unless_told
 from spark_connector.pipelines.paths import refuse_pattern
 from spark_connector.pipelines.session import refuse_connect
 
@@ -48,9 +49,10 @@ def archive_topic(
 ) -> int:
     """Append what has arrived since the last run to the Parquet files in `path`; the records of this run.
 
-    `source` are options of the format (brokers, a subscription). The checkpoint lies in `path` unless told
-    otherwise. `report` gets Spark's progress of each micro-batch. ConnectorError when `path` was moved, is a
-    pattern or was written with another checkpoint, or `source` would cut partitions.
+    `source` are options of the format (brokers, a subscription); of transactions committed records are taken,
+    unless it says otherwise. The checkpoint lies in `path` unless told otherwise. `report` gets Spark's
+    progress of each micro-batch. ConnectorError when `path` was moved, is a pattern or was written with
+    another checkpoint, or `source` would cut partitions.
     """
     refuse_connect(spark)
     refuse_pattern(path)
@@ -64,7 +66,7 @@ def archive_topic(
         .options(**_limit())
         .option("startingOffsets", "earliest")
         .option("includeHeaders", "true")
-        .options(**source)
+        .options(**committed_unless_told(source))
         .load()
     )
     query = (

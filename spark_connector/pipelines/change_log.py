@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_connector.errors import ConnectorError
+from spark_connector.pipelines.isolation import committed_unless_told
 from spark_connector.pipelines.keyed_table import BUCKET, KeyedTable, Refresh, with_instants
 from spark_connector.pipelines.refreshing import (
     FIRST_BAD,
@@ -43,12 +44,14 @@ def apply_changes(
     """Bring the table in `path` up to the end of the log: the last change of each key is its row.
 
     `schema` names the fields ("id long, name string"); a tombstone, or a change for which the SQL condition
-    `delete_when` holds ("op = 'd'"), removes the row. A value that is not such an object ends the refresh
-    with its offset, unless `skip_malformed`.
+    `delete_when` holds ("op = 'd'"), removes the row. Of transactions committed records are taken, unless
+    `source` (options of the format without a subscription) says otherwise. A value that is not such an object
+    ends the refresh with its offset, unless `skip_malformed`.
     """
     from pyspark.sql.types import StructType
 
     refuse_connect(spark)
+    source = committed_unless_told(source)
     fields = StructType.fromDDL(schema)
     _refuse_names(fields.names)
     record = ", ".join(f"{name} {kind}" for name, kind in META.items())

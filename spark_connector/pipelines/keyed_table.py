@@ -60,6 +60,8 @@ class Manifest:
     delete_when: str | None = None
     strategy: str = "offset"
     """by what compaction.strategy the record of each key was chosen"""
+    read_committed: bool | None = None
+    """whether all rows were read so; None, too, where some come from before it was noted"""
     format: int = FORMAT
 
 

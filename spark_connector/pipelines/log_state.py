@@ -33,11 +33,14 @@ class LogState:
     strategy: str = OFFSET
     version_header: str = ""
     is_compacted: bool = True
+    read_committed: bool = True
+    """whether `ends`, and what is read up to them, leave out what transactions have not committed"""
 
 
 def look_up(source: Mapping[str, str], topic: str) -> LogState:
     """Ask the cluster of the options `source` about `topic`; ConnectorError when it cannot be had."""
-    cluster = connect(parse_options({**source, "subscribe": topic}).client)
+    client = parse_options({**source, "subscribe": topic}).client
+    cluster = connect(client)
     numbers = cluster.describe([topic])[topic]
     partitions = [TopicPartition(topic, number) for number in numbers]
     starts, ends = cluster.earliest_offsets(partitions), cluster.latest_offsets(partitions)
@@ -49,7 +52,9 @@ def look_up(source: Mapping[str, str], topic: str) -> LogState:
     retention_ms = int(settings.get(DELETE_RETENTION) or 0)
     is_compacted = COMPACT in settings.get(POLICY, COMPACT)
     topic_id = str(cluster.topic_id(topic))
-    return LogState(topic_id, starts, ends, retention_ms, strategy, header, is_compacted)
+    return LogState(
+        topic_id, starts, ends, retention_ms, strategy, header, is_compacted, client.read_committed
+    )
 
 
 def offsets_text(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

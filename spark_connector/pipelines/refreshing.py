@@ -14,6 +14,7 @@ from typing import Any
 
 from spark_connector.errors import ConnectorError
 from spark_connector.offsets import TopicPartition
+from spark_connector.pipelines.isolation import ISOLATION_LEVEL
 from spark_connector.pipelines.keyed_table import BUCKET, DEFAULT_BUCKETS, KeyedTable, Manifest, Refresh
 from spark_connector.pipelines.log_state import (
     HEADER,
@@ -83,6 +84,8 @@ def _why_another(manifest: Manifest, log: LogState, feed: Feed) -> str:
         return f"rows were deleted by another condition, {manifest.delete_when}"
     if manifest.topic_id != log.topic_id:
         return "the topic was deleted and made again"
+    if log.read_committed and manifest.read_committed is False:
+        return f"rows may be of aborted transactions ({ISOLATION_LEVEL}=read_uncommitted)"
     return ""
 
 
@@ -194,6 +197,7 @@ def _target(
         begins=_begins(base, log),
         delete_when=feed.delete_when,
         strategy=feed.strategy(log),
+        read_committed=log.read_committed and (base is None or base.read_committed),
         refreshed_ms=now_ms,
         versions=dict(base.versions) if base is not None else {},
         previous=dict(manifest.versions) if manifest is not None else {},

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from spark_connector.pipelines.isolation import committed_unless_told
 from spark_connector.pipelines.keyed_table import KeyedTable, Refresh
 from spark_connector.pipelines.refreshing import IS_DELETED, IS_MALFORMED, Feed, Say, refresh
 from spark_connector.pipelines.session import refuse_connect
@@ -29,9 +30,11 @@ def refresh_snapshot(
 ) -> Refresh:
     """Make the table in `path` what the topic holds now: one row a key, none for a key with a tombstone.
 
-    `source` are options of the format without a subscription. Read it by `KeyedTable(path).read(spark)`.
+    `source` are options of the format without a subscription; of transactions committed records are taken,
+    unless it says otherwise. Read it by `KeyedTable(path).read(spark)`.
     """
     refuse_connect(spark)
+    source = committed_unless_told(source)
 
     def read(positions: dict[str, str]) -> Any:
         options = {**source, **positions, "subscribe": topic, "columns": ",".join(COLUMNS)}
