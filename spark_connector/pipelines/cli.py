@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,9 @@ SETTINGS = {
     "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",
 }
 
+GONE = (
+    "Spark's Java process has ended, killed or for want of memory; the same command goes on where it stopped"
+)
 _SAID_BY_THE_MACHINE = re.compile(r"^Caused by: java\.io\.\w+: (.+)", re.MULTILINE)
 
 console = Console(stderr=True)
@@ -276,11 +280,25 @@ def _spark(master: str) -> Iterator[Any]:
     try:
         yield spark
     except (ConnectorError, PySparkException, Py4JError, OSError) as problem:  # a path may not be writable
-        console.print(f"kompakt: {_first_reason(problem)}", markup=False, soft_wrap=True)
+        # Of a JVM that is gone, whatever was asked last says no more than that nothing answered.
+        reason = _first_reason(problem) if _stopped(spark) else GONE
+        console.print(f"kompakt: {reason}", markup=False, soft_wrap=True)
         raise Exit(1) from None
     finally:
-        spark.stop()
+        _stopped(spark)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _stopped(spark: Any) -> bool:
+    """End Spark; False when its JVM has ended by itself."""
+    from py4j.protocol import Py4JError
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # PySpark has its own of a JVM that does not answer
+            spark.stop()
+    except (Py4JError, OSError):
+        return False
+    return True
 
 
 def _missing_java() -> str:

@@ -24,7 +24,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from click.exceptions import Exit
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from spark_connector.pipelines import KeyedTable, Refresh, apply_changes, cli, refresh_snapshot
 from tests.crash.machine import small_tmpfs
@@ -166,6 +166,39 @@ def test_a_path_that_is_a_file_is_one_line(
     said_at_last = capsys.readouterr().err.splitlines()[-1]
     assert said_at_last.startswith("kompakt: ")
     assert "/t" in said_at_last
+
+
+class KilledSession(NoSession):
+    """One whose JVM was killed: to stop it fails as well."""
+
+    def stop(self) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Py4JNetworkError("Answer from Java side is empty"),
+        Py4JError("An error occurred while calling o1.isActive"),
+        ConnectionRefusedError(111, "Connection refused"),
+    ],
+    ids=["amid an answer", "py4j's words", "asked again"],
+)
+def test_a_killed_java_is_one_line_that_says_so(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was two, of which the last was `standard output: Connection refused`, and status 2."""
+    monkeypatch.setattr("pyspark.sql.SparkSession", KilledSession())
+    with pytest.raises(Exit) as ended, cli._spark("local[1]"):
+        raise problem
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err.splitlines() == [f"kompakt: {cli.GONE}"]
+
+
+def test_a_java_that_ends_behind_the_work_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.sql.SparkSession", KilledSession())
+    with cli._spark("local[1]"):
+        pass
 
 
 def test_a_line_stays_one_where_nobody_knows_how_wide_it_may_be(capsys: pytest.CaptureFixture[str]) -> None:
