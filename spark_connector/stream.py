@@ -72,12 +72,13 @@ class StreamReader(StreamPlanner, SupportsTriggerAvailableNow):  # type: ignore[
             latest = self._first_end(begin, latest)
         if isinstance(limit, ReadAllAvailable):
             return start if latest == begin else to_json_object(latest)
-        begin = self._with_new_partitions(begin, latest)
-        if self._should_wait(begin, latest):
+        complete = self._with_new_partitions(begin, latest)
+        if self._should_wait(complete, latest):
             return start
         self._last_batch_s = time.monotonic()
-        if latest == begin:
+        if latest == begin:  # a partition that came since is noted, too, though it may be empty
             return start  # as it was written, to the character
+        begin = complete
         if self._options.max_offsets_per_trigger is not None:
             latest = limit_offsets(begin, latest, self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:

@@ -39,6 +39,11 @@ logger = logging.getLogger("kompakt.spark")
 
 LOOK_UP_TRIES = 4
 LOOK_UP_PAUSE_S = 0.1
+# A checkpoint may be of a run that took records of open transactions, before which a log ends now.
+PERHAPS_OPEN = (
+    " (of committed records: where a transaction is open that was read before, it goes on when that has "
+    "ended)"
+)
 
 Found = dict[TopicPartition, int]
 
@@ -100,7 +105,8 @@ class StreamPlanner(SentToTasks, DataSourceStreamReader):  # type: ignore[misc]
             self._lose(f"{', '.join(map(str, gone))} are gone")
         for partition in sorted(begin.keys() & until.keys()):
             if until[partition] < begin[partition]:
-                self._lose(f"{partition} went back from offset {begin[partition]} to {until[partition]}")
+                went = f"{partition} went back from offset {begin[partition]} to {until[partition]}"
+                self._lose(went + (PERHAPS_OPEN if self._options.client.read_committed else ""))
         complete = self._with_new_partitions(begin, until)
         until = {partition: offset for partition, offset in until.items() if partition in complete}
         for partition in sorted(until.keys() - begin.keys()):

@@ -270,6 +270,18 @@ def test_new_partitions_start_at_their_beginning(start_broker: Start) -> None:
             assert read(reader, start, end) == [(1, 1)]
 
 
+@pytest.mark.parametrize("limit", ["maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", ""])
+def test_a_new_partition_is_noted_though_it_is_empty(start_broker: Start, limit: str) -> None:
+    """As Spark's own source does; with a limit it was not, before it had records."""
+    broker = start_broker(logs_of([batch(0, 2)]))
+    broker.logs[TopicPartition("t", 1)] = FakeLog([])
+    reader = stream(broker, **({limit: "100", "maxTriggerDelay": "0"} if limit else {}))
+    start, end = {"t": {"0": 2}}, {"t": {"0": 2, "1": 0}}
+    for begin in (start, end):
+        assert reader.latestOffset(begin, reader.getDefaultReadLimit()) == end
+    assert read(reader, start, end) == []
+
+
 def test_partitions_that_vanish_or_go_back_are_lost_data(start_broker: Start) -> None:
     broker = start_broker(logs_of([batch(0, 5)]))
     for fail in ("true", "false"):
@@ -285,6 +297,19 @@ def test_partitions_that_vanish_or_go_back_are_lost_data(start_broker: Start) ->
                     reader.partitions(start, end)
             else:
                 assert read(reader, start, end) == []
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_who_began_to_read_committed_records_is_told_of_open_transactions(
+    start_broker: Start, isolation: str
+) -> None:
+    """In one that was read before, its log goes back; nothing is lost, and to go on would read it twice."""
+    broker = start_broker(logs_of([batch(0, 5)]))
+    reader = stream(broker, **{"kafka.isolation.level": isolation})
+    start = {"t": {"0": 7}}
+    with pytest.raises(DataLossError) as refused:
+        reader.partitions(start, reader.latestOffset(start, ALL))
+    assert ("a transaction is open" in str(refused.value)) == (isolation == "read_committed")
 
 
 def test_a_new_topic_deleted_before_its_batch_is_planned_again(start_broker: Start) -> None:
