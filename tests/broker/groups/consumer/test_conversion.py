@@ -376,6 +376,23 @@ async def test_t202_a_classic_member_joins_again_once_there_is_something_new_for
     assert refused(lambda: world.sync(joined)) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
+async def test_t202_a_classic_member_that_waits_joins_again_when_that_is_free() -> None:
+    """Sooner it would join again and again; later what it waits for would be nobody's."""
+    world = World()
+    world.beat("new", 0)
+    joined = rejoin(world, "")
+    assert isinstance(world.sync(joined), SyncResult)
+    assert world.heartbeat(joined) is ErrorCode.NONE
+    kept = world.beat("new", 2, owned=world.rows(0, 1)).assigned
+    assert kept is not None
+    assert world.heartbeat(joined) is ErrorCode.NONE, "it is not given back yet"
+    world.beat("new", 2, owned=kept)
+    assert world.heartbeat(joined) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = rejoin(world, joined.member_id)
+    assert world.heartbeat(joined) is ErrorCode.NONE
+    assert world.consumer_group().state is ConsumerGroupState.STABLE
+
+
 async def test_t202_classic_members_among_themselves_do_not_wait_for_a_heartbeat_of_others() -> None:
     """Apache Kafka's do: what a member had that left would be nobody's."""
     world = World(group_consumer_migration_policy="upgrade")
