@@ -89,6 +89,9 @@ class MemoryPartition:
             log.high_watermark = log.log_end_offset
         return Appended(base_offset, log.log_end_offset - 1, -1, 0)
 
+    def wake(self) -> None:
+        """Nobody waits for records."""
+
     def when_flushed(self, offset_exclusive: int) -> asyncio.Future[None] | None:
         if offset_exclusive <= self.log.high_watermark:
             return None

@@ -463,6 +463,22 @@ async def test_a_group_of_another_kind_is_told_from_one_that_is_not_there() -> N
         assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+async def test_another_topology_in_the_same_epoch_is_refused() -> None:
+    world = settled()
+    assert refused(lambda: world.beats("a", 0, topology=STORED)) is ErrorCode.INVALID_REQUEST
+    assert world.streams_group().topology == ROWS
+
+
+async def test_who_says_nothing_of_its_tasks_has_not_given_them_back() -> None:
+    world = Streams()
+    world.beats("a", 0)
+    world.beats("b", 0)
+    assert world.beats("a").assigned == FIRST
+    assert world.beats("b").assigned is None, "a has both still"
+    world.beats("a")
+    assert world.streams_group().members["a"].state is MemberState.UNREVOKED_TASKS
+
+
 async def test_a_member_of_no_known_state_has_to_begin_anew() -> None:
     """As a broker may have written that knows more states."""
     world = settled()
