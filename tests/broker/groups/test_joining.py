@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.groups.membership import JoinResult
+import pytest
+
+from broker.groups.membership import JoinResult, SyncResult
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
-from tests.broker.groups.world import RANGE, SESSION_TIMEOUT_MS, World, refused, settle
+from tests.broker.groups.world import RANGE, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, World, refused, settle
 
 
 def answered(answer: JoinResult | asyncio.Future[JoinResult]) -> JoinResult:
@@ -275,6 +277,29 @@ async def test_t188_a_replaced_member_that_still_waits_is_fenced() -> None:
     assert newer.result().error is ErrorCode.NONE
     syncing = world.sync(newer.result(), group_instance_id="a")
     assert isinstance(syncing, asyncio.Future)
+
+
+@pytest.mark.parametrize("has_synced", [True, False])
+async def test_t188_a_static_member_that_comes_back_before_it_synced_is_waited_for(has_synced: bool) -> None:
+    """By its new id: Apache Kafka waits for the old one, and has all join again in any case."""
+    world = World()
+    waiting = [world.joining(group_instance_id=instance) for instance in "ab"]
+    world.clock.advance(200)
+    leader, follower = (one.result() for one in waiting)
+    assert leader.member_id == leader.leader_id
+    world.sync(leader, {follower.member_id: b"its own"}, group_instance_id="a")
+    back = world.joining(group_instance_id="b")
+    await settle()
+    if has_synced:
+        answer = world.sync(back.result(), group_instance_id="b")
+        assert isinstance(answer, SyncResult) and answer.assignment == b"its own"
+    for _ in range(REBALANCE_TIMEOUT_MS // 5_000 - 1):
+        world.clock.advance(5_000)
+        assert world.heartbeat(leader, "a") is world.heartbeat(back.result(), "b") is ErrorCode.NONE
+    world.clock.advance(5_000)
+    late = back.result().member_id
+    assert (late in world.group().members) is has_synced
+    assert world.state() is (GroupState.STABLE if has_synced else GroupState.PREPARING_REBALANCE)
 
 
 async def test_t188_another_choice_of_protocol_does_rebalance() -> None:

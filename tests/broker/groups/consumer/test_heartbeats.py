@@ -29,6 +29,7 @@ from config.broker import BrokerConfig
 from config.definition import ConfigError
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_consumer_groups import ConsumerGroupRegularExpressionValue
+from storage.layout import TopicPartition
 from tests.broker.groups.world import REBALANCE_TIMEOUT_MS, ROWS_0, ROWS_1, World, refused
 
 SESSION_MS = BrokerConfig().group_consumer_session_timeout_ms
@@ -380,6 +381,9 @@ async def test_t201_commits_of_an_older_epoch_count_for_what_was_held_since() ->
     next_beat(world, "a", owned=world.rows(0))
     late = refused(lambda: world.commit({ROWS_0: 2, ROWS_1: 2}, by=_as_result("a", 3)))
     assert late is ErrorCode.STALE_MEMBER_EPOCH, "all of it or nothing, as in Kafka"
+    unknown = TopicPartition("none", 0)
+    late = refused(lambda: world.commit({unknown: 2, ROWS_1: 2}, by=_as_result("a", 3)))
+    assert late is ErrorCode.STALE_MEMBER_EPOCH, "of what is not there nothing is held"
     assert world.committed() == {}
     assert world.commit({ROWS_0: 1}, by=_as_result("a", 3)).errors == {ROWS_0: ErrorCode.NONE}
     assert world.committed() == {ROWS_0: 1}
