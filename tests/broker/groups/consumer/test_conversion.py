@@ -23,6 +23,7 @@ from broker.groups.state import GroupState
 from protocol.codegen import encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from storage.layout import TopicPartition
 from tests.broker.groups.world import RANGE, REBALANCE_TIMEOUT_MS, ROWS_0, SESSION_TIMEOUT_MS, World, refused
 
 
@@ -89,6 +90,31 @@ async def test_t202_the_mixed_group_outlives_a_restart() -> None:
     assert world.heartbeat(joined) is ErrorCode.NONE
     world.clock.advance(SESSION_TIMEOUT_MS)
     assert world.consumer_group().members.keys() == {"new"}, "its session is the one it asked for"
+
+
+async def test_t202_who_has_not_joined_again_yet_outlives_a_restart() -> None:
+    """What the log knew of it as a classic member is gone with the first member of the other protocol."""
+    world = World()
+    joined = await classic_group(world)
+    world.beat("new", 0)
+    await world.restart()
+    member = world.consumer_group().members[joined.member_id]
+    assert (member.epoch, partitions_of(member.assigned)) == (joined.generation, world.rows(0, 1))
+    assert world.heartbeat(joined) is ErrorCode.REBALANCE_IN_PROGRESS
+    world.clock.advance(SESSION_TIMEOUT_MS)
+    assert world.consumer_group().members.keys() == {"new"}, "its session is the one it asked for"
+
+
+async def test_t202_who_does_not_come_again_is_fenced() -> None:
+    """It is a member by what it said in the classic group, and for as long as it said there."""
+    world = World()
+    joined = await classic_group(world)
+    epoch = world.beat("new", 0).epoch
+    world.clock.advance(SESSION_TIMEOUT_MS - 1)
+    assert joined.member_id in world.consumer_group().members
+    world.clock.advance(1)
+    assert world.consumer_group().members.keys() == {"new"}
+    assert world.beat("new", epoch).assigned == world.rows(0, 1)
 
 
 @pytest.mark.parametrize("is_fenced", [False, True])
@@ -172,6 +198,83 @@ async def test_t202_a_classic_client_without_a_member_id_is_given_one_first() ->
     assert (known.error, known.member_id) == (ErrorCode.NONE, told.member_id)
 
 
+async def test_t202_an_administrator_takes_a_member_out_by_its_instance_alone() -> None:
+    world = World()
+    await static_and_classic(world)
+    wrong, right = ("other", "i"), ("", "i")
+    assert world.groups.leave("g", [wrong]) == [ErrorCode.FENCED_INSTANCE_ID]
+    assert "new" in world.consumer_group().members
+    assert world.groups.leave("g", [right]) == [ErrorCode.NONE]
+    assert "new" not in world.group().members
+
+
+async def test_t202_a_classic_member_needs_room_in_the_consumer_group() -> None:
+    world = World(group_consumer_max_size=2)
+    world.beat("new", 0)
+    joined = rejoin(world, "")
+    full = refused(lambda: world.join(protocols=subscription()))
+    assert full is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert rejoin(world, joined.member_id).error is ErrorCode.NONE, "who is in may stay"
+
+
+async def test_t202_a_full_group_changes_its_protocol_and_has_no_room_then() -> None:
+    """As in Kafka: one that is larger than that could not change at all."""
+    world = World(group_consumer_max_size=1)
+    await classic_group(world)
+    assert refused(lambda: world.beat("new", 0)) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+async def test_t202_a_classic_group_changes_its_protocol_before_its_first_generation() -> None:
+    world = World()
+    waiting = world.joining(protocols=subscription())
+    world.beat("new", 0)
+    assert waiting.result().error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(world.consumer_group().members) == 2
+    assert world.consumer_group().subscribed_topics() == {"rows"}
+
+
+async def test_t202_a_classic_member_that_comes_to_a_consumer_group_is_fenced_when_it_is_silent() -> None:
+    world = World()
+    epoch = world.beat("new", 0).epoch
+    joined = rejoin(world, "")
+    world.clock.advance(SESSION_TIMEOUT_MS - 1)
+    assert joined.member_id in world.consumer_group().members
+    world.clock.advance(1)
+    assert joined.member_id not in world.consumer_group().members
+    assert world.beat("new", epoch).epoch > epoch
+
+
+@pytest.mark.parametrize("has_synced", [True, False])
+async def test_t202_a_classic_member_of_a_consumer_group_syncs_in_time(has_synced: bool) -> None:
+    """Within the rebalance timeout that it said last."""
+    world = World()
+    world.beat("new", 0, topics=["columns"])
+    joined = rejoin(world, "")
+    joined = rejoin(world, joined.member_id)
+    if has_synced:
+        world.sync(joined)
+    for _ in range(REBALANCE_TIMEOUT_MS // 5_000 - 1):
+        world.clock.advance(5_000)
+        world.beat("new", world.consumer_group().members["new"].epoch)
+        assert world.heartbeat(joined) is ErrorCode.NONE
+    world.clock.advance(5_000)
+    assert (joined.member_id in world.consumer_group().members) is has_synced
+
+
+async def test_t202_a_classic_member_that_has_to_join_again_has_its_rebalance_timeout_for_it() -> None:
+    world = World()
+    world.beat("new", 0, topics=["columns"])
+    joined = rejoin(world, "")
+    world.sync(joined)
+    world.beat("third", 0)
+    for _ in range(REBALANCE_TIMEOUT_MS // 5_000):
+        assert world.heartbeat(joined) is ErrorCode.REBALANCE_IN_PROGRESS
+        world.clock.advance(5_000)
+        for member_id in ("new", "third"):
+            world.beat(member_id, world.consumer_group().members[member_id].epoch)
+    assert world.consumer_group().members.keys() == {"new", "third"}
+
+
 async def test_t202_the_protocol_of_a_classic_member_is_the_first_that_it_named() -> None:
     world = World()
     joined = await mixed(world)
@@ -182,6 +285,8 @@ async def test_t202_the_protocol_of_a_classic_member_is_the_first_that_it_named(
     for name in ("roundrobin", "sticky"):
         wrong = dataclasses.replace(again, protocol_name=name)
         assert refused(lambda wrong=wrong: world.sync(wrong)) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    other = dataclasses.replace(again, protocol_type="connect")
+    assert refused(lambda: world.sync(other)) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert isinstance(world.sync(again), SyncResult)
 
 
@@ -278,6 +383,34 @@ async def test_t202_who_takes_the_last_new_members_place_disturbs_nobody() -> No
     assert world.heartbeat(joined) is world.heartbeat(back, "i") is ErrorCode.NONE
 
 
+async def test_t202_a_classic_group_that_goes_on_has_its_offsets_sessions_and_subscriptions() -> None:
+    world = World()
+    columns = TopicPartition("columns", 0)
+    world.commit({ROWS_0: 7, columns: 7})
+    joined = await static_and_classic(world)
+    world.beat("new", STATIC_LEAVE_EPOCH, instance_id="i")
+    back = world.join(protocols=subscription(), group_instance_id="i")
+    assert isinstance(back, JoinResult) and world.state() is GroupState.STABLE
+    assert world.groups.delete_offsets("g", [ROWS_0, columns]).errors == {
+        ROWS_0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        columns: ErrorCode.NONE,
+    }
+    assert world.committed() == {ROWS_0: 7}
+    world.clock.advance(SESSION_TIMEOUT_MS - 1)
+    assert world.heartbeat(back, "i") is ErrorCode.NONE
+    world.clock.advance(1)
+    assert world.group().members.keys() == {back.member_id}
+    assert joined.member_id != back.member_id
+
+
+async def test_t202_who_leaves_with_the_last_new_member_is_not_in_the_classic_group() -> None:
+    world = World()
+    joined = await mixed(world)
+    second = rejoin(world, "")
+    assert world.groups.leave("g", [("new", None), (second.member_id, None)]) == [ErrorCode.NONE] * 2
+    assert world.group().members.keys() == {joined.member_id}
+
+
 @pytest.mark.parametrize("reason", ["another subscription", "partitions that were waited for"])
 async def test_t202_who_takes_its_place_and_changes_what_others_have_lets_them_divide_anew(
     reason: str,
@@ -296,6 +429,15 @@ async def test_t202_who_takes_its_place_and_changes_what_others_have_lets_them_d
     assert isinstance(back, JoinResult) and back.error is ErrorCode.NONE
     assert world.state() is GroupState.PREPARING_REBALANCE
     assert world.heartbeat(joined) is ErrorCode.REBALANCE_IN_PROGRESS, "in the generation that it knows"
+
+
+async def test_t202_who_was_alone_and_comes_back_for_something_else_divides_anew() -> None:
+    world = World()
+    world.beat("new", 0, instance_id="i")
+    world.beat("new", STATIC_LEAVE_EPOCH, instance_id="i")
+    back = world.join(protocols=subscription(topic="columns"), group_instance_id="i")
+    assert isinstance(back, JoinResult) and back.error is ErrorCode.NONE
+    assert world.state() is GroupState.PREPARING_REBALANCE
 
 
 @pytest.mark.parametrize(
@@ -353,8 +495,10 @@ async def test_t202_a_group_that_is_no_consumers_stays_classic() -> None:
     assert waiting.result().error is ErrorCode.NONE
     assert refused(lambda: world.beat("new", 0)) is ErrorCode.GROUP_ID_NOT_FOUND
     world.beat("m", 0, group_id="other")
-    code = refused(lambda: world.join(protocol_type="connect", group_id="other"))
-    assert code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    for wrong in ({"protocol_type": "connect"}, {"protocols": []}):
+        told = {"protocols": subscription(), **wrong}
+        code = refused(lambda told=told: world.join(group_id="other", **told))
+        assert code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 async def test_t202_a_classic_member_joins_again_once_there_is_something_new_for_it() -> None:
