@@ -275,6 +275,41 @@ async def test_t201_a_regular_expression_follows_the_topics() -> None:
     assert world.consumer_group().subscribed_topics() == {"columns"}
 
 
+async def test_t201_a_pattern_goes_with_the_last_member_that_has_it() -> None:
+    world = World()
+    for member_id in "ab":
+        world.beat(member_id, 0, topics=(), topic_regex="rows")
+    world.beat("c", 0)
+    world.beat("a", LEAVE_EPOCH)
+    assert world.consumer_group().regexes == {"rows": {"rows"}}
+    world.beat("b", LEAVE_EPOCH)
+    assert world.consumer_group().regexes == {}
+    assert world.stored_values(16)[-1] is None
+
+
+async def test_t201_a_topic_that_went_stays_with_its_member_until_all_is_divided_anew() -> None:
+    """Only what a client unsubscribes from goes at once; to say where it runs is no other subscription."""
+    world = World(group_consumer_assignment_interval_ms=INTERVAL_MS)
+    columns = {world.topics.created["columns"].topic_id: frozenset((0,))}
+    world.beat("a", 0, topics=["rows", "columns"])
+    del world.topics.created["columns"]
+    world.topics.version += 1
+    assert next_beat(world, "a").assigned is None
+    assert next_beat(world, "a", client_host="/127.0.0.2").assigned is None
+    assert partitions_of(world.consumer_group().members["a"].assigned) == {**world.rows(0, 1), **columns}
+    world.clock.advance(INTERVAL_MS)
+    assert next_beat(world, "a", owned=world.rows(0, 1)).assigned == world.rows(0, 1)
+
+
+async def test_t201_an_instance_is_nobodys_when_its_member_has_left() -> None:
+    world = World()
+    world.beat("a", 0, instance_id="i")
+    world.beat("a", LEAVE_EPOCH, instance_id="i")
+    world.beat("a", 0)
+    world.beat("b", 0, instance_id="i")
+    assert world.consumer_group().static_members == {"i": "b"}
+
+
 async def test_t201_a_pattern_that_is_none_is_refused_and_the_group_stays_as_it_is() -> None:
     world = settled()
     assert refused(lambda: next_beat(world, "a", topic_regex="(")) is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -389,6 +424,39 @@ async def test_t201_commits_of_an_older_epoch_count_for_what_was_held_since() ->
     assert world.committed() == {ROWS_0: 1}
     late = refused(lambda: world.commit({ROWS_0: 1}, by=_as_result("a", 9)))
     assert late is ErrorCode.STALE_MEMBER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("member_id", "instance", "epoch", "is_transaction", "is_refused"),
+    [
+        ("", None, -1, True, False),
+        ("", None, -1, False, True),
+        ("", None, 0, True, True),
+        ("", "i", -1, True, True),
+        ("x", None, -1, True, True),
+    ],
+)
+async def test_who_is_no_member_commits_within_a_transaction_if_it_does_not_say_that_it_is_one(
+    member_id: str, instance: str | None, epoch: int, is_transaction: bool, is_refused: bool
+) -> None:
+    """As clients from before KIP-447 do; with nobody in the group, anybody does that says so little."""
+    world = settled()
+
+    def commits() -> object:
+        return world.consumer_group().check_commit(
+            member_id, instance, epoch, is_transaction=is_transaction, api_version=9
+        )
+
+    if is_refused:
+        assert refused(commits) is ErrorCode.UNKNOWN_MEMBER_ID
+    else:
+        assert commits() is None
+    for one in "ab":
+        world.beat(one, LEAVE_EPOCH)
+    if epoch < 0:
+        assert commits() is None
+    else:
+        assert refused(commits) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_a_change_of_many_members_goes_into_the_log_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
