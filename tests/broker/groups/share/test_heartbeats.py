@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.share.heartbeats import ShareBeat, ShareHeartbeat
+from broker.groups.streams.heartbeats import StreamsHeartbeat
+from broker.groups.streams.member import Assignment
 from broker.share.coordinator import ShareCoordinator
 from broker.topic import SHARE_STATE_TOPIC
 from protocol.errors import ErrorCode
+from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
+from protocol.messages.streams_groups import Subtopology
 from tests.broker.groups.world import World, refused
 
 if TYPE_CHECKING:
@@ -57,3 +63,32 @@ async def test_who_lost_an_answer_may_be_one_epoch_behind_and_no_further() -> No
     assert world.beats("a", 3).assigned == world.rows(0, 1)
     assert refused(lambda: world.beats("a", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
     assert refused(lambda: world.beats("b", 3)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+async def test_a_streams_member_finds_no_place_in_a_share_group(is_empty: bool) -> None:
+    """Nor makes a group beside it, of the same name."""
+    world = Shares()
+    world.beats("a", 0, "rows")
+    if is_empty:
+        world.beats("a", -1)
+    request = StreamsHeartbeat(
+        group_id="g",
+        member_id="s",
+        epoch=0,
+        endpoints_epoch=0,
+        rack_id=None,
+        client_id="client",
+        client_host="/127.0.0.1",
+        rebalance_timeout_ms=60_000,
+        topology=StreamsGroupTopologyValue(
+            subtopologies=[Subtopology(subtopology_id="0", source_topics=["rows"])]
+        ),
+        owned=Assignment(),
+        process_id="s",
+        endpoint=None,
+        client_tags=None,
+        wants_shutdown=False,
+    )
+    assert refused(lambda: world.groups.beat_streams(request)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert not world.groups.groups

@@ -479,6 +479,69 @@ async def test_who_says_nothing_of_its_tasks_has_not_given_them_back() -> None:
     assert world.streams_group().members["a"].state is MemberState.UNREVOKED_TASKS
 
 
+async def test_who_has_nothing_to_give_back_need_not_say_so() -> None:
+    """Neither who gets more, nor who has let go of it before it is told to."""
+    world = settled()
+    world.beats("b", LEAVE_EPOCH)
+    assert world.beats("a").assigned == BOTH
+    assert world.streams_group().state is StreamsGroupState.STABLE
+    world.beats("b", 0)
+    told = world.beats("a", owned=FIRST)
+    assert (told.epoch, told.assigned) == (5, FIRST)
+    assert world.beats("b", owned=Assignment()).assigned == SECOND
+
+
+async def test_who_has_given_back_and_has_to_give_back_more_is_told_so_in_the_next_epoch() -> None:
+    """Kafka's `computeNextAssignment(memberEpoch + 1, ...)`."""
+    world = Streams()
+    world.topics.create("rows", 4, {})
+    everything = world.beats("a", 0).assigned
+    world.beats("b", 0)
+    half = world.beats("a", owned=everything)
+    assert half.epoch == 2 and half.assigned is not None
+    for member_id in "cd":
+        world.beats(member_id, 0)
+    told = world.beats("a", owned=half.assigned)
+    assert told.epoch == 3 and told.assigned is not None
+    assert [len(one.active["0"]) for one in (half.assigned, told.assigned)] == [2, 1]
+    assert world.streams_group().members["a"].state is MemberState.UNREVOKED_TASKS
+    assert world.beats("a", owned=told.assigned).epoch == 5
+
+
+async def test_what_an_instance_has_of_a_topic_grows_with_it() -> None:
+    """Its tasks, which are as many as its widest topic has partitions, are the same."""
+    world = Streams()
+    both = Subtopology(subtopology_id="0", source_topics=["rows", "columns"])
+    here = Endpoint("here", 1)
+    world.beats("a", 0, topology=StreamsGroupTopologyValue(subtopologies=[both]), endpoint=here)
+    told = world.beats("a", endpoints_epoch=-1).endpoints
+    assert told == [HeldPartitions(here, [("rows", [0, 1]), ("columns", [0])], [])]
+    world.beats("b", 0, topology=StreamsGroupTopologyValue(subtopologies=[both]))
+    world.topics.create("columns", 2, {})
+    told = world.beats("b", endpoints_epoch=-1).endpoints
+    assert told == [HeldPartitions(here, [("rows", [0, 1]), ("columns", [0, 1])], [])]
+
+
+async def test_the_answer_to_who_leaves_waits_for_the_disk() -> None:
+    world = settled()
+    world.hold_flushes()
+    left = world.beats("a", LEAVE_EPOCH)
+    assert left.flushed is not None and not left.flushed.done()
+    await world.flush()
+    assert left.flushed.done()
+
+
+async def test_who_leaves_may_want_all_others_to_end() -> None:
+    world = settled()
+    world.beats("c", 0)
+    world.beats("c", LEAVE_EPOCH)
+    assert shutdowns(world.beats("a")) == []
+    world.beats("b", LEAVE_EPOCH, wants_shutdown=True)
+    (told,) = shutdowns(world.beats("a"))
+    assert "member b " in told
+    assert shutdowns(world.beats("a", wants_shutdown=True)) == [told], "it was the first"
+
+
 async def test_a_member_of_no_known_state_has_to_begin_anew() -> None:
     """As a broker may have written that knows more states."""
     world = settled()
