@@ -12,18 +12,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
 from storage.file import POOL
+from tests import schedule
 from tests.certificates import Certificates, make_certificates, openssl
 from tests.clients.left_sockets import close_what_kafka_python_leaves
 from tests.process import end_what_was_left
-
-LONG = ("spark/test_pipeline_commands.py", "spark/test_pipelines.py", "spark/test_wheel.py")
-"""files that take minutes"""
 
 # How long an example takes says nothing on a machine that others use as well.
 settings.register_profile("kompakt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,8 +43,12 @@ def switch_interval(request: pytest.FixtureRequest) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They begin first: no worker is left alone with one of them at the end."""
-    items.sort(key=lambda item: not str(item.path).endswith(LONG))
+    items.sort(key=lambda item: schedule.rank(str(item.path)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return schedule.Schedule(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

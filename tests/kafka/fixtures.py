@@ -46,7 +46,11 @@ def kafka_broker(kafka_tools: Tools, tmp_path_factory: pytest.TempPathFactory) -
     """One Apache Kafka broker with default settings for the whole session."""
     broker = KafkaBroker(tmp_path_factory.mktemp("kafka"), tools=kafka_tools)
     try:
-        yield broker.start()
+        broker.start()
+        if broker.archive is not None and broker.archive.is_made:
+            broker.stop()  # at the end of the session would be too late for the others
+            broker.start()
+        yield broker
     finally:
         broker.close()
 

@@ -108,3 +108,7 @@ def _resolve(pom: Path, target: Path, definitions: Sequence[str]) -> None:
     if done.returncode != 0:
         raise NoKafkaError("`mvn` could not resolve the jars: " + (done.stdout + done.stderr)[-500:])
     unfinished.rename(target)
+
+
+if __name__ == "__main__":
+    libraries()

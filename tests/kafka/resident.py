@@ -43,6 +43,11 @@ class Resident:
         """A tool has ended it; or it did not end in time, or not by itself."""
         return self._process.poll() is not None
 
+    @property
+    def makes_archive(self) -> bool:
+        """Its end leaves the archive that the next ones start from."""
+        return self._archive.is_made
+
     def run(
         self, class_name: str, arguments: Sequence[str], stdin: str, limit_s: float
     ) -> tuple[int, str, str]:

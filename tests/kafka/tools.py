@@ -110,7 +110,9 @@ class Tools:
 
     @contextlib.contextmanager
     def _resident(self) -> Iterator[Resident]:
-        """One that is idle, or a new one; it is idle again unless what it was taken for has failed."""
+        """One that is idle, or a new one; it is idle again unless what it was taken for has failed, or others
+        shall start from what it leaves.
+        """
         try:
             resident = self._idle.pop()
         except IndexError:
@@ -118,7 +120,9 @@ class Tools:
             options = ("-Xmx256m", *SHORT, "-XX:+DisplayVMOutputToStderr", *archive.options())
             resident = Resident(self.jvm(str(RESIDENT_PROGRAM), *options), archive)
         yield resident
-        if not resident.has_ended:
+        if resident.makes_archive:
+            resident.close()
+        elif not resident.has_ended:
             self._idle.append(resident)
 
     def assert_sane_indexes(self, files: Sequence[Path]) -> None:

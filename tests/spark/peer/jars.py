@@ -33,3 +33,7 @@ def peer_jars() -> list[Path]:
     if not any(jar.name.startswith("spark-sql-kafka-") for jar in jars):
         raise NoKafkaError(f"{directory} has no spark-sql-kafka jar")
     return jars
+
+
+if __name__ == "__main__":
+    peer_jars()
