@@ -56,7 +56,12 @@ CONNECTION_ROWS = (
     OptionRow("kafka.ssl.enabled.protocols", "TLSv1.2,TLSv1.3", BOTH, "Either or both."),
 )
 READ_ROWS = (
-    OptionRow("kafka.isolation.level", "read_uncommitted", BOTH, "Or `read_committed`."),
+    OptionRow(
+        "kafka.isolation.level",
+        "read_uncommitted",
+        BOTH,
+        "Or `read_committed`, which is the default of `view=latest`.",
+    ),
     OptionRow("kafka.check.crcs", "true", BOTH, "Whether each batch's checksum is compared."),
     OptionRow("kafka.max.partition.fetch.bytes", "2097152", BOTH, "About how much one fetch brings."),
     OptionRow("kafka.fetch.max.bytes", "", BOTH, "A limit of the same; the lower one counts."),

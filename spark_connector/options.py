@@ -147,7 +147,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
     if is_view and starting is not None and starting != Position("startingOffsets", EARLIEST):
         raise ConnectorError(f"view=latest is made of whole logs; {starting.option} cannot go with it")
     return Options(
-        client=_with_look_ups(parse_client_settings(values), values),
+        client=_with_look_ups(parse_client_settings(values, is_view=is_view), values),
         subscription=_subscription(values),
         starting=starting,
         ending=_as_of(values) or ending,
@@ -306,8 +306,12 @@ def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(known[name.lower()] for name in names)
 
 
-def parse_client_settings(values: Mapping[str, str]) -> ClientSettings:
-    isolation = values.get("kafka.isolation.level", "read_uncommitted").strip().lower()
+def parse_client_settings(values: Mapping[str, str], *, is_view: bool = False) -> ClientSettings:
+    """Of a view committed records are read unless told otherwise: an aborted one would stand in the place of
+    the one that compaction leaves.
+    """
+    usual = "read_committed" if is_view else "read_uncommitted"
+    isolation = values.get("kafka.isolation.level", usual).strip().lower()
     if isolation not in ("read_uncommitted", "read_committed"):
         raise ConnectorError(
             f"kafka.isolation.level must be read_committed or read_uncommitted, not {isolation}"

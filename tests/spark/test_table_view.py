@@ -227,8 +227,9 @@ def test_aborted_records_supersede_nothing(start_broker: Start) -> None:
     marker = marker_batch(Marker(False), producer_id=9, producer_epoch=0, now_ms=1, base_offset=2)
     broker = start_broker(logs_of([one, aborted, marker]))
     broker.logs[TopicPartition("t", 0)].aborted = [(9, 1)]
-    assert read(broker) == [(b"a", 1, b"2")]
+    assert read(broker) == [(b"a", 0, b"1")]
     assert read(broker, kafka__isolation__level="read_committed") == [(b"a", 0, b"1")]
+    assert read(broker, kafka__isolation__level="read_uncommitted") == [(b"a", 1, b"2")]
 
 
 def test_a_look_up_ends_where_its_keys_are_found(
