@@ -1,7 +1,7 @@
 """What one of the tests' processes runs one after the other: a file; and files that share a session of Spark.
 
 Each process that runs one of those files has a session of its own, whose first queries cost twenty seconds of
-CPU: two sessions serve all of them.
+CPU: two sessions serve all but LONG ones.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from xdist.scheduler import LoadFileScheduling
 
 SPARK = "spark"
 SESSIONS = 2
-STARTS_ITS_OWN = ("test_pipeline_commands.py", "test_wheel.py")
-"""files that take minutes, and the session of none"""
+LONG = ("test_pipeline_commands.py", "test_wheel.py")
+"""files that take minutes, most of it in programs that they start: each is a scope of its own"""
 
 
 def rank(file: str) -> int:
@@ -22,7 +22,7 @@ def rank(file: str) -> int:
     path = PurePosixPath(file)
     if path.parent.name != SPARK:
         return 2
-    return 0 if path.name in STARTS_ITS_OWN else 1
+    return 0 if path.name in LONG else 1
 
 
 def scope(file: str) -> str:

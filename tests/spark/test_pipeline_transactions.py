@@ -1,7 +1,8 @@
-"""Goal: pipelines keep what transactions have committed, as a consumer with read_committed would.
+"""Goal: pipelines, and views of a topic as a table, have what transactions have committed, as a consumer
+with read_committed would.
 
-Method: confluent-kafka commits, aborts and leaves open; archives and tables hold what was committed and not a
-record more. A table that was told to take everything is built anew for who is not.
+Method: confluent-kafka commits, aborts and leaves open; archives, tables and views hold what was committed
+and not a record more. A table that was told to take everything is built anew for who is not.
 """
 
 from __future__ import annotations
@@ -75,6 +76,22 @@ def test_an_archive_has_what_was_committed(spark: Any, ledger: Ledger, tmp_path:
     assert archive_topic(spark, source, path) == 1
     rows = spark.read.parquet(path).orderBy("offset").collect()
     assert [named(row.value) for row in rows] == ["Anna", "Bert", "Carl"]
+
+
+def test_a_view_has_what_was_committed(spark: Any, ledger: Ledger) -> None:
+    """Unless it is told to take everything."""
+
+    def rows(**more: str) -> dict[str, str]:
+        view = spark.read.format("kompakt").options(**ledger.source, subscribe=ledger.topic, view="latest")
+        return {row.key.decode(): named(row.value) for row in view.options(**more).load().collect()}
+
+    ledger.commit(a="Anna", b="Bert")
+    ledger.abort(a="never", c="Cleo")
+    ledger.write(b="Bob")
+    assert rows() == {"a": "Anna", "b": "Bert"}
+    assert rows(**EVERYTHING) == {"a": "never", "b": "Bob", "c": "Cleo"}
+    ledger.producer.commit_transaction(60)
+    assert rows() == {"a": "Anna", "b": "Bob"}
 
 
 def test_tables_have_what_was_committed(spark: Any, ledger: Ledger, tmp_path: Path) -> None:
