@@ -150,15 +150,27 @@ class Page:
 
     async def click(self, words: str, within: str = "body") -> None:
         """A link or button by its words, with the mouse, where it is."""
-        place = await self.until(
+        await self.release(await self.press(words, within))
+
+    async def press(self, words: str, within: str = "body") -> dict[str, float]:
+        """The first half of a click; where it was."""
+        place: dict[str, float] = await self.until(
             f"{{const one = Array.from(document.querySelector({json.dumps(within)})"
             f"?.querySelectorAll('a, button') ?? []).find((one) => one.innerText === {json.dumps(words)});"
             " if (one) one.scrollIntoView({block: 'center'});"
             " const box = one?.getBoundingClientRect();"
             " box && {x: box.x + box.width / 2, y: box.y + box.height / 2}}"
         )
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+        await self._mouse("mousePressed", 1, place)
+        return place
+
+    async def release(self, place: dict[str, float]) -> None:
+        await self._mouse("mouseReleased", 0, place)
+
+    async def _mouse(self, kind: str, buttons: int, place: dict[str, float]) -> None:
+        await self.send(
+            "Input.dispatchMouseEvent", type=kind, button="left", buttons=buttons, clickCount=1, **place
+        )
 
     async def fill(self, name: str, value: str) -> None:
         """A field of a form, by its name; as if a person had typed or chosen."""

@@ -539,6 +539,70 @@ async def test_a_view_that_is_made_anew_keeps_the_focus_and_what_was_scrolled(
     await page.evaluate("document.activeElement.click()")
 
 
+async def looked_twice(page: Page, path: str) -> None:
+    """Wait until the view has asked for what it shows twice more."""
+    await page.evaluate("performance.clearResourceTimings()")
+    asked = f"performance.getEntriesByType('resource').filter((one) => one.name.endsWith({path!r}))"
+    await page.until(f"{asked}.length >= 2")
+
+
+async def test_who_fills_in_a_form_keeps_it(page: Page, broker: BrokerProcess) -> None:
+    """The field and where one types in it; a button that has the focus."""
+    await show(page, broker, "groups/old")
+    await page.sees("Read on elsewhere")
+    await page.evaluate(
+        "const one = document.querySelector('[name=value]'); one.focus();"
+        " one.addEventListener('blur', () => one.dataset.blurred = 'yes')"
+    )
+    await page.send("Input.insertText", text="12")
+    await looked_twice(page, "/api/group?group=old")
+    await page.send("Input.insertText", text="34")
+    assert await page.evaluate("document.activeElement.value") == "1234"
+    assert await page.evaluate("document.activeElement.dataset.blurred") is None
+    await page.evaluate("document.querySelector('.fields button').focus()")
+    await renewed(page)
+    assert await page.evaluate("document.activeElement.innerText") == "Preview"
+
+
+async def test_a_press_is_a_click_whenever_the_view_is_made_anew(page: Page, broker: BrokerProcess) -> None:
+    """What is replaced between the button of the mouse going down and up is not clicked."""
+    await show(page, broker, "groups/old")
+    await page.sees("Read on elsewhere")
+    place = await page.press("Preview")
+    await looked_twice(page, "/api/group?group=old")
+    await page.release(place)
+    await page.sees("will read from")
+    await renewed(page)
+    place = await page.press("prices-0")
+    await looked_twice(page, "/api/group?group=old")
+    await page.release(place)
+    await page.until("location.hash === '#/topics/prices'")
+
+
+async def test_a_late_answer_of_one_group_leaves_the_next_its_own_form(
+    page: Page, broker: BrokerProcess
+) -> None:
+    """Who went over from one group to another resets the other, and never the first."""
+    await show(page, broker, "groups/old")
+    await page.sees("Read on elsewhere")
+    await page.evaluate(
+        "globalThis.held = []; const real = fetch;"
+        " globalThis.fetch = async (...asked) => {"
+        " const answer = await real(...asked);"
+        " await new Promise((go) => held.push(go));"
+        " return answer; }"
+    )
+    await page.until("held.length === 1")
+    await page.evaluate("location.hash = '#/groups/dashboard'")
+    await page.until("held.length === 2")
+    await page.evaluate("held[0]()")
+    await page.evaluate("new Promise((go) => setTimeout(go))")
+    await page.evaluate("held[1]()")
+    await page.sees("dashboard", "Read on elsewhere")
+    await page.click("Reset")
+    await page.sees("Let dashboard read prices", selector="dialog")
+
+
 async def test_a_second_enter_out_of_habit_changes_nothing(page: Page, broker: BrokerProcess) -> None:
     await show(page, broker, "topics/people/compaction")
     await page.click("Compact now")

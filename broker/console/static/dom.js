@@ -17,7 +17,10 @@ function filled(element, attributes, children) {
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(
-    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+    ...children
+      .flat(Infinity)
+      .filter((child) => child !== null && child !== undefined && child !== false)
+      .map((child) => (keptNames.has(child) ? spot(keptNames.get(child)) : child)),
   );
   return element;
 }
@@ -107,16 +110,32 @@ export function choice(name, label, options, value, more = {}) {
 }
 
 // What a person has filled in or an action has said outlives a view that is made anew: the same element goes
-// into the new one, until another view is shown.
+// into the new one, until another view is shown. Its name says of whom it is: an answer that comes late may
+// make that of a view which was left. To move an element takes the focus and a press from it, so a view has a
+// spot there until it is shown.
 const keptElements = new Map();
+const keptNames = new WeakMap();
 
 export function kept(name, make) {
-  if (!keptElements.has(name)) keptElements.set(name, make());
+  if (!keptElements.has(name)) {
+    keptElements.set(name, make());
+    keptNames.set(keptElements.get(name), name);
+  }
   return keptElements.get(name);
 }
 
 export function forgetKept() {
   keptElements.clear();
+}
+
+// A view that is shown now: what is kept goes where its spots are.
+export function withKept(node) {
+  for (const one of node.querySelectorAll("template")) one.replaceWith(keptElements.get(one.dataset.kept));
+  return node;
+}
+
+function spot(name) {
+  return h("template", { "data-kept": name });
 }
 
 export function trouble(error) {

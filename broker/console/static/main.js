@@ -1,7 +1,7 @@
 // Which view is shown, and when it is looked at again. A view is a function of its parameters that answers
 // {node, every}: what is shown, and after how many seconds it may be made anew (0: never by itself).
 
-import { forgetKept, h, trouble } from "./dom.js";
+import { forgetKept, h, trouble, withKept } from "./dom.js";
 import { brokerView } from "./views/broker.js";
 import { groupView, groupsView } from "./views/groups.js";
 import { quotasView } from "./views/quotas.js";
@@ -24,6 +24,7 @@ const place = document.getElementById("view");
 const state = document.getElementById("state");
 let turn = 0;
 let timer = 0;
+let isPressed = false;
 
 async function show(isAgain) {
   clearTimeout(timer);
@@ -43,7 +44,7 @@ async function show(isAgain) {
     const view = await found[1](...parameters, new URLSearchParams(asked), () => show(true));
     if (mine !== turn) return;
     every = view.every;
-    if (!isAgain) place.replaceChildren(view.node);
+    if (!isAgain) place.replaceChildren(withKept(view.node));
     else if (!isInUse()) renew(view.node);
     state.textContent = "";
     state.className = "";
@@ -66,7 +67,7 @@ function renew(node) {
   const focused = document.activeElement;
   const at = place.contains(focused) ? alike(focused).indexOf(focused) : -1;
   const scrolled = Array.from(place.querySelectorAll(".scroll"), (one) => one.scrollLeft);
-  place.replaceChildren(node);
+  place.replaceChildren(withKept(node));
   place.querySelectorAll(".scroll").forEach((one, index) => (one.scrollLeft = scrolled[index] ?? 0));
   if (at >= 0) alike(focused)[at]?.focus({ preventScroll: true });
 }
@@ -77,9 +78,10 @@ function alike(element) {
   return Array.from(place.querySelectorAll(element.tagName)).filter((one) => told(one) === told(element));
 }
 
-// Who types, marks a text or is being asked does not lose it.
+// Who types, marks a text or is being asked does not lose it, nor a click whoever has the mouse down: what is
+// replaced meanwhile gets none.
 function isInUse() {
-  if (document.querySelector("dialog[open]")) return true;
+  if (isPressed || document.querySelector("dialog[open]")) return true;
   const active = document.activeElement;
   const isTyping = place.contains(active) && active.matches("input:not([type=checkbox]), select, textarea");
   const selection = getSelection();
@@ -103,6 +105,8 @@ function decoded(text) {
   }
 }
 
+for (const kind of ["pointerdown", "pointermove", "pointerup", "pointercancel"])
+  addEventListener(kind, (event) => (isPressed = event.buttons !== 0), true);
 addEventListener("hashchange", () => {
   forgetKept();
   scrollTo(0, 0);

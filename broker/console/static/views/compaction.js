@@ -11,7 +11,7 @@ export async function compactionTab(topic, _, again) {
     get(path("topics", topic.topic, "explain")),
     get(path("topics", topic.topic, "history")),
   ]);
-  const said = kept("said", () => h("div", { class: "said", role: "status" }));
+  const said = kept(`what was said of ${topic.topic}`, () => h("div", { class: "said", role: "status" }));
   const runs = history.partitions.flatMap((one) => one.runs.map((run) => [one.partition, run]));
   runs.sort((a, b) => (b[1].last_ms ?? b[1].started_ms) - (a[1].last_ms ?? a[1].started_ms));
   const node = h(
@@ -19,7 +19,7 @@ export async function compactionTab(topic, _, again) {
     {},
     why.partitions.map((one) => explained(topic, one, said, again)),
     h("h2", {}, "Compact"),
-    kept("asking", () => h("div", {}, asking(topic, said, again))),
+    kept(`what is asked of ${topic.topic}`, () => h("div", {}, asking(topic, said, again))),
     said,
     h("h2", {}, "What the cleaner did"),
     cleanings(runs, "It was never cleaned here."),

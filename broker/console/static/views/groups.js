@@ -35,6 +35,7 @@ export async function groupsView() {
 
 export async function groupView(name, query, again) {
   const answer = await get(about(name));
+  const topics = [...new Set(answer.offsets.map((one) => one.topic))];
   const node = h(
     "section",
     {},
@@ -52,7 +53,7 @@ export async function groupView(name, query, again) {
     h("h2", {}, "Read on elsewhere"),
     answer.members.length
       ? h("p", { class: "quiet" }, "Its members commit where they are: stop them first.")
-      : kept("resetting", () => h("div", {}, resetting(answer, again))),
+      : kept(JSON.stringify([name, topics]), () => h("div", {}, resetting(answer, topics, again))),
   );
   return { node, every: 3 };
 }
@@ -139,8 +140,7 @@ function members(answer) {
 }
 
 // Where the group shall read on: first a preview, then for good.
-function resetting(answer, again) {
-  const topics = [...new Set(answer.offsets.map((one) => one.topic))];
+function resetting(answer, topics, again) {
   if (!topics.length) return h("p", { class: "quiet" }, "It has committed nothing.");
   const said = h("div", { class: "said" });
   const fields = h(

@@ -25,7 +25,7 @@ export async function quotasView(asked) {
     h("h2", {}, "Set"),
     set(answer),
     h("h2", {}, "What holds for whom"),
-    kept("who", () => form(fields, "Explain", (values) => (location.hash = address(values)))),
+    kept(address(who), () => form(fields, "Explain", (values) => (location.hash = address(values)))),
     await explained(who),
   );
   return { node, every: 3 };

@@ -7,7 +7,7 @@ import { topicLink, when } from "./parts.js";
 
 export async function transactionsView(_, again) {
   const answer = await get(path("transactions"));
-  const said = kept("said", () => h("div", { class: "said" }));
+  const said = kept("what was aborted", () => h("div", { class: "said" }));
   const node = h(
     "section",
     {},
