@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import traceback
-from pathlib import Path
 
 from benchmarks import command, report, tables
 from benchmarks.bench import FULL, QUICK, Bench
@@ -52,8 +50,8 @@ def main(given: list[str]) -> int:
     if options.rounds:
         size = size.with_rounds(options.rounds)
     chosen = options.only or (LONG if options.long else SHORT)
-    with tempfile.TemporaryDirectory(prefix="kompakt-bench-", dir=options.directory) as directory:
-        bench = Bench(tools, Path(directory), size, form, options.system)
+    with command.data_directory(options) as directory:
+        bench = Bench(tools, directory, size, form, options.system)
         failed = []
         try:
             for section in (section for section in SECTIONS if section in chosen):

@@ -10,7 +10,6 @@ import itertools
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -394,12 +393,12 @@ def main(given: list[str]) -> int:
     results = Results.read(RESULTS / f"{goals.NAME}.json") if is_published else Results()
     # What a cleaning costs the others is asked of kompakt alone.
     chosen = options.only or (["speed"] if options.system == KAFKA else PARTS)
-    with tempfile.TemporaryDirectory(prefix="kompakt-bench-", dir=options.directory) as directory:
-        systems = make_systems(Path(directory), tools, options.system)
+    with command.data_directory(options) as directory:
+        systems = make_systems(directory, tools, options.system)
         try:
             for system in systems:
                 system.start()
-            run = Run(systems, Path(directory), size)
+            run = Run(systems, directory, size)
             for name in chosen:
                 results.sections[name] = command.measured(run, name, PARTS, form)
                 if is_published:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Protocol, TypeVar
@@ -36,6 +39,26 @@ def end_when_told() -> None:
 
 def _end(number: int, _: FrameType | None) -> None:
     sys.exit(128 + number)
+
+
+@contextlib.contextmanager
+def data_directory(options: argparse.Namespace) -> Iterator[Path]:
+    """Where the data goes, until the end of the run. What still runs then ends first: a signal may come while
+    a broker is being started, and nobody knows of that one.
+    """
+    with tempfile.TemporaryDirectory(prefix="kompakt-bench-", dir=options.directory) as name:
+        try:
+            yield Path(name)
+        finally:
+            _end_children()
+
+
+def _end_children() -> None:
+    for path in Path("/proc/self/task").glob("*/children"):
+        for pid in map(int, path.read_text().split()):
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # another thread waits for it
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def rounds(text: str) -> int:

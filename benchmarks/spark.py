@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -255,8 +254,7 @@ def main(given: list[str]) -> int:
     form = "quick" if options.quick else "full"
     is_published = not options.quick and not options.system
     results = Results.read(RESULTS / f"{goals.NAME}.json") if is_published else Results()
-    with tempfile.TemporaryDirectory(prefix="kompakt-bench-", dir=options.directory) as name:
-        directory = Path(name)
+    with command.data_directory(options) as directory:
         systems: list[System] = []
         work = run = None
         try:

@@ -6,6 +6,7 @@ Method: the program in a process of its own, ended while its broker runs; its op
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -59,6 +60,19 @@ def test_who_ends_a_run_ends_its_brokers_and_gets_the_disk_back(
         run.wait()
         for pid in brokers_of(tmp_path):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_a_process_that_nobody_knows_of_ends_before_its_data_goes(tmp_path: Path) -> None:
+    """As where the signal comes while it is started."""
+    writing = "import pathlib, sys\nwhile True: pathlib.Path(sys.argv[1], 'log').open('ab').write(b'.')"
+    options = argparse.Namespace(directory=tmp_path)
+    with pytest.raises(SystemExit), command.data_directory(options) as directory:
+        process = subprocess.Popen([sys.executable, "-c", writing, directory])
+        wait_for(lambda: (directory / "log").exists())
+        sys.exit(128 + signal.SIGTERM)
+    assert process.wait(60) is not None
+    assert not Path(f"/proc/{process.pid}").exists()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
