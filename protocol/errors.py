@@ -173,7 +173,7 @@ class KafkaError(Exception):
 
 
 class InvalidRecords(KafkaError):
-    """Records of a batch were refused; ProduceResponse v8 and later says which and why."""
+    """A batch is one, and its records were refused; ProduceResponse v8 and later says which and why."""
 
     def __init__(
         self, code: ErrorCode, message: str = "", record_errors: Sequence[tuple[int, str]] = ()

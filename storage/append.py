@@ -122,7 +122,7 @@ def read_single_batch(records: Buffer, rules: AppendRules) -> BatchHeader:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch for {rules.name} has magic {header.magic}")
     if header.batch_length + LENGTH_PREFIX_BYTES != size:
         if HEADER_BYTES <= header.size_bytes < size and len(list(iterate_headers(records))) > 1:
-            raise InvalidRecords(
+            raise KafkaError(
                 ErrorCode.INVALID_RECORD, f"Records for {rules.name} are more than one batch; one is allowed"
             )
         # Sent again, a cut batch would be as short: the client must not try, as it would a corrupt one.
@@ -135,7 +135,7 @@ def read_single_batch(records: Buffer, rules: AppendRules) -> BatchHeader:
 
 
 def _old_format(rules: AppendRules) -> KafkaError:
-    return InvalidRecords(
+    return KafkaError(
         ErrorCode.INVALID_RECORD, f"Records for {rules.name} must be only record batches with magic 2"
     )
 

@@ -53,6 +53,18 @@ Waits = list[tuple[Placed, int, int, asyncio.Future[None]]]
 ACKS_ALL = -1
 NO_OFFSET = -1
 ZSTD_VERSION = 7
+WITHOUT_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+    }
+)
+"""refusals of an append that do not tell where the log begins, unless they are InvalidRecords (Kafka's
+ReplicaManager.appendRecordsToLocalLog; before it, ProduceRequest.validateRecords)"""
 
 
 @handles(ProduceRequest)
@@ -141,18 +153,20 @@ def _append_each(
     partitions: Mapping[Any, Partition] = broker.partitions
     for index, records, seen in asked:
         partition: Partition | None = partitions.get((topic, index))
+        checked: Partition | None = None
         try:
-            checked = partition
-            if checked is None or checked.is_internal or seen is None:
+            if partition is None or partition.is_internal or seen is None:
                 if not topic and version >= TOPIC_ID_VERSION:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
                 checked = _checked(partition, version, acks, transaction, records)
+            else:
+                checked = partition
             assert records is not None
             appended = checked.append(records, now_ms, seen=seen)
         except KafkaError as error:
             if partition is not None:
                 _count_refusal(partition.counters, error, records)
-            placed.append(_refused(index, error))
+            placed.append(_refused(index, error, _told_start(checked, error)))
             refused = refused or str(error)
             continue
         counters = checked.counters
@@ -167,6 +181,13 @@ def _append_each(
         if acks and transaction is not None and transaction.joined is not None:
             waits.append((placed, len(placed) - 1, index, transaction.joined))
     return placed, refused
+
+
+def _told_start(checked: Partition | None, error: KafkaError) -> int:
+    """Where the log begins that these records were refused for, if its append has begun."""
+    if checked is None or (error.code in WITHOUT_START and not isinstance(error, InvalidRecords)):
+        return NO_OFFSET
+    return checked.log.log_start_offset
 
 
 def _checked(
@@ -236,12 +257,13 @@ def _answer(index: int, placed: Appended | PartitionAnswer) -> PartitionAnswer:
     )
 
 
-def _refused(index: int, error: KafkaError) -> PartitionAnswer:
+def _refused(index: int, error: KafkaError, log_start_offset: int = NO_OFFSET) -> PartitionAnswer:
     record_errors = error.record_errors if isinstance(error, InvalidRecords) else ()
     return PartitionAnswer(
         index=index,
         error_code=error.code,
         base_offset=NO_OFFSET,
+        log_start_offset=log_start_offset,
         record_errors=[
             RecordError(batch_index=batch_index, batch_index_error_message=text)
             for batch_index, text in record_errors

@@ -40,7 +40,7 @@ SETTINGS = {"node.id": "1", "auto.create.topics.enable": "false"}
 COMPARED = (
     "offset", "base_offset", "end_offset", "low_watermark", "committed_offset", "timestamp", "producer_id",
     "producer_epoch", "last_sequence", "coordinator_epoch", "current_txn_start_offset",
-    "topic_authorized_operations",
+    "topic_authorized_operations", "log_start_offset", "high_watermark", "last_stable_offset",
 )  # fmt: skip
 
 

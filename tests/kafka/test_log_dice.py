@@ -102,8 +102,6 @@ class LogPlayer(Player):
         # Of a batch that is sent again Kafka tells the time of its youngest record as the time of the append,
         # in topics whose times are those of producers, too: a record would have another time than was given.
         assert self.is_kafka or told.log_append_time_ms == -1
-        if told.error_code:  # with some errors Kafka tells where the log begins; no client looks at that
-            return told.error_code, told.base_offset
         return told.error_code, told.base_offset, told.log_start_offset
 
     def offset_for(self, topic: str, timestamp: int, isolation: int, version: int) -> Any:
