@@ -41,6 +41,11 @@ SETTINGS = {
 GONE = (
     "Spark's Java process has ended, killed or for want of memory; the same command goes on where it stopped"
 )
+SOURCE_GONE = (
+    "the Python process of the stream's source has ended, killed or for want of memory; the same command goes"
+    " on where it stopped"
+)
+_SOURCE_RUNNER = "PythonStreamingSourceRunner"
 _SAID_BY_THE_MACHINE = re.compile(r"^Caused by: java\.io\.\w+: (.+)", re.MULTILINE)
 
 console = Console(stderr=True)
@@ -323,8 +328,12 @@ def _first_reason(problem: Exception) -> str:
     ours = [line for line in lines if line.startswith("spark_connector.errors.")]
     if ours:
         return ours[-1].partition(": ")[2]
+    stack = getattr(problem, "_stackTrace", None) or str(problem)
+    cause = stack.rpartition("Caused by: ")[2]
+    if cause.startswith(("java.io.", "java.net.")) and _SOURCE_RUNNER in cause:
+        return SOURCE_GONE  # Spark has no words of it
     reason = (lines or [type(problem).__name__])[0]
-    said = _SAID_BY_THE_MACHINE.findall(getattr(problem, "_stackTrace", None) or str(problem))
+    said = _SAID_BY_THE_MACHINE.findall(stack)
     return f"{reason} ({said[-1]})" if said and said[-1] not in reason else reason
 
 

@@ -269,10 +269,35 @@ def test_ctrl_c_is_one_line(spark: Any, servers: str, tmp_path: Path, start: Sta
     assert received(spark.read.parquet(str(archive))) == sorted(sent, key=place_of)
 
 
+@pytest.mark.slow
+def test_a_source_that_is_killed_is_one_line(spark: Any, servers: str, tmp_path: Path, start: Start) -> None:
+    """Spark says that the stream failed, and nothing of why."""
+    topic, archive = create_topic(servers), tmp_path / "archive"
+    sent = produce(servers, topic, 300)
+    process = start("archive", topic, str(archive), "--option", "maxOffsetsPerTrigger=3")
+    wait_for((archive / "_spark_metadata" / "1").exists, "the second micro-batch", 240)
+    (java,) = children_of(process.pid)
+    (runner,) = [one for one in children_of(java) if b"python_streaming_source_runner" in command_of(one)]
+    os.kill(runner, signal.SIGKILL)
+    output, errors = process.communicate(timeout=120)
+    last = errors.splitlines()[-1]
+    assert (process.returncode, output, last) == (1, "", f"kompakt: {cli.SOURCE_GONE}"), errors
+    said(start("archive", topic, str(archive)))
+    assert received(spark.read.parquet(str(archive))) == sorted(sent, key=place_of)
+
+
+def children_of(process: int) -> list[int]:
+    threads = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for one in threads for child in one.read_text().split()]
+
+
+def command_of(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()
+
+
 def has_java(process: Popen) -> bool:
     """Whether a child runs Java, which then has some seconds to go before it can be asked anything."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return any(Path(f"/proc/{child}/comm").read_text() == "java\n" for child in children)
+    return any(Path(f"/proc/{child}/comm").read_text() == "java\n" for child in children_of(process.pid))
 
 
 def what_of(record: Any) -> tuple[Any, ...]:
