@@ -19,6 +19,7 @@ from broker.groups.membership import Group
 from broker.groups.offsets import Commit
 from broker.groups.rebalance import Rebalancer
 from broker.groups.state import COMMIT_ANSWERS, GroupState
+from broker.groups.storing import Flushed, append
 from broker.groups.streams.group import StreamsGroup
 from broker.node import Node
 from broker.state_topic import KeyValue, Producer, StateTopic, fits, when_durable
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from broker.topic import Topic
 
 logger = logging.getLogger(__name__)
-
-# Tombstones go into the log in batches of this many.
-_TOMBSTONES_A_BATCH = 500
 
 # The answer to a commit whose record could not be stored.
 _STORE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
@@ -120,10 +118,9 @@ class Commits:
             return
         if request.generation < 0 and group.state is GroupState.EMPTY:
             return
-        if request.generation < 0 and not request.member_id and request.group_instance_id is None:
-            if request.producer is not None:
-                return
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members: only they commit")
+        is_nobody = request.generation < 0 and not request.member_id and request.group_instance_id is None
+        if is_nobody and request.producer is not None:
+            return
         member = group.check_member(request.member_id, request.group_instance_id)
         if request.generation != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation is {group.generation}")
@@ -283,14 +280,12 @@ class Commits:
 
     def forget(
         self, group: AnyGroup, topic_partitions: Sequence[TopicPartition], more: Iterable[bytes] = ()
-    ) -> asyncio.Future[None] | None:
-        """Remove commits, and what else has the keys `more`, by tombstones; the future of the last one."""
+    ) -> Flushed | None:
+        """Remove commits, and what else has the keys `more`, by tombstones; the future of the last one.
+        KafkaError, as clients are told it: they are still there.
+        """
         keys = [records.offset_key(group.group_id, topic_partition) for topic_partition in topic_partitions]
-        keys += more
-        flushed: asyncio.Future[None] | None = None
-        for start in range(0, len(keys), _TOMBSTONES_A_BATCH):
-            batch: list[KeyValue] = [(key, None) for key in keys[start : start + _TOMBSTONES_A_BATCH]]
-            flushed = self._store.append(group.group_id, batch).flushed
+        flushed = append(self._store, group.group_id, [(key, None) for key in (*keys, *more)])
         for topic_partition in topic_partitions:
             group.offsets.remove(topic_partition)
         return flushed

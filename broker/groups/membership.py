@@ -324,12 +324,12 @@ def parse_subscribed_topics(metadata: bytes) -> list[str] | None:
         _version, count = struct.unpack_from(">hi", metadata)
         topics: list[str] = []
         position = 6
-        if count * 2 > len(metadata):
+        if not 0 <= count * 2 <= len(metadata):
             return None
         for _ in range(count):
             (length,) = struct.unpack_from(">h", metadata, position)
             name = metadata[position + 2 : position + 2 + length]
-            if length < 0 or len(name) != length:
+            if len(name) != length:
                 return None
             topics.append(name.decode())
             position += 2 + length

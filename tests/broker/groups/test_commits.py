@@ -87,6 +87,22 @@ async def test_t192_only_the_current_generation_commits() -> None:
     assert world.committed() == {ROWS_0: 3}
 
 
+@pytest.mark.parametrize("producer", [None, Producer(1000, 0)])
+async def test_t192_who_says_only_half_of_who_it_is_is_told_what_is_wrong(producer: Producer | None) -> None:
+    """Whether or not it commits in a transaction."""
+    world = World()
+    await world.form("a")
+    (member_id,) = world.group().members
+    for code, instance_id, by in (
+        (ErrorCode.ILLEGAL_GENERATION, None, JoinResult(member_id)),
+        (ErrorCode.FENCED_INSTANCE_ID, "a", None),
+        (ErrorCode.UNKNOWN_MEMBER_ID, "b", None),
+    ):
+        said = {"by": by, "instance_id": instance_id, "producer": producer}
+        assert refused(lambda said=said: world.commit({ROWS_0: 1}, **said)) is code  # type: ignore[misc]
+    assert world.groups.undecided_offsets("g") == set()
+
+
 async def test_t192_a_generation_of_a_group_that_is_not_there() -> None:
     world = World()
     (leader,) = await world.form(None)
@@ -234,6 +250,15 @@ async def test_t196_a_stable_group_keeps_what_it_subscribes_to() -> None:
     assert world.committed() == {ROWS_0: 1}
 
 
+async def test_t196_a_group_with_members_stays_though_it_has_committed_nothing() -> None:
+    world = World()
+    (leader,) = await world.form(None)
+    assert world.expire(world.clock.now_ms() + RETENTION_MS) == 0
+    assert world.heartbeat(leader) is OK
+    await world.restart()
+    assert world.heartbeat(leader) is OK
+
+
 async def test_t196_a_group_that_rebalances_keeps_all() -> None:
     """What it subscribes to is being settled: Kafka's `ClassicGroup.offsetExpirationCondition`."""
     world = World()
@@ -345,6 +370,16 @@ async def test_t197_only_an_empty_group_is_deleted() -> None:
     assert world.groups.find("g") is None
 
 
+async def test_t197_what_cannot_be_deleted_now_is_asked_for_again() -> None:
+    """Clients look for the coordinator anew then; to be told of the disk they give up."""
+    world = World()
+    world.commit({ROWS_0: 1})
+    world.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert refused(lambda: world.groups.delete_group("g")) is ErrorCode.NOT_COORDINATOR
+    assert refused(lambda: world.groups.delete_offsets("g", [ROWS_0])) is ErrorCode.NOT_COORDINATOR
+    assert world.committed() == {ROWS_0: 1}
+
+
 async def test_t198_a_disk_that_takes_no_tombstone_gives_no_offset_of_another_topic() -> None:
     world = World()
     world.commit({ROWS_0: 2, COLUMNS_0: 1})
@@ -429,9 +464,21 @@ async def test_t197_offset_delete_of_a_group_that_is_no_consumer_group() -> None
     assert refused(lambda: world.groups.delete_offsets("g", [ROWS_0])) is ErrorCode.NON_EMPTY_GROUP
 
 
-async def test_t197_subscriptions_that_do_not_parse_count_as_subscribed() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"\x00\x01\x7f\xff\xff\xffrubbish",
+        b"\x00\x01\xff\xff\xff\xff",
+        b"\x00\x01\x00\x00\x00\x01\x00\x07rows",
+        b"\x00\x01\x00\x00\x00\x01\xff\xff\xff\xff\xff\xff",
+        b"\x00\x01\x00\x00\x00\x02\x00\x04rows\x00",
+        b"\x00\x01\x00\x00\x00\x01\x00\x04row\xff",
+    ],
+)
+async def test_t197_subscriptions_that_do_not_parse_count_as_subscribed(said: bytes) -> None:
     world = World()
-    waiter = world.joining(protocols=[("range", b"\x00\x01\x7f\xff\xff\xffrubbish")])
+    waiter = world.joining(protocols=[("range", said)])
     world.clock.advance(100)
     await world.assign([waiter.result()])
     world.commit({COLUMNS_0: 2}, by=waiter.result())

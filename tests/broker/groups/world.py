@@ -299,11 +299,12 @@ class World:
         version: int = 9,
         retention_ms: int = -1,
         producer: Producer | None = None,
+        instance_id: str | None = None,
     ) -> Outcome:
         request = CommitRequest(
             group_id=group_id,
             member_id=by.member_id if by else "",
-            group_instance_id=None,
+            group_instance_id=instance_id,
             generation=by.generation if by else -1,
             retention_ms=retention_ms,
             positions=[Position(place, offset, 0, metadata) for place, offset in offsets.items()],

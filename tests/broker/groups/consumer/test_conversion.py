@@ -617,6 +617,31 @@ async def test_t202_empty_groups_change_whatever_the_policy_is_and_leave_one_rec
     waiting = world.joining(protocols=subscription())
     world.clock.advance(2 * world.config.group_initial_rebalance_delay_ms)
     world.sync(waiting.result(), {waiting.result().member_id: assignment(0)})
+    assert world.committed() == {ROWS_0: 5}
     await world.restart()
     assert world.state() is GroupState.STABLE
     assert world.committed() == {ROWS_0: 5}
+
+
+async def test_t202_an_empty_group_is_classic_though_who_made_it_so_is_refused() -> None:
+    """As in Kafka, which changes the group before it looks at who comes."""
+    world = World()
+    world.beat("new", 0)
+    world.commit({ROWS_0: 5}, by=JoinResult("new", generation=world.consumer_group().epoch))
+    world.beat("new", LEAVE_EPOCH)
+    assert refused(lambda: world.join(protocols=[])) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.state() is GroupState.EMPTY
+    assert world.committed() == {ROWS_0: 5}
+
+
+async def test_t202_an_empty_group_that_cannot_change_yet_is_joined_again() -> None:
+    """A client that is told of the disk gives up."""
+    world = World()
+    world.beat("new", 0)
+    world.beat("new", LEAVE_EPOCH)
+    world.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert refused(lambda: world.join(protocols=subscription())) is ErrorCode.NOT_COORDINATOR
+    world.consumer_group()
+    world.refuse_appends(None)
+    world.joining(protocols=subscription())
+    assert world.state() is GroupState.PREPARING_REBALANCE
