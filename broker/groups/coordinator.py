@@ -191,7 +191,6 @@ class GroupCoordinator:
             raise KafkaError(answer, f"the group is {group.state.value}")
         if group.state is GroupState.STABLE:
             group.pending_sync.discard(member.member_id)
-            self._rebalancer.touch(member, group)
             return self._rebalancer.assignment_result(group, member)
         # An older SyncGroup of the same member came over a connection that its client gave up.
         group.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))

@@ -146,6 +146,31 @@ async def test_followers_get_their_assignment_only_when_it_is_durable() -> None:
     assert late.assignment == b"f"
 
 
+async def test_a_sync_that_is_repeated_while_waiting_answers_the_older_one() -> None:
+    """Apache Kafka forgets the older one: whoever shares its connection waits behind it."""
+    world = World()
+    waiters = [world.joining(), world.joining()]
+    world.clock.advance(200)
+    leader, follower = [waiter.result() for waiter in waiters]
+    older, newer = world.sync(follower), world.sync(follower)
+    assert isinstance(older, asyncio.Future) and isinstance(newer, asyncio.Future)
+    assert older.result().error is ErrorCode.REBALANCE_IN_PROGRESS
+    world.sync(leader, {follower.member_id: b"f"})
+    await settle()
+    assert newer.result().assignment == b"f"
+
+
+async def test_who_asks_again_what_it_is_assigned_has_to_send_heartbeats_all_the_same() -> None:
+    world = World()
+    leader, follower = await world.form(None, None)
+    world.clock.advance(SESSION_TIMEOUT_MS // 2)
+    world.heartbeat(leader)
+    assert isinstance(world.sync(follower), SyncResult)
+    world.clock.advance(SESSION_TIMEOUT_MS // 2)
+    assert world.heartbeat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert refused(lambda: world.heartbeat(follower)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_an_assignment_that_cannot_be_stored_starts_over(at_once: bool) -> None:
     world = World()
