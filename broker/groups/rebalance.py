@@ -161,8 +161,6 @@ class Rebalancer:
     def _form_empty_generation(self, group: Group) -> None:
         group.generation += 1
         group.protocol_name = None
-        group.leader_id = None
-        group.pending_sync.clear()
         group.move(GroupEvent.EMPTIED, self._clock.now_ms())
         group.subscribed_topics = frozenset() if group.is_consumer_group else None
         try:

@@ -39,11 +39,10 @@ class Draft:
 
     def bring_up_to_date(self, member: ShareMember, told: ShareMember) -> ShareMember:
         """A member says what it is: it has what it shall have then."""
-        is_new = member.member_id not in self.drafted.members
-        if is_new or told != member:
+        if told != member:  # so is one that is new, which subscribes to something
             self._add(changes.member_changed(self.group.group_id, told))
         has_new_subscription = told.topic_names != member.topic_names
-        self._follow_topics(is_new or has_new_subscription)
+        self._follow_topics(has_new_subscription)
         self._assign()
         return self._step(told.member_id, has_new_subscription)
 

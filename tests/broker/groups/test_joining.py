@@ -171,6 +171,10 @@ async def test_limits_of_a_join() -> None:
     for timeout_ms in (5_999, 1_800_001, -1):
         answer = refused(lambda t=timeout_ms: world.join(session_timeout_ms=t))  # type: ignore[misc]
         assert answer is ErrorCode.INVALID_SESSION_TIMEOUT
+    too_long = "x" * 40_000
+    assert refused(lambda: world.join(group_id=too_long)) is ErrorCode.INVALID_GROUP_ID
+    for changes in ({"group_instance_id": too_long}, {"protocol_type": too_long}):
+        assert refused(lambda c=changes: world.join(**c)) is ErrorCode.INVALID_REQUEST  # type: ignore[misc]
     huge = [("range", bytes(world.config.message_max_bytes))]
     assert refused(lambda: world.join(protocols=huge)) is ErrorCode.MESSAGE_TOO_LARGE
     assert refused(lambda: world.join("nobody")) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -187,6 +191,15 @@ async def test_group_max_size_keeps_out_who_is_not_in() -> None:
     world.joining(follower.member_id)
     assert rejoined.result().error is ErrorCode.NONE
     assert answered(world.join()) == FULL
+
+
+async def test_group_max_size_keeps_who_waits_and_asks_again() -> None:
+    world = World(group_max_size=1)
+    first = answered(world.join(requires_known_member_id=True))
+    older, newer = world.joining(first.member_id), world.joining(first.member_id)
+    world.clock.advance(100)
+    assert older.result().error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert newer.result().error is ErrorCode.NONE
 
 
 async def test_group_max_size_turns_away_who_was_asked_to_come_back() -> None:
@@ -256,11 +269,15 @@ async def test_t188_a_static_leader_that_comes_back_does_not_assign_anew() -> No
         assert world.group().leader_id == result.member_id
 
 
-async def test_t188_a_static_member_whose_record_fails_keeps_its_old_id() -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_t188_a_static_member_whose_record_fails_keeps_its_old_id(at_once: bool) -> None:
     world = World()
     _, follower = await world.form("a", "b")
     instance = world.group().members[follower.member_id].group_instance_id
-    world.hold_flushes()
+    if at_once:
+        world.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR)
+    else:
+        world.hold_flushes()
     back = world.joining(group_instance_id=instance)
     await world.flush(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
     assert back.result() == JoinResult("", ErrorCode.NOT_COORDINATOR), "it waits before it tries again"
@@ -310,6 +327,14 @@ async def test_t188_another_choice_of_protocol_does_rebalance() -> None:
     await world.assign([waiting.result()])
     world.joining(group_instance_id="a", protocols=both[1:])
     assert world.group().generation == 2
+
+
+async def test_t188_an_id_that_was_handed_out_is_no_static_members() -> None:
+    world = World()
+    pending = answered(world.join(requires_known_member_id=True))
+    answer = refused(lambda: world.join(pending.member_id, group_instance_id="a"))
+    assert answer is ErrorCode.UNKNOWN_MEMBER_ID
+    world.joining(pending.member_id)
 
 
 async def test_t188_a_wrong_id_for_an_instance_is_fenced() -> None:

@@ -17,7 +17,7 @@ from broker.groups.streams.heartbeats import StreamsHeartbeat
 from broker.groups.streams.member import Assignment
 from broker.share.coordinator import ShareCoordinator
 from broker.topic import SHARE_STATE_TOPIC
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.internal_streams_groups import StreamsGroupTopologyValue
 from protocol.messages.streams_groups import Subtopology
 from tests.broker.groups.world import World, refused
@@ -36,10 +36,10 @@ class Shares(World):
         shares = ShareCoordinator(node, topics, self.group_settings)
         return GroupCoordinator(node, topics, self.group_settings, None, shares)
 
-    def beats(self, member_id: str, epoch: int, *topics: str) -> ShareBeat:
+    def beats(self, member_id: str, epoch: int, *topics: str, group_id: str = "g") -> ShareBeat:
         """A ShareGroupHeartbeat that says which topics it wants, or nothing of them."""
         request = ShareHeartbeat(
-            group_id="g",
+            group_id=group_id,
             member_id=member_id,
             epoch=epoch,
             rack_id=None,
@@ -63,6 +63,48 @@ async def test_who_lost_an_answer_may_be_one_epoch_behind_and_no_further() -> No
     assert world.beats("a", 3).assigned == world.rows(0, 1)
     assert refused(lambda: world.beats("a", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
     assert refused(lambda: world.beats("b", 3)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_what_cannot_be_written_changes_nothing() -> None:
+    world = Shares()
+    world.beats("a", 0, "rows")
+    world.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR)
+    for call in (
+        lambda: world.beats("b", 0, "rows"),
+        lambda: world.beats("a", 2, "columns"),
+        lambda: world.beats("a", -1),
+    ):
+        assert refused(call) is ErrorCode.NOT_COORDINATOR
+    world.refuse_appends(None)
+    again = world.beats("a", 2, "rows")
+    assert (again.epoch, again.assigned) == (2, world.rows(0, 1))
+    assert refused(lambda: world.beats("b", 2)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_group_that_is_not_there_cannot_be_beaten_or_left() -> None:
+    world = Shares()
+    for epoch in (-1, 1):
+        assert refused(lambda epoch=epoch: world.beats("a", epoch)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert refused(lambda: world.groups.shared.existing("")) is ErrorCode.INVALID_GROUP_ID
+    world.joining()
+    for epoch in (-1, 0, 1):
+        with pytest.raises(KafkaError, match="Group g is not a share group"):
+            world.beats("a", epoch, "rows")
+
+
+async def test_a_group_that_is_deleted_while_topics_go_stays_so() -> None:
+    """What is deleted is forgotten group by group; requests are answered in between."""
+    world = Shares()
+    world.beats("a", 0, "columns", group_id="first")
+    world.beats("a", 0, "columns", group_id="second")
+    world.beats("a", -1, group_id="second")
+    del world.topics.created["columns"]
+    steps = world.groups.on_topics_deleted(["columns"])
+    next(steps)
+    world.groups.delete_group("second")
+    assert not any(True for _ in steps)
+    await world.restart()
+    assert {group.group_id for group in world.groups.list_groups((), ())} == {"first"}
 
 
 @pytest.mark.parametrize("is_empty", [False, True])

@@ -188,6 +188,13 @@ def test_what_makes_no_sense_is_refused(runs: StreamsGroupTopologyValue, word: s
     assert word in refusal(runs, check_topology)
 
 
+def test_topics_that_are_divided_alike_are_named_by_their_places() -> None:
+    both = [CopartitionGroup(source_topics=[0, 1], repartition_source_topics=[0])]
+    check_topology(
+        topology(sub("0", "four", "four-too", repartition_source_topics=infos("r"), copartition_groups=both))
+    )
+
+
 def test_names_that_cannot_be_are_refused() -> None:
     internal = topology(sub("0", "two", state_changelog_topics=infos("__transaction_state")))
     assert "Use of Kafka internal topics __transaction_state in" in refusal(internal, check_names)
