@@ -140,7 +140,7 @@ class Joining:
         )
         if not group.members:
             group.protocol_type = request.protocol_type
-        if group.state is GroupState.PREPARING_REBALANCE and group.is_initial_delay:
+        if group.is_initial_delay:
             group.new_member_added = True
         group.add(member)
         self._rebalancer.expect_first_generation(member, group)

@@ -65,9 +65,7 @@ class Rebalancer:
 
     def _end_session(self, group: Group, member: Member) -> None:
         if not member.is_new and (member.is_awaiting_join or member.is_awaiting_sync):
-            # It waits for us, not we for it: its answer starts the session anew.
-            self._arm_session(group, member, member.session_timeout_ms)
-            return
+            return  # it waits for us, not we for it: its answer starts the session anew
         logger.info("group %s: session of %s expired", group.group_id, member.member_id)
         self.discard(group, member)
         self.after_leaving(group, "session expired")
@@ -120,7 +118,6 @@ class Rebalancer:
             self._complete_join(group)
 
     def _await_joins(self, group: Group) -> None:
-        group.is_initial_delay = False
         group.join_timer = self._clock.call_later(group.rebalance_timeout_ms, self._complete_join, group)
 
     def complete_join_if_ready(self, group: Group) -> None:

@@ -72,8 +72,7 @@ class Restoring:
             if isinstance(group, Group) and len(group.members) > self._node.config.group_max_size:
                 self._rebalancer.start_if_possible(group, "more members than group.max.size")
         undecided = {key.group_id for entries in contents.undecided.values() for key, _ in entries}
-        found = contents.committed.keys() | undecided
-        return {self._groups[group_id] for group_id in found & self._groups.keys()}
+        return {self._groups[group_id] for group_id in contents.committed.keys() | undecided}
 
     def _put_modern_groups(self, made: _Made) -> None:
         for group_id, of_consumers in made[Protocol.CONSUMER].items():

@@ -94,12 +94,8 @@ class Draft:
             member_id: frozenset(self._topics.sizes(member.topic_names))
             for member_id, member in draft.members.items()
         }
-        wanted = frozenset[UUID]().union(*subscribed.values())
         places = [
-            (topic_id, index)
-            for topic_id, one in draft.begun.items()
-            if topic_id in wanted
-            for index in sorted(one.partitions)
+            (topic_id, index) for topic_id, one in draft.begun.items() for index in sorted(one.partitions)
         ]
         for member_id, target in assign(subscribed, places, draft.targets).items():
             if target != draft.targets.get(member_id):

@@ -162,6 +162,16 @@ async def test_a_commit_whose_flush_fails_is_refused_and_never_visible() -> None
     assert world.committed() == {}
 
 
+async def test_a_commit_whose_flush_fails_does_not_hold_the_offset_before_it() -> None:
+    world = World()
+    world.commit({ROWS_0: 1})
+    world.hold_flushes()
+    world.commit({ROWS_0: 2})
+    await world.flush(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    assert world.expire(world.clock.now_ms() + RETENTION_MS) == 1
+    assert world.groups.find("g") is None
+
+
 async def test_t195_a_transactions_commit_whose_flush_fails_counts_for_nothing() -> None:
     """Else the marker would make it visible, and until then a client that asks for what is stable waits."""
     world = World()
@@ -174,6 +184,15 @@ async def test_t195_a_transactions_commit_whose_flush_fails_counts_for_nothing()
     assert world.groups.undecided_offsets("g") == set()
     for index in range(3):
         world.groups.end_transaction(TopicPartition(OFFSETS_TOPIC, index), 7, is_commit=True)
+    assert world.committed() == {ROWS_0: 1}
+
+
+async def test_t195_a_group_of_nothing_but_a_transactions_commit_is_there_and_stays() -> None:
+    world = World()
+    world.commit({ROWS_0: 1}, producer=Producer(1000, 0))
+    assert world.groups.undecided_offsets("g") == {ROWS_0}
+    world.expire(world.clock.now_ms() + RETENTION_MS)
+    world.groups.end_transaction(world.groups.place_of("g"), 1000, is_commit=True)
     assert world.committed() == {ROWS_0: 1}
 
 
@@ -456,6 +475,20 @@ async def test_t197_offset_delete_spares_what_is_subscribed() -> None:
     assert refused(lambda: world.groups.delete_offsets("x", [ROWS_0])) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+async def test_t197_each_topic_of_a_subscription_is_spared() -> None:
+    world = World()
+    world.topics.create("other", 1, {})
+    said = b"\x00\x01\x00\x00\x00\x02\x00\x04rows\x00\x07columns\xff\xff\xff\xff"
+    waiter = world.joining(protocols=[("range", said)])
+    world.clock.advance(100)
+    await world.assign([waiter.result()])
+    other = TopicPartition("other", 0)
+    world.commit({ROWS_0: 1, COLUMNS_0: 2, other: 3}, by=waiter.result())
+    spared = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    outcome = world.groups.delete_offsets("g", [ROWS_0, COLUMNS_0, other])
+    assert outcome.errors == {ROWS_0: spared, COLUMNS_0: spared, other: OK}
+
+
 async def test_t197_offset_delete_of_a_group_that_is_no_consumer_group() -> None:
     world = World()
     waiter = world.joining(protocol_type="connect")
@@ -500,9 +533,13 @@ async def test_t198_a_deleted_topic_takes_its_offsets_along() -> None:
     assert world.committed() == {COLUMNS_0: 2}
 
 
-async def test_t198_a_crash_between_a_topics_deletion_and_that_of_its_offsets_is_made_good() -> None:
+@pytest.mark.parametrize("retention_ms", [-1, RETENTION_MS])
+async def test_t198_a_crash_between_a_topics_deletion_and_that_of_its_offsets_is_made_good(
+    retention_ms: int,
+) -> None:
+    """A commit that names its own retention does not say of which topic it is."""
     world = World()
-    world.commit({ROWS_0: 1, COLUMNS_0: 2})
+    world.commit({ROWS_0: 1, COLUMNS_0: 2}, retention_ms=retention_ms)
     del world.topics.created["rows"]
     await world.restart()
     assert world.committed() == {COLUMNS_0: 2}
@@ -591,9 +628,10 @@ async def test_t200_while_a_partition_is_read_its_groups_are_not_served() -> Non
 async def test_t200_a_group_larger_than_the_new_limit_rebalances() -> None:
     world = World()
     await world.form(None, None)
-    world.config = World(group_max_size=1).config
-    await world.restart()
-    assert world.state() is GroupState.PREPARING_REBALANCE
+    for most, state in ((2, GroupState.STABLE), (1, GroupState.PREPARING_REBALANCE)):
+        world.config = World(group_max_size=most).config
+        await world.restart()
+        assert world.state() is state
 
 
 async def test_t203_lag_is_what_is_left_to_read() -> None:

@@ -95,6 +95,19 @@ async def test_t186_the_prolonged_delay_ends_with_the_rebalance_timeout() -> Non
     assert first.done()
 
 
+async def test_t186_a_group_that_is_empty_again_waits_no_longer_than_the_first_time() -> None:
+    world = World()
+    waiting = [world.joining(rebalance_timeout_ms=100)]
+    world.clock.advance(60)
+    waiting.append(world.joining(rebalance_timeout_ms=100))
+    world.clock.advance(40)
+    world.groups.leave("g", [(one.result().member_id, None) for one in waiting])
+    assert world.state() is GroupState.EMPTY
+    again = world.joining()
+    world.clock.advance(100)
+    assert again.result().generation == 3
+
+
 async def test_t187_a_follower_that_rejoins_unchanged_gets_the_standing_generation() -> None:
     world = World()
     leader, follower = await world.form(None, None)
@@ -267,6 +280,18 @@ async def test_t188_a_static_leader_that_comes_back_does_not_assign_anew() -> No
         assert (result.leader_id == result.member_id) is can_skip
         assert len(result.members) == (2 if can_skip else 0)
         assert world.group().leader_id == result.member_id
+
+
+async def test_t188_a_static_leader_that_came_back_leads_the_next_generation_too() -> None:
+    world = World()
+    leader, follower = await world.form("a", "b")
+    assert world.group().static_members["a"] == leader.member_id
+    back = world.joining(group_instance_id="a")
+    await settle()
+    world.joining(follower.member_id, group_instance_id="b", protocols=[("range", b"other")])
+    rejoined = world.joining(back.result().member_id, group_instance_id="a", protocols=[("range", b"other")])
+    assert rejoined.result().generation == 2
+    assert rejoined.result().leader_id == back.result().member_id
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -258,6 +258,19 @@ async def test_where_a_group_is_set_to_holds_though_somebody_was_about_to_begin(
     assert world.broker.shares.partitions[key].stored.start_offset == 1
 
 
+async def test_members_that_begin_at_the_same_time_begin_in_one_place(world: World, client: Client) -> None:
+    """Each would give the same records out."""
+    await settings(client, auto_offset_reset="by_duration:PT30S")
+    await produce(world, client, b"a", b"b")
+    m = await Member.join(world)
+    shares, partition = world.broker.shares, world.broker.partition("t", 0)
+    assert partition is not None
+    share = shares.partitions[ShareKey("g", m.topic_id, 0)]
+    first, second = await asyncio.gather(*(shares.open(share, partition) for _ in range(2)))
+    assert first is second is share.in_flight
+    assert await m.fetch() == ([(0, 1, 1)], [b"a", b"b"])
+
+
 async def test_sessions_that_ended_leave_nothing(world: World, client: Client) -> None:
     await produce(world, client, b"a")
     m = await Member.join(world)
