@@ -39,7 +39,6 @@ class Fencing(Generic[G]):
         )
 
     def _fence(self, group: G, member_id: str, deadline: Deadline) -> None:
-        group.no_longer_expect(member_id, deadline)
         what = f"{group.kind} group {group.group_id}: {member_id}"
         logger.info("%s fenced: %s", what, deadline.value)
         try:

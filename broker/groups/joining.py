@@ -116,14 +116,9 @@ class Joining:
         if group.state is GroupState.STABLE and is_leader:
             # Only the leader sees changed topic metadata: its rejoin means that it wants to assign anew.
             return self._rejoin(group, member, request)
-        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            # The member missed its answer: the generation that it is in already (T187).
-            self._rebalancer.touch(member, group)
-            result = self._rebalancer.generation_result(group, member)
-            if group.state is GroupState.STABLE:
-                result.members = []
-            return result
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group is {group.state.value}")
+        # The member missed its answer: the generation that it is in already (T187).
+        self._rebalancer.touch(member, group)
+        return self._rebalancer.generation_result(group, member)
 
     def _add(self, group: Group, request: JoinRequest, member_id: str) -> asyncio.Future[JoinResult]:
         waiter: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
@@ -243,6 +238,7 @@ class Joining:
             group.set_protocols(member, undo.protocols)
             member.rebalance_timeout_ms = undo.rebalance_timeout_ms
             member.session_timeout_ms = undo.session_timeout_ms
+            self._rebalancer.touch(member, group)
 
 
 @dataclass(frozen=True, slots=True)

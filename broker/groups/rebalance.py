@@ -159,7 +159,7 @@ class Rebalancer:
         group.generation += 1
         group.protocol_name = None
         group.move(GroupEvent.EMPTIED, self._clock.now_ms())
-        group.subscribed_topics = frozenset() if group.is_consumer_group else None
+        group.subscribed_topics = group.compute_subscribed_topics()
         try:
             written = self._store.append(
                 group.group_id, [(records.group_key(group.group_id), records.group_value(group, {}))]

@@ -226,7 +226,6 @@ class ShareGroups:
         self._shares.check_known(share_keys(group_id, group.begun))
         waits = self._shares.forget(share_keys(group_id, group.begun))
         waits += self._append(group, changes.group_removed(group))
-        group.stop_timers()
         del self.groups[group_id]
         return waits
 

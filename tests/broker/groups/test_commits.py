@@ -376,6 +376,15 @@ async def test_t196_a_commit_under_way_holds_its_offset() -> None:
     assert world.committed() == {ROWS_0: 2}
 
 
+async def test_t196_a_commit_of_a_transaction_that_goes_on_holds_the_one_before_it() -> None:
+    world = World()
+    world.commit({ROWS_0: 1})
+    world.commit({ROWS_0: 2}, producer=Producer(1000, 0))
+    assert world.expire(world.clock.now_ms() + RETENTION_MS) == 0
+    world.groups.end_transaction(world.groups.place_of("g"), 1000, is_commit=True)
+    assert world.committed() == {ROWS_0: 2}
+
+
 async def test_t197_only_an_empty_group_is_deleted() -> None:
     world = World()
     (leader,) = await world.form(None)
@@ -473,6 +482,15 @@ async def test_t197_offset_delete_spares_what_is_subscribed() -> None:
     for _ in range(2):  # the second time there is none
         assert world.groups.delete_offsets("g", [ROWS_0]).errors == {ROWS_0: OK}
     assert refused(lambda: world.groups.delete_offsets("x", [ROWS_0])) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_t197_what_a_group_subscribed_to_before_it_was_empty_may_go() -> None:
+    world = World()
+    (leader,) = await world.form(None)
+    world.commit({ROWS_0: 1}, by=leader)
+    world.groups.leave("g", [(leader.member_id, None)])
+    world.joining()
+    assert world.groups.delete_offsets("g", [ROWS_0]).errors == {ROWS_0: OK}
 
 
 async def test_t197_each_topic_of_a_subscription_is_spared() -> None:

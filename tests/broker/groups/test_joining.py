@@ -48,6 +48,17 @@ async def test_a_pending_member_holds_the_join_phase_until_it_joins_or_expires()
     assert joined.result().generation == rejoined.result().generation == 2
 
 
+async def test_a_pending_member_that_does_not_come_back_does_not_hold_the_join_phase() -> None:
+    world = World()
+    (leader,) = await world.form(None)
+    world.join(requires_known_member_id=True)
+    rejoined = world.joining(leader.member_id)
+    world.clock.advance(SESSION_TIMEOUT_MS - 1)
+    assert not rejoined.done()
+    world.clock.advance(1)
+    assert rejoined.result().generation == 2
+
+
 async def test_a_pending_member_that_leaves_does_not_hold_the_join_phase() -> None:
     world = World()
     (leader,) = await world.form(None)
@@ -165,6 +176,15 @@ async def test_the_protocol_with_most_votes_among_those_that_all_support_wins() 
     world.clock.advance(200)
     assert first.result().protocol_name == "range"
     assert sorted(metadata for _, _, metadata in first.result().members) == [b"2", b"4", b"6"]
+
+
+async def test_who_would_rather_have_what_others_do_not_know_has_its_next_choice() -> None:
+    world = World()
+    first = world.joining(protocols=[("own", b"1"), ("range", b"2"), ("sticky", b"3")])
+    world.joining(protocols=[("another", b"4"), ("sticky", b"5"), ("range", b"6")])
+    world.joining(protocols=[("a third", b"7"), ("sticky", b"8"), ("range", b"9")])
+    world.clock.advance(200)
+    assert first.result().protocol_name == "sticky"
 
 
 async def test_protocols_that_cannot_agree_are_refused() -> None:
@@ -312,6 +332,7 @@ async def test_t188_a_static_member_whose_record_fails_keeps_its_old_id(at_once:
 
 async def test_t188_a_replaced_member_that_still_waits_is_fenced() -> None:
     world = World()
+    world.joining(group_instance_id="b")
     waiting = world.joining(group_instance_id="a")
     newer = world.joining(group_instance_id="a")
     assert waiting.result().error is ErrorCode.FENCED_INSTANCE_ID
@@ -319,6 +340,31 @@ async def test_t188_a_replaced_member_that_still_waits_is_fenced() -> None:
     assert newer.result().error is ErrorCode.NONE
     syncing = world.sync(newer.result(), group_instance_id="a")
     assert isinstance(syncing, asyncio.Future)
+    world.joining(group_instance_id="a")
+    assert syncing.result().error is ErrorCode.FENCED_INSTANCE_ID
+
+
+async def test_t188_a_static_member_whose_record_fails_is_as_it_was() -> None:
+    """Its session as well, which begins anew: Kafka's `updateStaticMemberThenRebalanceOrCompleteJoin`."""
+    world = World()
+    leader, follower = await world.form("a", "b")
+    world.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR)
+    for session_timeout_ms in (SESSION_TIMEOUT_MS // 2 + 1_000, 10 * SESSION_TIMEOUT_MS):
+        back = world.joining(
+            group_instance_id="b",
+            protocols=[("range", b"other")],
+            rebalance_timeout_ms=1,
+            session_timeout_ms=session_timeout_ms,
+        )
+        assert back.result().error is ErrorCode.NOT_COORDINATOR
+        member = world.group().members[follower.member_id]
+        assert (member.protocols, member.rebalance_timeout_ms) == (RANGE, REBALANCE_TIMEOUT_MS)
+        world.heartbeat(leader, "a")
+        world.clock.advance(SESSION_TIMEOUT_MS - 1)
+        assert world.state() is GroupState.STABLE
+    world.heartbeat(leader, "a")
+    world.clock.advance(1)
+    assert refused(lambda: world.heartbeat(follower, "b")) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("has_synced", [True, False])

@@ -338,9 +338,14 @@ async def test_t190_three_groups_rebalance_side_by_side() -> None:
 
 async def test_stopping_answers_everybody_who_waits() -> None:
     world = World()
+    joined = [world.joining(group_id="other") for _ in range(2)]
+    world.clock.advance(200)
+    syncing = world.sync(joined[1].result(), group_id="other")
     waiter = world.joining()
     await world.groups.stop()
     assert waiter.result().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert isinstance(syncing, asyncio.Future)
+    assert syncing.result().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert refused(world.join) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

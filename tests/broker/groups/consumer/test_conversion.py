@@ -299,6 +299,16 @@ async def test_t202_who_waits_in_the_classic_group_joins_the_new_one() -> None:
     assert world.consumer_group().members.keys() >= {joined.member_id, "new"}
 
 
+async def test_t202_who_waits_for_an_assignment_of_the_classic_group_joins_the_new_one() -> None:
+    world = World()
+    waiting = [world.joining(protocols=subscription()) for _ in range(2)]
+    world.clock.advance(2 * world.config.group_initial_rebalance_delay_ms)
+    syncing = world.sync(waiting[1].result())
+    assert isinstance(syncing, asyncio.Future)
+    world.beat("new", 0)
+    assert syncing.result().error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
 async def test_t202_a_classic_member_that_does_not_join_or_sync_in_time_is_fenced() -> None:
     world = World()
     joined = await mixed(world)

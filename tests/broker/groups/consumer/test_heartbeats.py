@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +24,7 @@ from broker.groups.consumer.member import (
     MemberState,
     partitions_of,
 )
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.epochs import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from broker.groups.membership import JoinResult
 from broker.groups.topics import Partitions
@@ -273,6 +276,27 @@ async def test_t201_a_regular_expression_follows_the_topics() -> None:
     next_beat(world, "a", topics=["columns"], topic_regex="", owned={})
     assert world.consumer_group().regexes == {}
     assert world.consumer_group().subscribed_topics() == {"columns"}
+
+
+class Ruled(World):
+    """With rules, of which a heartbeat says what they come to for its client."""
+
+    def _coordinator(self) -> GroupCoordinator:
+        parts: Any = (self, self.topics, self.group_settings, SimpleNamespace(version=0), None)
+        return GroupCoordinator(*parts)
+
+
+async def test_t201_a_pattern_finds_what_its_member_may_know() -> None:
+    """Whoever goes meanwhile: what is new the next one that beats finds, by its own rights."""
+    world = Ruled()
+    rows: dict[str, Any] = {"may_know": lambda name: name == "rows"}
+    assert world.beat("a", 0, topics=(), topic_regex=".*s", **rows).assigned == world.rows(0, 1)
+    world.beat("b", 0, topics=["rows"], **rows)
+    world.topics.create("news", 1, {})
+    world.beat("b", LEAVE_EPOCH)
+    assert world.consumer_group().subscribed_topics() == {"rows"}
+    next_beat(world, "a", may_know=lambda name: name in ("rows", "news"))
+    assert world.consumer_group().subscribed_topics() == {"rows", "news"}
 
 
 async def test_t201_a_pattern_goes_with_the_last_member_that_has_it() -> None:

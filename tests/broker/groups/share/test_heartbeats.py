@@ -84,8 +84,10 @@ async def test_who_lost_an_answer_may_be_one_epoch_behind_and_no_further() -> No
     world.beats("b", 0, "rows")
     assert world.beats("a", 2).epoch == 3
     assert world.beats("a", 2).epoch == 3, "it was lost"
-    for epoch in (1, 4):
-        assert refused(lambda epoch=epoch: world.beats("a", epoch)) is ErrorCode.FENCED_MEMBER_EPOCH
+    for epoch, relation in ((1, "smaller"), (4, "greater")):
+        with pytest.raises(KafkaError, match=f"has a {relation} member epoch") as caught:
+            world.beats("a", epoch)
+        assert caught.value.code is ErrorCode.FENCED_MEMBER_EPOCH
     world.beats("b", -1)
     assert world.beats("a", 3).assigned == world.rows(0, 1)
     assert refused(lambda: world.beats("a", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
@@ -164,16 +166,40 @@ async def test_a_silent_member_is_fenced_and_one_that_left_is_not() -> None:
     world.clock.advance(SESSION_MS - 1)
     assert world.beats("a", 5).epoch == 5
     world.clock.advance(1)
-    assert refused(lambda: world.beats("b", 4)) is ErrorCode.UNKNOWN_MEMBER_ID
+    for epoch in (4, -1):
+        assert refused(lambda epoch=epoch: world.beats("b", epoch)) is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.beats("a", 5).epoch == 6
     world.clock.advance(SESSION_MS // 2)
     world.beats("b", 0, "columns")
     world.beats("b", -1)
-    assert world.beats("a", 6).epoch == 8
+    await world.restart()
+    assert world.beats("a", 6).epoch == 8, "what b wanted is nothing new when nobody wants it"
     world.clock.advance(SESSION_MS - 1)
     world.beats("a", 8)
     world.clock.advance(SESSION_MS - 1)
     assert world.beats("a", 8).epoch == 8
+
+
+async def test_who_cannot_be_fenced_now_is_a_member_until_it_can() -> None:
+    world = Shares()
+    world.beats("a", 0, "rows")
+    world.refuse_appends(ErrorCode.KAFKA_STORAGE_ERROR)
+    world.clock.advance(SESSION_MS)
+    assert not world.share_group().is_empty
+    world.refuse_appends(None)
+    world.clock.advance(SESSION_MS - 1)
+    assert not world.share_group().is_empty
+    world.clock.advance(1)
+    assert world.share_group().is_empty
+
+
+async def test_what_a_member_that_came_back_shall_have_outlives_a_restart() -> None:
+    world = Shares()
+    world.beats("a", 0, "rows")
+    world.beats("a", -1)
+    world.beats("a", 0, "rows")
+    await world.restart()
+    assert world.share_group().targets == {"a": world.rows(0, 1)}
 
 
 async def test_a_group_is_no_larger_than_it_may_be() -> None:
@@ -233,7 +259,9 @@ async def test_answers_wait_for_the_disk() -> None:
     world.hold_flushes()
     joined = world.beats("a", 0, "rows")
     left = world.beats("a", -1)
-    for waits in (joined.waits, left.waits, world.groups.delete_group("g")):
+    shared, key = world.groups.shared, world.key("rows", 0)
+    altered, forgotten = shared.alter_offsets("g", {key: 1}), shared.delete_offsets("g", {key.topic_id})
+    for waits in (joined.waits, left.waits, altered, forgotten, world.groups.delete_group("g")):
         assert waits and not any(one.done() for one in waits)
     await world.flush()
     assert all(one.done() for one in joined.waits)

@@ -334,6 +334,20 @@ async def test_a_restart_while_a_member_has_to_give_back_keeps_its_deadline() ->
     assert "a" not in world.streams_group().members
 
 
+async def test_nobody_joins_while_groups_are_read() -> None:
+    """A group that is made meanwhile would lose its offsets."""
+    world = Streams()
+    world.commit({ROWS_0: 7})
+    world.groups._store._loading.update(range(3))
+    for epoch in (JOIN_EPOCH, 1, LEAVE_EPOCH):
+        loading = refused(lambda epoch=epoch: world.beats("a", epoch))
+        assert loading is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.groups._store._loading.clear()
+    world.beats("a", 0)
+    world.beats("a", LEAVE_EPOCH)
+    assert world.committed() == {ROWS_0: 7}
+
+
 async def test_a_deleted_group_is_gone_after_a_restart() -> None:
     world = settled()
     assert refused(lambda: world.groups.delete_group("g")) is ErrorCode.NON_EMPTY_GROUP
