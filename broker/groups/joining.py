@@ -117,7 +117,6 @@ class Joining:
             # Only the leader sees changed topic metadata: its rejoin means that it wants to assign anew.
             return self._rejoin(group, member, request)
         # The member missed its answer: the generation that it is in already (T187).
-        self._rebalancer.touch(member, group)
         return self._rebalancer.generation_result(group, member)
 
     def _add(self, group: Group, request: JoinRequest, member_id: str) -> asyncio.Future[JoinResult]:
@@ -159,10 +158,6 @@ class Joining:
         member.session_timeout_ms = request.session_timeout_ms
         member.client_id = request.client_id
         member.client_host = request.client_host
-        if member.is_new:
-            self._rebalancer.expect_first_generation(member, group)
-        else:
-            self._rebalancer.touch(member, group)
 
     # static members
 
@@ -180,6 +175,7 @@ class Joining:
         waiter: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             undo = _Undo(old_member_id, *former)
+            self._rebalancer.touch(member, group)
             self._store_replacement(
                 group, member, undo, self._standing(group, request, member, undo, was_leader), waiter
             )

@@ -177,7 +177,7 @@ class Group:
         self.forget_pending(member_id)
         return member
 
-    def rename(self, old_member_id: str, new_member_id: str) -> Member:
+    def rename(self, old_member_id: str, new_member_id: str) -> None:
         """A static instance came back under a new member id: it keeps its place, leadership included."""
         member = self.members.pop(old_member_id)
         member.member_id = new_member_id
@@ -189,7 +189,6 @@ class Group:
         if old_member_id in self.pending_sync:
             self.pending_sync.discard(old_member_id)
             self.pending_sync.add(new_member_id)
-        return member
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
         self._support.subtract({name for name, _ in member.protocols})

@@ -263,7 +263,6 @@ class Rebalancer:
             member.assignment = b""
             if group.answer_sync(member, SyncResult(error)):
                 self.touch(member, group)
-        group.pending_sync.clear()
 
     # members out
 

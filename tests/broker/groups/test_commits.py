@@ -187,9 +187,14 @@ async def test_t195_a_transactions_commit_whose_flush_fails_counts_for_nothing()
     assert world.committed() == {ROWS_0: 1}
 
 
-async def test_t195_a_group_of_nothing_but_a_transactions_commit_is_there_and_stays() -> None:
+@pytest.mark.parametrize("is_restarted", [True, False])
+async def test_t195_a_group_of_nothing_but_a_transactions_commit_is_there_and_stays(
+    is_restarted: bool,
+) -> None:
     world = World()
     world.commit({ROWS_0: 1}, producer=Producer(1000, 0))
+    if is_restarted:
+        await world.restart()
     assert world.groups.undecided_offsets("g") == {ROWS_0}
     world.expire(world.clock.now_ms() + RETENTION_MS)
     world.groups.end_transaction(world.groups.place_of("g"), 1000, is_commit=True)

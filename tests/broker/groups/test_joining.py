@@ -302,6 +302,20 @@ async def test_t188_a_static_leader_that_comes_back_does_not_assign_anew() -> No
         assert world.group().leader_id == result.member_id
 
 
+async def test_t188_a_static_member_that_comes_back_has_a_whole_session() -> None:
+    """The one that it names now."""
+    world = World()
+    leader, _ = await world.form("a", "b")
+    world.clock.advance(SESSION_TIMEOUT_MS - 1)
+    world.heartbeat(leader, "a")
+    back = world.joining(group_instance_id="b", session_timeout_ms=SESSION_TIMEOUT_MS - 1_000)
+    world.clock.advance(SESSION_TIMEOUT_MS - 1_001)
+    assert world.state() is GroupState.STABLE
+    world.clock.advance(1)
+    assert world.state() is GroupState.PREPARING_REBALANCE
+    assert back.result().member_id not in world.group().members
+
+
 async def test_t188_a_static_leader_that_came_back_leads_the_next_generation_too() -> None:
     world = World()
     leader, follower = await world.form("a", "b")

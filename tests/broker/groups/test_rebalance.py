@@ -160,12 +160,15 @@ async def test_a_sync_that_is_repeated_while_waiting_answers_the_older_one() -> 
     assert newer.result().assignment == b"f"
 
 
-async def test_who_asks_again_what_it_is_assigned_has_to_send_heartbeats_all_the_same() -> None:
+@pytest.mark.parametrize("joins", [True, False])
+async def test_who_asks_again_has_to_send_heartbeats_all_the_same(joins: bool) -> None:
+    """As in Kafka, where no answer that is there already is a sign of life."""
     world = World()
     leader, follower = await world.form(None, None)
     world.clock.advance(SESSION_TIMEOUT_MS // 2)
     world.heartbeat(leader)
-    assert isinstance(world.sync(follower), SyncResult)
+    again = world.join(follower.member_id) if joins else world.sync(follower)
+    assert not isinstance(again, asyncio.Future)
     world.clock.advance(SESSION_TIMEOUT_MS // 2)
     assert world.heartbeat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
     assert refused(lambda: world.heartbeat(follower)) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -204,6 +207,22 @@ async def test_an_assignment_of_a_generation_that_is_gone_reaches_nobody() -> No
     assert world.group().members[leader.member_id].assignment == b""
     world.joining(leader.member_id)
     assert newcomer.result().generation == 3
+
+
+async def test_an_assignment_of_the_generation_before_reaches_nobody() -> None:
+    world = World()
+    (leader,) = await world.form(None)
+    again = world.joining(leader.member_id).result()
+    world.hold_flushes()
+    world.sync(again, {leader.member_id: b"old"})
+    newcomer = world.joining()
+    third = world.joining(leader.member_id).result()
+    waiting = world.sync(newcomer.result())
+    await world.flush()
+    assert world.state() is GroupState.COMPLETING_REBALANCE
+    world.sync(third, {newcomer.result().member_id: b"new"})
+    await world.flush()
+    assert isinstance(waiting, asyncio.Future) and waiting.result().assignment == b"new"
 
 
 async def test_a_member_that_leaves_while_all_wait_is_answered_and_the_rest_goes_on() -> None:
@@ -275,6 +294,19 @@ async def test_the_leader_that_does_not_rejoin_is_replaced_by_one_that_did() -> 
     world.clock.advance(REBALANCE_TIMEOUT_MS)
     assert rejoined.result().leader_id == follower.member_id
     assert leader.member_id not in world.group().members
+
+
+async def test_t188_a_static_leader_that_does_not_join_again_is_replaced_by_who_did() -> None:
+    world = World()
+    leader, follower = await world.form("a", "b")
+    assert world.group().static_members["a"] == leader.member_id
+    rejoined = world.joining(follower.member_id, group_instance_id="b", protocols=[("range", b"new")])
+    for _ in range(REBALANCE_TIMEOUT_MS // 5_000):
+        assert not rejoined.done()
+        world.heartbeat(leader, "a")
+        world.clock.advance(5_000)
+    assert rejoined.result().leader_id == follower.member_id
+    assert len(rejoined.result().members) == 2
 
 
 async def test_t188_absent_static_members_keep_their_place_until_their_session_ends() -> None:

@@ -338,6 +338,20 @@ def test_a_large_batch_is_a_few_runs() -> None:
     assert len(list(batch.parts(0, 20))) == 1
 
 
+def test_what_fails_again_and_again_comes_in_smaller_and_smaller_portions() -> None:
+    """From half of its deliveries on, the last of them one by one, whatever else is available."""
+    in_flight = InFlight(0)
+    acquire(in_flight, wish("n", batch_size=16), [Run(0, 15), Run(16, 31)], 0)
+    in_flight.release("n", 10)
+    found = []
+    for _ in range(9):
+        found += acquire(in_flight, wish(count_limit=10), [Run(0, 15)], 0)
+        in_flight.release("m", 10)
+    sizes = [16, 16, 16, 16, 8, 4, 2, 1, 1]
+    assert found == [Run(0, size - 1, count) for count, size in enumerate(sizes, start=2)]
+    assert acquire(in_flight, wish(count_limit=10), [Run(0, 15)], 1) == [Run(1, 1, 9)]
+
+
 def test_behind_a_start_what_is_not_known_is_read_first() -> None:
     in_flight = InFlight(0)
     acquire(in_flight, wish(), [Run(0, 9), Run(10, 19), Run(20, 29)], 0)

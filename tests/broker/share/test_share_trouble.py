@@ -16,7 +16,7 @@ from broker.partition import Partition
 from broker.security.acls import Acl, Operation, Pattern, Permission, Resource
 from broker.share import coordinator
 from broker.share.partition import ShareKey
-from broker.share.records import Contents
+from broker.share.records import Contents, read_contents
 from broker.topic import SHARE_STATE_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import FindCoordinatorRequest
@@ -132,8 +132,9 @@ async def test_what_is_compacted_away_takes_no_room_for_ever(
     assert await m.fetch() == ([(100, 100, 1)], [b"good"])
 
 
+@pytest.mark.parametrize("is_opened_anew", [True, False])
 async def test_what_could_not_be_read_is_not_taken_for_replaced(
-    make_world: Callable[..., Awaitable[World]], monkeypatch: pytest.MonkeyPatch
+    make_world: Callable[..., Awaitable[World]], monkeypatch: pytest.MonkeyPatch, is_opened_anew: bool
 ) -> None:
     """As while it is being read: a broker that looked for what is replaced before it knew all deleted it."""
     world = await make_world(share_coordinator_state_topic_num_partitions="1")
@@ -152,7 +153,13 @@ async def test_what_could_not_be_read_is_not_taken_for_replaced(
         patches.setattr(coordinator, "read_contents", unreadable)
         await world.restart()
     await world.broker.shares.prune()
-    await world.restart()
+    if is_opened_anew:
+        world.broker.shares._topic._read = read_contents
+        for place in (TopicPartition("t", 0), TopicPartition(SHARE_STATE_TOPIC, 0)):
+            assert world.broker.shares._topic._unreadable == {0}
+            await world.broker.shares.load_again(place)
+    else:
+        await world.restart()
     m = await Member.join(world)
     assert (await m.fetch())[1] == [b"b"]
 
