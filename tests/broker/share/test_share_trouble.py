@@ -245,6 +245,16 @@ async def test_a_group_whose_state_is_lost_begins_anew(world: World, client: Cli
     assert await m.fetch() == ([(0, 0, 1)], [b"a"])
 
 
+async def test_who_tells_of_what_the_group_has_nothing_of_any_more_is_told_so(
+    world: World, client: Client
+) -> None:
+    await produce(world, client, b"a")
+    m = await Member.join(world)
+    await m.fetch()
+    world.broker.shares.forget([ShareKey("g", m.topic_id, 0)])
+    assert await m.acknowledge((0, 0, [ACCEPT])) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_where_a_group_is_set_to_holds_though_somebody_was_about_to_begin(
     world: World, client: Client
 ) -> None:
