@@ -27,7 +27,7 @@ from protocol.messages.share_groups import (
     ShareGroupDescribeRequest,
     ShareGroupHeartbeatRequest,
 )
-from protocol.records import decode_all
+from protocol.records import decode_all, decode_batch
 from storage.layout import TopicPartition
 from storage.types import Origin
 from tests.broker.client import Client, until
@@ -145,6 +145,11 @@ def _batches(acks: Acks) -> list[AcknowledgementBatch]:
         AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
         for first, last, types in acks
     ]
+
+
+def state_kind(key: bytes) -> int:
+    """Whether a record of `__share_group_state` says all (0) or what has changed (1)."""
+    return int.from_bytes(key[:2], "big")
 
 
 async def settings(client: Client, **changed: str) -> None:
@@ -334,6 +339,9 @@ async def test_all_is_written_once_in_a_while_and_older_words_are_deleted(
             assert await m.acknowledge((number - 1, number - 1, [ACCEPT])) is ErrorCode.NONE
     log = world.broker.partition(SHARE_STATE_TOPIC, 0).log  # type: ignore[union-attr]
     assert log.log_end_offset > 20
+    written = [record for _, data in log.scan(0) for record in decode_batch(data)]
+    kinds = "".join("SU"[state_kind(record.key or b"")] for record in written)
+    assert max(map(len, kinds.split("S"))) == 3, kinds
     await world.broker.shares.prune()
     assert log.log_start_offset == log.log_end_offset - 1, "the last record says all"
     await world.broker.background.expire_segments()
