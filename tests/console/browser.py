@@ -148,11 +148,11 @@ class Page:
         )
         return await self.rows(selector)
 
-    async def click(self, words: str, within: str = "body") -> None:
-        """A link or button by its words, with the mouse, where it is."""
-        await self.release(await self.press(words, within))
+    async def click(self, words: str, within: str = "body", count: int = 1) -> None:
+        """A link or button by its words, with the mouse, where it is; 2: as the second of a double click."""
+        await self.release(await self.press(words, within, count), count)
 
-    async def press(self, words: str, within: str = "body") -> dict[str, float]:
+    async def press(self, words: str, within: str = "body", count: int = 1) -> dict[str, float]:
         """The first half of a click; where it was."""
         place: dict[str, float] = await self.until(
             f"{{const one = Array.from(document.querySelector({json.dumps(within)})"
@@ -161,16 +161,24 @@ class Page:
             " const box = one?.getBoundingClientRect();"
             " box && {x: box.x + box.width / 2, y: box.y + box.height / 2}}"
         )
-        await self._mouse("mousePressed", 1, place)
+        await self._mouse("mousePressed", 1, place, count)
         return place
 
-    async def release(self, place: dict[str, float]) -> None:
-        await self._mouse("mouseReleased", 0, place)
+    async def release(self, place: dict[str, float], count: int = 1) -> None:
+        await self._mouse("mouseReleased", 0, place, count)
 
-    async def _mouse(self, kind: str, buttons: int, place: dict[str, float]) -> None:
+    async def _mouse(self, kind: str, buttons: int, place: dict[str, float], count: int) -> None:
         await self.send(
-            "Input.dispatchMouseEvent", type=kind, button="left", buttons=buttons, clickCount=1, **place
+            "Input.dispatchMouseEvent", type=kind, button="left", buttons=buttons, clickCount=count, **place
         )
+
+    async def enter(self) -> None:
+        """The key, where the focus is."""
+        for kind in ("keyDown", "keyUp"):
+            await self.send(
+                "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13,
+                **({"text": "\r"} if kind == "keyDown" else {}),
+            )  # fmt: skip
 
     async def fill(self, name: str, value: str) -> None:
         """A field of a form, by its name; as if a person had typed or chosen."""

@@ -85,6 +85,7 @@ def fill(process: BrokerProcess) -> None:
     ):
         producer.produce("told", value, name, 0, timestamp=START_MS, headers=[("trace", EVIL)])
     assert producer.flush(60) == 0
+    commit(process, "old", 5)
 
 
 @pytest.fixture
@@ -200,7 +201,6 @@ async def test_why_a_topic_is_not_compacted_and_compacting_it(page: Page, broker
 
 
 async def test_segments_and_where_groups_stand(page: Page, broker: BrokerProcess) -> None:
-    await asyncio.to_thread(commit, broker, "old", 5)
     await show(page, broker, "topics/prices/segments")
     await page.sees("Partition 0", "Partition 2", "active", "00000000000000000000.log")
     answer = api(broker, "topics/prices/segments")["partitions"][0]["segments"]

@@ -109,6 +109,13 @@ export function choice(name, label, options, value, more = {}) {
   );
 }
 
+// To a view, also to the one that is shown: who asks again wants to know what is true now.
+export function go(hash) {
+  const before = location.hash;
+  location.hash = hash;
+  if (location.hash === before) dispatchEvent(new Event("hashchange"));
+}
+
 // What a person has filled in or an action has said outlives a view that is made anew: the same element goes
 // into the new one, until another view is shown. Its name says of whom it is: an answer that comes late may
 // make that of a view which was left. To move an element takes the focus and a press from it, so a view has a
@@ -142,7 +149,8 @@ export function trouble(error) {
   return h("p", { class: "trouble", role: "alert" }, error.message);
 }
 
-// Asks before anything is changed; whether the answer is yes. A second Enter out of habit cancels.
+// Asks before anything is changed; whether the answer is yes. A second Enter out of habit cancels, the second
+// half of a double click says nothing, and who goes to another view says no.
 export function sure(words, yes) {
   const dialog = document.getElementById("question");
   return new Promise((resolve) => {
@@ -155,11 +163,11 @@ export function sure(words, yes) {
       h(
         "div",
         { class: "fields" },
-        button(yes, () => end(true), "danger"),
+        button(yes, (event) => event.detail < 2 && end(true), "danger"),
         h("button", { type: "button", autofocus: true, onclick: () => end(false) }, "Cancel"),
       ),
     );
-    dialog.oncancel = () => resolve(false);
+    dialog.onclose = () => resolve(false);
     dialog.showModal();
   });
 }

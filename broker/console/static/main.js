@@ -1,7 +1,7 @@
 // Which view is shown, and when it is looked at again. A view is a function of its parameters that answers
 // {node, every}: what is shown, and after how many seconds it may be made anew (0: never by itself).
 
-import { forgetKept, h, trouble, withKept } from "./dom.js";
+import { forgetKept, go, h, trouble, withKept } from "./dom.js";
 import { brokerView } from "./views/broker.js";
 import { groupView, groupsView } from "./views/groups.js";
 import { quotasView } from "./views/quotas.js";
@@ -20,21 +20,35 @@ const ROUTES = [
 ];
 
 const NOT_ALLOWED = [401, 403];
+const SLOW_MS = 1000;
+const AT_REST_MS = 30_000;
 const place = document.getElementById("view");
 const state = document.getElementById("state");
+const scrolled = new Map(); // by entry of the history, where its view was left
+let entry = entryNow();
 let turn = 0;
 let timer = 0;
+let slow = 0;
 let isPressed = false;
+let usedAt = 0;
+let isNew = true; // what is shown is not yet of this address: an action of the view before may end meanwhile
+let told = ""; // the trouble that is shown in its place
 
 async function show(isAgain) {
   clearTimeout(timer);
+  clearTimeout(slow);
+  slow = setTimeout(() => (state.textContent ||= "waiting for the broker…"), SLOW_MS);
   const mine = ++turn;
+  if (!isAgain) {
+    isNew = true;
+    told = "";
+  }
   const [name, asked] = location.hash.replace(/^#\//, "").split("?");
   const found = ROUTES.map(([pattern, view]) => [pattern.exec(name || "topics"), view]).find(
     ([match]) => match,
   );
   if (!found) {
-    location.hash = "#/topics";
+    location.replace("#/topics"); // the way back leads past it
     return;
   }
   mark(name || "topics");
@@ -44,7 +58,7 @@ async function show(isAgain) {
     const view = await found[1](...parameters, new URLSearchParams(asked), () => show(true));
     if (mine !== turn) return;
     every = view.every;
-    if (!isAgain) place.replaceChildren(withKept(view.node));
+    if (isNew) begin(view.node);
     else if (!isInUse()) renew(view.node);
     state.textContent = "";
     state.className = "";
@@ -52,9 +66,12 @@ async function show(isAgain) {
     if (mine !== turn) return;
     state.textContent = error.message;
     state.className = "trouble";
-    if (!isAgain) place.replaceChildren(h("h1", {}, "That did not work"), trouble(error));
+    if (isNew && told !== error.message)
+      place.replaceChildren(h("h1", {}, "That did not work"), trouble(error));
+    told = error.message;
     if (NOT_ALLOWED.includes(error.status)) every = 0; // to ask again would be to be asked again
   }
+  clearTimeout(slow);
   if (every) timer = setTimeout(() => (document.hidden ? wait() : show(true)), every * 1000);
 }
 
@@ -62,28 +79,47 @@ function wait() {
   document.addEventListener("visibilitychange", () => show(true), { once: true });
 }
 
-// The same view again: who walks by keyboard stays where they are, and a wide table stays scrolled.
-function renew(node) {
-  const focused = document.activeElement;
-  const at = place.contains(focused) ? alike(focused).indexOf(focused) : -1;
-  const scrolled = Array.from(place.querySelectorAll(".scroll"), (one) => one.scrollLeft);
-  place.replaceChildren(withKept(node));
-  place.querySelectorAll(".scroll").forEach((one, index) => (one.scrollLeft = scrolled[index] ?? 0));
-  if (at >= 0) alike(focused)[at]?.focus({ preventScroll: true });
+// Another view: who came by keyboard, or hears the page, is at its beginning or in the same field of the same
+// form; who comes back finds the place where the view was left.
+function begin(node) {
+  const isThere = place.contains(document.activeElement);
+  refocused(() => place.replaceChildren(withKept(node)));
+  if (isThere && document.activeElement === document.body) place.focus({ preventScroll: true });
+  scrollTo(0, scrolled.get(entry) ?? 0);
+  isNew = false;
 }
 
-// What a person takes for the same: the links that lead there, or what has the same words.
+// The same view again: who walks by keyboard stays where they are, and a wide table stays scrolled.
+function renew(node) {
+  const aside = Array.from(place.querySelectorAll(".scroll"), (one) => one.scrollLeft);
+  refocused(() => place.replaceChildren(withKept(node)));
+  place.querySelectorAll(".scroll").forEach((one, index) => (one.scrollLeft = aside[index] ?? 0));
+}
+
+function refocused(replace) {
+  const focused = document.activeElement;
+  const at = place.contains(focused) ? alike(focused).indexOf(focused) : -1;
+  const { selectionStart: from, selectionEnd: to } = focused;
+  replace();
+  if (at < 0) return;
+  const same = alike(focused)[at];
+  same?.focus({ preventScroll: true });
+  if (typeof from === "number") same?.setSelectionRange?.(from, to);
+}
+
+// What a person takes for the same: the links that lead there, the fields of that name, the same words.
 function alike(element) {
-  const told = (one) => one.getAttribute("href") ?? one.textContent;
-  return Array.from(place.querySelectorAll(element.tagName)).filter((one) => told(one) === told(element));
+  const name = (one) => one.getAttribute("href") ?? (one.name || one.textContent);
+  return Array.from(place.querySelectorAll(element.tagName)).filter((one) => name(one) === name(element));
 }
 
 // Who types, marks a text or is being asked does not lose it, nor a click whoever has the mouse down: what is
-// replaced meanwhile gets none.
+// replaced meanwhile gets none. A field that nobody types in any more holds nothing up.
 function isInUse() {
   if (isPressed || document.querySelector("dialog[open]")) return true;
   const active = document.activeElement;
-  const isTyping = place.contains(active) && active.matches("input:not([type=checkbox]), select, textarea");
+  const isField = place.contains(active) && active.matches("input:not([type=checkbox]), select, textarea");
+  const isTyping = isField && performance.now() - usedAt < AT_REST_MS;
   const selection = getSelection();
   return isTyping || (!selection.isCollapsed && place.contains(selection.anchorNode));
 }
@@ -105,11 +141,28 @@ function decoded(text) {
   }
 }
 
+function entryNow() {
+  if (!history.state?.entry) history.replaceState({ entry: Math.random() }, "");
+  return history.state.entry;
+}
+
 for (const kind of ["pointerdown", "pointermove", "pointerup", "pointercancel"])
   addEventListener(kind, (event) => (isPressed = event.buttons !== 0), true);
+for (const kind of ["pointerdown", "keydown", "input"])
+  addEventListener(kind, () => (usedAt = performance.now()), true);
+addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  const isOther = event.ctrlKey || event.metaKey || event.shiftKey;
+  if (!link || isOther || link.hash !== location.hash) return;
+  event.preventDefault(); // where one is already: to see what is true now
+  go(location.hash);
+});
 addEventListener("hashchange", () => {
   forgetKept();
-  scrollTo(0, 0);
+  document.getElementById("question").close();
+  scrolled.set(entry, scrollY);
+  entry = entryNow();
   show(false);
 });
+history.scrollRestoration = "manual"; // what is scrolled is not there yet when the browser would
 show(false);

@@ -1,7 +1,7 @@
 // Who may do how much, who is held back now, and which quota holds for whom and why.
 
 import { get, path } from "../api.js";
-import { field, form, h, kept, table, trouble } from "../dom.js";
+import { field, form, go, h, kept, table, trouble } from "../dom.js";
 import { amount, count, duration, entity, quota, readable } from "../format.js";
 import { when } from "./parts.js";
 
@@ -25,7 +25,7 @@ export async function quotasView(asked) {
     h("h2", {}, "Set"),
     set(answer),
     h("h2", {}, "What holds for whom"),
-    kept(address(who), () => form(fields, "Explain", (values) => (location.hash = address(values)))),
+    kept(address(who), () => form(fields, "Explain", (values) => go(address(values)))),
     await explained(who),
   );
   return { node, every: 3 };

@@ -1,7 +1,7 @@
 // The records of a partition: from an offset or a time on, the last ones, or as they come.
 
 import { get, path } from "../api.js";
-import { button, choice, field, form, h, table, trouble } from "../dom.js";
+import { button, choice, field, form, go, h, table, trouble } from "../dom.js";
 import { content, headers, problems, when } from "./parts.js";
 import { count } from "../format.js";
 
@@ -58,7 +58,7 @@ export async function recordsTab(topic, query) {
       ],
       "Show",
       (values) => {
-        location.hash = `#/topics/${encodeURIComponent(topic.topic)}/records?${new URLSearchParams(values)}`;
+        go(`#/topics/${encodeURIComponent(topic.topic)}/records?${new URLSearchParams(values)}`);
       },
     ),
     place,

@@ -1,7 +1,7 @@
 // The topic as a table: the latest value of each key, a page of keys at a time.
 
 import { get, path } from "../api.js";
-import { button, choice, field, form, h, table, trouble } from "../dom.js";
+import { button, choice, field, form, go, h, table, trouble } from "../dom.js";
 import { content, headers, problems, when } from "./parts.js";
 import { count } from "../format.js";
 
@@ -38,7 +38,7 @@ export async function tableTab(topic, query) {
       ],
       "Show",
       (values) => {
-        location.hash = `#/topics/${encodeURIComponent(topic.topic)}/table?${new URLSearchParams(values)}`;
+        go(`#/topics/${encodeURIComponent(topic.topic)}/table?${new URLSearchParams(values)}`);
       },
     ),
     place,
