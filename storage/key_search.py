@@ -38,6 +38,7 @@ FIRST_STRIDE_BYTES = 256 << 10
 LARGEST_STRIDE_BYTES = 4 << 20
 ATTEMPTS = 3
 MOST_VERSIONS = 10_000
+ANY_SIZE = 1 << 62
 
 
 @dataclass(slots=True)
@@ -52,20 +53,39 @@ class KeySearch:
     problems: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which versions, and how many of them and of their bytes; the newest is there, however large."""
+
+    most: int
+    most_bytes: int
+    hidden: bool
+    bare: bool
+
+
 def find_key(
-    log: Log, key: bytes, *, history: bool = False, most: int = MOST_VERSIONS, hidden: bool = False
+    log: Log,
+    key: bytes,
+    *,
+    history: bool = False,
+    most: int = MOST_VERSIONS,
+    most_bytes: int = ANY_SIZE,
+    hidden: bool = False,
+    bare: bool = False,
 ) -> KeySearch:
-    """The versions of `key` in `log`: the latest, or with `history` up to `most` of all that are left; with
-    `hidden` whatever its files hold, seen by a reader or not.
+    """The versions of `key` in `log`: the latest, or with `history` up to `most` of all that are left, which
+    end before they are more than `most_bytes`; with `hidden` whatever its files hold, seen by a reader or
+    not. `bare`: values are only told from tombstones, they are empty.
     """
+    wanted = _Wanted(most if history else 1, most_bytes, hidden, bare)
     for _ in range(ATTEMPTS - 1):
         with contextlib.suppress(FileNotFoundError):  # a cleaning or retention took a segment away meanwhile
-            return _search(log, key, most if history else 1, hidden)
-    return _search(log, key, most if history else 1, hidden)
+            return _search(log, key, wanted)
+    return _search(log, key, wanted)
 
 
-def _search(log: Log, key: bytes, most: int, hidden: bool) -> KeySearch:
-    found = KeySearch()
+def _search(log: Log, key: bytes, asked: _Wanted) -> KeySearch:
+    found, most, left = KeySearch(), asked.most, asked.most_bytes
     wanted, value = as_chunk(key or bytes(1))[: len(key)], statistics.hash_of(key)
     segments = log.segments
     for segment in reversed(segments):
@@ -75,17 +95,26 @@ def _search(log: Log, key: bytes, most: int, hidden: bool) -> KeySearch:
                 found.ruled_out += 1
                 continue
             for header, record in _versions(segment, wanted, found):
-                if not (hidden or _is_visible(log, segments, header, record.offset)):
+                if not (asked.hidden or _is_visible(log, segments, header, record.offset)):
                     continue
-                if len(found.versions) == most:
+                left -= _size(record)
+                if len(found.versions) == most or (left < 0 and found.versions):
                     found.is_cut = most > 1
                     return found
-                found.versions.append(record)
+                found.versions.append(_bare(record) if asked.bare else record)
         except KafkaError as error:
             found.problems.append(error.message)
         if len(found.versions) == most == 1:
             break
     return found
+
+
+def _size(record: Record) -> int:
+    return len(record.value or b"") + sum(len(name) + len(value or b"") for name, value in record.headers)
+
+
+def _bare(record: Record) -> Record:
+    return record._replace(value=None if record.value is None else b"", headers=())
 
 
 def _may_hold(segment: Segment, value: int) -> bool:

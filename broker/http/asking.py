@@ -37,6 +37,7 @@ T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 READERS = 2
+SCANNERS = 2
 READING = ("GET", "HEAD")
 OWN_NAMES = ("localhost",)
 NO_RUNS: Mapping[int, dict[str, Any]] = {}
@@ -76,6 +77,7 @@ class Asking:
         self.broker = broker
         self.access = Access(broker)
         self._readers = asyncio.Semaphore(READERS)
+        self._scanners = asyncio.Semaphore(SCANNERS)
 
     def answering(self, handler: Handler, right: Right | None = None) -> Handler:
         """`handler`, for who has the right; what is refused, and that it failed, is told as JSON. Without a
@@ -175,6 +177,15 @@ class Asking:
         async with self._readers:
             return await self.broker.run_blocking(function, *arguments)
 
+    async def scanning(self, request: web.Request, function: Callable[..., T], *arguments: object) -> T:
+        """As `reading`, for what may read all of a topic: it takes no turn of what is read in a moment, nor
+        is it begun for who did not wait for it.
+        """
+        async with self._scanners:
+            if is_gone(request):
+                raise ConnectionResetError("who asked is gone")
+            return await self.broker.run_blocking(function, *arguments)
+
     async def explained(
         self, topic: Topic, indexes: list[int], runs: Mapping[int, dict[str, Any]] = NO_RUNS
     ) -> list[dict[str, Any]]:
@@ -191,7 +202,12 @@ class Asking:
         return await self.respond({"topic": topic.name, "partitions": partitions})
 
 
-# What was written
+# Who asked and what was written
+
+
+def is_gone(request: web.Request) -> bool:
+    """Whether nobody waits for the answer any more. On any thread."""
+    return request.transport is None or request.transport.is_closing()
 
 
 def bytes_of(request: web.Request, name: str) -> bytes:

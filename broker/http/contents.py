@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from broker.http.access import READ_TOPIC
-from broker.http.asking import Asking, Refused, bytes_of, is_set, limit, number, time_ms
+from broker.http.asking import Asking, Refused, bytes_of, is_gone, is_set, limit, number, time_ms
 from broker.questions.records import Wanted, latest_page, records_page, steadily
 from broker.questions.table import Page, TooEarly, table_page, upper_for
 from storage.log import Log
@@ -54,7 +54,8 @@ class Contents:
             return (latest_page if asked in ([], ["before"]) else records_page)(at.log, wanted)
 
         page = await self._asking.reading(steadily, read)
-        return await self._asking.respond({"topic": topic.name, "partition": index, **page})
+        named = {"topic": topic.name, "topic_id": str(topic.topic_id), "partition": index}
+        return await self._asking.respond(named | page)
 
     async def table(self, request: web.Request) -> web.StreamResponse:
         """The latest value of each key, in the order of the keys' bytes; `partition` and `offset` ask for the
@@ -76,13 +77,13 @@ class Contents:
 
         def read() -> dict[str, Any]:
             logs = [(at.log, upper_for(at.log, as_of, self._clean_to(at.log))) for _, at in moments]
-            found = table_page(logs, page)
+            found = table_page(logs, page, lambda: is_gone(request))
             for _, at in moments:  # a cleaning may have ended meanwhile
                 upper_for(at.log, as_of, self._clean_to(at.log))
             return found
 
         try:
-            found = await self._asking.reading(steadily, read)
+            found = await self._asking.scanning(request, steadily, read)
         except TooEarly as error:
             raise Refused(409, str(error)) from error
         return await self._asking.respond({"topic": topic.name, **found})

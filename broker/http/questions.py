@@ -64,7 +64,7 @@ class Questions:
             now_ms = self._broker.clock.now_ms()
             return [_segments(self._broker, index, at, now_ms) for index, at in moments]
 
-        return await self._asking.respond_of(topic, await self._asking.reading(read))
+        return await self._asking.respond_of(topic, await self._asking.scanning(request, read))
 
     async def seek(self, request: web.Request) -> web.StreamResponse:
         """How a read finds an offset, or a time in ms since 1970."""
@@ -84,18 +84,21 @@ class Questions:
         return web.json_response({"topic": topic.name, "partition": index, **answer})
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        """The latest value of a key, or with `history=1` every version that is left."""
+        """The latest value of a key, or with `history=1` every version that is left; `shortened=1` for the
+        first bytes of each value.
+        """
         topic, query = self._asking.topic(request), request.query
         partitioner = one_of(query.get("partitioner", "all"), "partitioner", PARTITIONERS)
         history = is_set(request, "history")
         key = bytes_of(request, "key")
         indexes = partitions_for(key, partitioner, topic.partition_count)
         logs = [at.log for _, at in self._asking.moments(topic, indexes)]
+        shortened = is_set(request, "shortened")
 
         def read() -> list[dict[str, Any]]:
-            return [key_answer(log, key, history) for log in logs]
+            return [key_answer(log, key, history, shortened=shortened) for log in logs]
 
-        return await self._asking.respond_of(topic, await self._asking.reading(read))
+        return await self._asking.respond_of(topic, await self._asking.scanning(request, read))
 
 
 def _segments(broker: Broker, index: int, at: Moment, now_ms: int) -> dict[str, Any]:

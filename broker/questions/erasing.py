@@ -62,7 +62,7 @@ class Erasing:
 
     async def _search(self, log: Log) -> KeySearch:
         found: KeySearch = await self.reading(
-            lambda: find_key(log, self.key, history=True, hidden=True, most=MOST_VERSIONS)
+            lambda: find_key(log, self.key, history=True, hidden=True, most=MOST_VERSIONS, bare=True)
         )
         return found
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.questions.shown import in_full
+from broker.questions.shown import at_most, in_full
 from broker.questions.veil import veiled
 from storage.key_search import KeySearch, find_key
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 PARTITIONERS = ("all", "murmur2", "crc32", "fnv1a")
 ENCODINGS = ("text", "hex", "base64")
 MASK = 0xFFFFFFFF
+MOST_BYTES = 32 << 20
+"""of the versions of a key in one partition, which are in memory all at once, and again as JSON"""
 
 
 class BadKey(ValueError):
@@ -29,12 +32,18 @@ class BadKey(ValueError):
 
 
 def decode_key(written: bytes, encoding: str) -> bytes:
-    """The bytes of a key that was written as it is, in hex or in base64; BadKey."""
+    """The bytes of a key that was written as it is, in hex (as it is shown, with 0x, too) or in base64;
+    BadKey.
+    """
     if encoding == "text":
         return written
     text = written.decode(errors="backslashreplace")
     try:
-        return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text, validate=True)
+        return (
+            bytes.fromhex(text.removeprefix("0x"))
+            if encoding == "hex"
+            else base64.b64decode(text, validate=True)
+        )
     except (binascii.Error, ValueError) as error:
         raise BadKey(f"{text!r} is no {encoding}: {error}") from error
 
@@ -73,16 +82,21 @@ def partitions_for(key: bytes, partitioner: str, count: int) -> list[int]:
     return list(range(count))
 
 
-def key_answer(log: Log, key: bytes, history: bool) -> dict[str, Any]:
-    """On an I/O thread: what one partition has of the key."""
+def key_answer(
+    log: Log, key: bytes, history: bool, *, most_bytes: int = MOST_BYTES, shortened: bool = False
+) -> dict[str, Any]:
+    """On an I/O thread: what one partition has of the key, its versions as far as they are `most_bytes`."""
     partition = log.topic_partition.partition
     if log.offline_reason is not None:
         found = KeySearch(problems=[f"the log is offline: {log.offline_reason}"])
     else:
-        found = find_key(log, key, history=history)
+        found = find_key(log, key, history=history, most_bytes=most_bytes)
     return {
         "partition": partition,
-        "versions": [_version(record) for record in veiled(log.topic_partition, found.versions)],
+        "versions": [
+            _version(record, at_most if shortened else in_full)
+            for record in veiled(log.topic_partition, found.versions)
+        ],
         "is_cut": found.is_cut,
         "segments": found.segments,
         "segments_ruled_out": found.ruled_out,
@@ -91,11 +105,11 @@ def key_answer(log: Log, key: bytes, history: bool) -> dict[str, Any]:
     }
 
 
-def _version(record: Record) -> dict[str, Any]:
+def _version(record: Record, shown: Callable[[str, bytes | None], dict[str, Any]]) -> dict[str, Any]:
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,
         "is_tombstone": record.value is None,
-        **in_full("value", record.value),
-        "headers": [{"key": name, **in_full("value", value)} for name, value in record.headers],
+        **shown("value", record.value),
+        "headers": [{"key": name, **shown("value", value)} for name, value in record.headers],
     }

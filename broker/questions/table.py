@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import base64
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from broker.questions.records import losses
-from broker.questions.shown import record_row
+from broker.questions.shown import SHOWN_BYTES, record_row
 from broker.questions.veil import veiled
 from protocol.errors import KafkaError
 from protocol.records import Record, decode_batch
@@ -53,7 +53,8 @@ class _Keys:
     def __init__(self, page: Page) -> None:
         self._page = page
         self.order: list[bytes] = []
-        self.latest: dict[bytes, dict[int, Record]] = {}
+        self.latest: dict[bytes, dict[int, Record | dict[str, Any]]] = {}
+        """a large one as the row that will be shown of it: many of them would be in memory together"""
         self.is_cut = False
 
     def take(self, partition: int, record: Record) -> None:
@@ -68,21 +69,25 @@ class _Keys:
                 del self.latest[self.order.pop()]
             insort(self.order, key)
             self.latest[key] = {}
-        self.latest[key][partition] = record
+        is_large = len(record.value or b"") > SHOWN_BYTES
+        self.latest[key][partition] = record_row(record) if is_large else record
 
 
-def table_page(logs: Sequence[tuple[Log, int]], page: Page) -> dict[str, Any]:
+def table_page(
+    logs: Sequence[tuple[Log, int]], page: Page, is_gone: Callable[[], bool] = lambda: False
+) -> dict[str, Any]:
     """The rows of a page, of how many `keys` they are; each log is read up to the offset beside it.
-    `next_after_base64` is what the next page comes behind, None at the end.
+    `next_after_base64` is what the next page comes behind, None at the end. `is_gone`: whether nobody waits
+    for it any more; then it ends with a ConnectionResetError.
     """
     keys, problems = _Keys(page), list[str]()
     for log, upper in logs:
-        _read(log, upper, keys, problems)
+        _read(log, upper, keys, problems, is_gone)
     of_keys = [
         [
-            {"partition": partition, **record_row(record)}
+            {"partition": partition, **(record if isinstance(record, dict) else record_row(record))}
             for partition, record in keys.latest[key].items()
-            if page.tombstones or record.value is not None
+            if page.tombstones or isinstance(record, dict) or record.value is not None
         ]
         for key in keys.order
     ]
@@ -91,13 +96,15 @@ def table_page(logs: Sequence[tuple[Log, int]], page: Page) -> dict[str, Any]:
     return {"rows": rows, "keys": count, "next_after_base64": behind, "problems": problems}
 
 
-def _read(log: Log, upper: int, keys: _Keys, problems: list[str]) -> None:
+def _read(log: Log, upper: int, keys: _Keys, problems: list[str], is_gone: Callable[[], bool]) -> None:
     partition, start = log.topic_partition.partition, log.log_start_offset
     if log.offline_reason is not None:
         problems.append(f"partition {partition} is offline: {log.offline_reason}")
         return
     segments = log.segments
     for header, batch in log.scan(start, upper):
+        if is_gone():
+            raise ConnectionResetError("who asked is gone")
         if header.is_control or (header.is_transactional and is_aborted(log, segments, header)):
             continue
         try:

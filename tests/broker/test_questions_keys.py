@@ -231,6 +231,22 @@ def test_the_most_versions_are_the_newest(log: LogBuilder) -> None:
     assert not find_key(log.log, b"k", history=True, most=9).is_cut
 
 
+def test_versions_end_before_they_are_too_large_for_memory(log: LogBuilder) -> None:
+    """The newest is there, however large. Whoever erases needs all of them, and none of their values."""
+    for number in range(9):
+        log.append(bytes([number]) * 1000, key=b"k")
+    log.append(None, key=b"k")
+    log.log.flush()
+    found = find_key(log.log, b"k", history=True, most_bytes=3999)
+    assert ([record.offset for record in found.versions], found.is_cut) == ([9, 8, 7, 6], True)
+    found = find_key(log.log, b"k", history=True, most_bytes=9000)
+    assert (len(found.versions), found.is_cut) == (10, False)
+    newest = find_key(log.log, b"k", history=True, most_bytes=0)
+    assert ([record.offset for record in newest.versions], newest.is_cut) == ([9], True)
+    bare = find_key(log.log, b"k", history=True, bare=True)
+    assert [record.value for record in bare.versions] == [None, *[b""] * 9]
+
+
 # The command
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import random
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,28 @@ def offsets(rows: list[dict[str, Any]]) -> list[int]:
 
 
 # Records
+
+
+def test_the_table_of_large_values_has_the_beginning_of_each(tmp_path: Path) -> None:
+    """And no more of it in memory: a page is of up to 10,000 keys."""
+    log = LogBuilder(tmp_path / "large-0", segment_bytes=64 << 20)
+    for turn in range(3):
+        for key in range(20):
+            log.append(b"%d" % turn * (1 << 19), key=b"%02d" % key)
+    log.append(b"small", key=b"01")
+    log.append(None, key=b"02")
+    log.log.flush()
+    tracemalloc.start()
+    try:
+        found = table_page([(log.log, log.log.high_watermark)], Page(b"", None, 10_000, tombstones=True))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        log.log.abandon()
+    values = [(row["value"], row["value_bytes"]) for row in found["rows"]]
+    large = ("2" * SHOWN_BYTES, 1 << 19)
+    assert values == [large, ("small", 5), (None, None), *[large] * 17]
+    assert most < 6 << 20
 
 
 @pytest.mark.parametrize("seed", range(4))

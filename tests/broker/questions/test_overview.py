@@ -7,7 +7,10 @@ and asked for over HTTP.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -21,6 +24,7 @@ from broker.questions.overview import RECENT_RUNS
 from broker.topic import OFFSETS_TOPIC
 from cleaner.checkpoints import CleanerCheckpoints
 from storage.layout import TopicPartition
+from storage.log import Log
 from storage.types import Origin
 from tests.broker.client import until
 from tests.broker.test_questions import Asker, MakeWorld, compacted, log_of, put
@@ -458,6 +462,39 @@ async def test_the_table_over_http(asker: Asker) -> None:
     assert "up to offset 4" in (await get(asker, "topics/t/table?partition=0&offset=2", 409))["error"]
     world.broker.topics.set_overrides("t", {"cleanup.policy": "compact"})
     assert await rows("?partition=0&offset=4") == [("a", "3"), ("b", "2")]
+
+
+async def test_who_does_not_wait_for_a_table_holds_nobody_up(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of a table is a pass over all of a topic. What takes a moment is answered beside as many as may
+    run at once, and a pass ends when whoever asked for it is gone.
+    """
+    asker.world.topic("t", 1, cleanup_policy="compact")
+    await put(asker.world, ("a", "1"))
+    begun, ended, is_over, real = list[Log](), list[Log](), threading.Event(), Log.scan
+
+    def endless(log: Log, start: int, end: int) -> Iterator[Any]:
+        begun.append(log)
+        try:
+            while not is_over.is_set():
+                yield from real(log, start, end)
+        finally:
+            ended.append(log)
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(Log, "scan", endless)
+            passes = [asyncio.ensure_future(asker.get("t/table")) for _ in range(4)]
+            await until(lambda: len(begun) == 2)
+            assert "t" in [one["topic"] for one in (await get(asker, "topics"))["topics"]]
+            for one in passes:
+                one.cancel()
+            await until(lambda: len(ended) == 2)
+        assert len((await get(asker, "topics/t/table"))["rows"]) == 1
+        assert len(begun) == 2, "those that waited for their turn were never begun"
+    finally:
+        is_over.set()
 
 
 async def test_the_table_as_of_what_a_cleaning_has_swapped_away(
