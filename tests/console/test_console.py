@@ -41,7 +41,7 @@ EVIL = "<img src=x onerror=document.title='evil'><script>document.title='evil'</
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """prices: compacted, 3 partitions, ten values each of 30 keys, one deleted; groups dashboard and old."""
+    """prices: compacted, 3 partitions, ten values each of 30 keys, one deleted; groups old and next."""
     browser_path()
     directory = tmp_path_factory.mktemp("console")
     settings = {
@@ -86,6 +86,7 @@ def fill(process: BrokerProcess) -> None:
         producer.produce("told", value, name, 0, timestamp=START_MS, headers=[("trace", EVIL)])
     assert producer.flush(60) == 0
     commit(process, "old", 5)
+    commit(process, "next", 7)
 
 
 @pytest.fixture
@@ -593,14 +594,14 @@ async def test_a_late_answer_of_one_group_leaves_the_next_its_own_form(
         " return answer; }"
     )
     await page.until("held.length === 1")
-    await page.evaluate("location.hash = '#/groups/dashboard'")
+    await page.evaluate("location.hash = '#/groups/next'")
     await page.until("held.length === 2")
     await page.evaluate("held[0]()")
     await page.evaluate("new Promise((go) => setTimeout(go))")
     await page.evaluate("held[1]()")
-    await page.sees("dashboard", "Read on elsewhere")
+    await page.sees("next", "Read on elsewhere")
     await page.click("Reset")
-    await page.sees("Let dashboard read prices", selector="dialog")
+    await page.sees("Let next read prices", selector="dialog")
 
 
 async def test_a_second_enter_out_of_habit_changes_nothing(page: Page, broker: BrokerProcess) -> None:

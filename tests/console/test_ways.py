@@ -7,6 +7,7 @@ Method: as `test_console.py`. Answers are held back in the page where their orde
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.console.browser import Page, browser_path, browsing
-from tests.console.test_console import api, show
+from tests.console.test_console import START_MS, api, looked_twice, show
 from tests.process import BrokerProcess
 
 HELD = (
@@ -192,3 +193,209 @@ async def test_a_broker_that_takes_its_time_is_waited_for_in_words(page: Page, b
     await page.evaluate(LET_GO)
     await page.sees("reader")
     assert await page.text("#state") == ""
+
+
+# Late answers
+
+
+async def test_the_answer_to_the_last_question_is_shown(page: Page, broker: BrokerProcess) -> None:
+    """Whichever comes last: a value of one key beside the name of another would be erased for it."""
+    await show(page, broker, "topics/stock/find")
+    await page.fill("key", "1")
+    await page.evaluate(HELD)
+    await page.click("Find", "form")
+    await page.until("held.length === 1")
+    await page.fill("key", "2")
+    await page.click("Find", "form")
+    await let_go(page, "key=2")
+    await page.sees("4.2")
+    await page.evaluate("held.forEach((one) => one.go())")
+    await page.evaluate("new Promise((go) => setTimeout(go))")
+    assert [row[3] for row in await page.rows()] == ["4.2"]
+
+
+async def test_the_preview_is_of_what_was_chosen_last(page: Page, broker: BrokerProcess) -> None:
+    await show(page, broker, "groups/reader")
+    await page.sees("Read on elsewhere")
+    await page.evaluate(HELD)
+    await page.click("Preview")
+    await page.until("held.some((one) => one.url.includes('reset'))")
+    await page.evaluate("globalThis.first = held.find((one) => one.url.includes('reset')); held.length = 0")
+    await page.fill("to", "latest")
+    await page.click("Preview")
+    await let_go(page, "reset")
+    await page.sees("will read from")
+    await page.evaluate("first.go()")
+    await page.evaluate("new Promise((go) => setTimeout(go))")
+    assert [row[2] for row in await page.rows("main .said table")] == ["40", "0"]
+
+
+async def test_pages_of_a_table_that_are_asked_for_quickly(page: Page, broker: BrokerProcess) -> None:
+    """Every page costs a pass over the topic: what is not wanted any more is not waited for."""
+    await asyncio.to_thread(write, broker, "many", *(f"v.{key:03}" for key in range(250)))
+    await show(page, broker, "topics/many/table")
+    await page.sees("099")
+    await page.click("Next keys")
+    await page.sees("199")
+    await page.evaluate(HELD)
+    await page.click("Next keys")
+    await page.until("held.length === 1")
+    await page.click("First keys")
+    await page.until("held.length === 2")
+    await page.evaluate("held[1].go()")
+    await page.sees("000")
+    await page.evaluate("held[0].go()")
+    await page.evaluate("new Promise((go) => setTimeout(go))")
+    assert (await page.rows())[0][0] == "000"
+
+
+# Records as they come
+
+
+async def test_the_tail_of_a_topic_that_is_made_again(page: Page, broker: BrokerProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    await asyncio.to_thread(admin.create_topics([NewTopic("again", 1)])["again"].result, 60)
+    await asyncio.to_thread(write, broker, "again", "old 1", "old 2", "old 3")
+    await show(page, broker, "topics/again/records?from=tail")
+    await page.sees("old 3")
+    await page.evaluate(HELD)
+    await page.until("held.length === 1")
+    await asyncio.to_thread(admin.delete_topics(["again"])["again"].result, 60)
+    await asyncio.to_thread(admin.create_topics([NewTopic("again", 1)])["again"].result, 60)
+    await asyncio.to_thread(write, broker, "again", "new 1", "new 2", "new 3", "new 4")
+    await page.evaluate(LET_GO)
+    await page.sees("new 4", "new 1")
+    assert [row[3] for row in await page.rows()] == ["new 4", "new 3", "new 2", "new 1"]
+    page.errors.clear()
+
+
+async def test_the_tail_goes_on_when_the_broker_does(page: Page, broker: BrokerProcess) -> None:
+    """What was seen stays, the trouble does not."""
+    await asyncio.to_thread(write, broker, "lasting", "before")
+    await show(page, broker, "topics/lasting/records?from=tail")
+    await page.sees("before")
+    assert await asyncio.to_thread(broker.stop) == 0
+    await page.sees("does not answer", "before")
+    await asyncio.to_thread(broker.start)
+    await page.until("!document.querySelector('main').innerText.includes('does not answer')")
+    await page.sees("before")
+    page.errors.clear()
+
+
+async def test_who_marks_a_record_keeps_it_marked(page: Page, broker: BrokerProcess) -> None:
+    await asyncio.to_thread(write, broker, "marked", "one", "two")
+    await show(page, broker, "topics/marked/records?from=tail")
+    await page.sees("two")
+    await page.evaluate(
+        "getSelection().selectAllChildren(document.querySelector('main td:nth-child(4) .content'))"
+    )
+    marked = await page.evaluate("String(getSelection())")
+    await asyncio.to_thread(write, broker, "marked", "three")
+    await looked_twice(page, "limit=500")
+    assert await page.evaluate("String(getSelection())") == marked != ""
+    await page.evaluate("getSelection().removeAllRanges()")
+    await page.sees("three")
+
+
+async def test_the_tail_of_what_is_written_fast_is_young(page: Page, broker: BrokerProcess) -> None:
+    """Of more records than it shows the last ones, at once: not page after page behind what is written."""
+    await asyncio.to_thread(write, broker, "fast", "begin")
+    await show(page, broker, "topics/fast/records?from=tail")
+    await page.sees("begin")
+    await page.evaluate(HELD)
+    await page.until("held.length === 1")
+    await asyncio.to_thread(write, broker, "fast", *(f"number {number}" for number in range(5000)))
+    await page.evaluate("performance.clearResourceTimings()")
+    await page.evaluate(LET_GO)
+    await page.sees("number 4999")
+    assert len(await page.rows()) == 500
+    assert await page.evaluate("performance.getEntriesByType('resource').length") <= 4
+
+
+# What is shown
+
+
+async def test_an_offset_of_sixty_three_bits_is_shown_digit_for_digit(
+    page: Page, broker: BrokerProcess
+) -> None:
+    far = 2**53 + 1
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "far"})
+    await asyncio.to_thread(consumer.commit, offsets=[TopicPartition("stock", 1, far)], asynchronous=False)
+    consumer.close()
+    await show(page, broker, "groups/far")
+    await page.sees("9 007 199 254 740 993")
+    times = (
+        "import('/console/format.js').then(({time}) => [time(-1), time(-2000), time('9223372036854775807')])"
+    )
+    assert await page.evaluate(times) == ["–", "1969-12-31 23:59:58 UTC", "9223372036854775807 ms"]
+
+
+async def test_what_is_shown_can_be_asked_for(page: Page, broker: BrokerProcess) -> None:
+    """A time, an offset and a key are taken as the console writes them."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(1100):
+        producer.produce("shown", str(number), b"\xff\x00", timestamp=START_MS + 1000 * number)
+    assert await asyncio.to_thread(producer.flush, 60) == 0
+    await show(page, broker, "topics/shown/records")
+    await page.sees("1099")
+    row = next(one for one in await page.rows() if one[3] == "1050")
+    assert row[:3] == ["1 050", "2023-11-14 22:30:50 UTC", "0xff00"]
+    for way, place in (("time", row[1]), ("offset", "1\u202f050")):
+        await page.fill("from", way)
+        await page.fill("at", place)
+        await page.click("Show")
+        assert (await page.has_rows(50))[0] == row
+        await page.click("Records")
+        await page.has_rows(100)
+    await page.click("Find")
+    await page.fill("encoding", "hex")
+    await page.fill("key", row[2])
+    await page.click("Find", "form")
+    await page.sees("1099", "key filters ruled out")
+
+
+async def test_what_a_client_calls_itself_turns_nothing_around(page: Page, broker: BrokerProcess) -> None:
+    name = "\u202egroup\u202c"
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name})
+    commits = [TopicPartition("stock", 0, 1, f"meta{name}")]
+    await asyncio.to_thread(consumer.commit, offsets=commits, asynchronous=False)
+    consumer.close()
+    shown = r"\u{202e}group\u{202c}"
+    await show(page, broker, "groups")
+    await page.click(shown)
+    await page.sees(f"meta{shown}", selector="main")
+    assert await page.text("h1") == shown
+    for view in ("topics/stock", "topics/stock/segments"):
+        await show(page, broker, view)
+        await page.until(f"document.querySelector('main')?.textContent.includes({json.dumps(shown)})")
+        assert "\u202e" not in await page.evaluate("document.documentElement.textContent")
+
+
+async def test_a_broker_without_topics_says_so(page: Page, tmp_path: Path) -> None:
+    empty = BrokerProcess(tmp_path / "data")
+    await asyncio.to_thread(empty.start)
+    try:
+        await asyncio.to_thread(empty.wait_until_ready)
+        await show(page, empty, "topics")
+        await page.sees("There are no topics yet.")
+        await page.open("about:blank")
+    finally:
+        empty.close()
+
+
+async def test_partitions_that_could_not_all_be_looked_at(page: Page, broker: BrokerProcess) -> None:
+    """The rest of the segments come one by one: what stops them is told, and they go on from there."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    await asyncio.to_thread(admin.create_topics([NewTopic("wide", 20)])["wide"].result, 60)
+    await show(page, broker, "topics/wide/segments")
+    await page.sees("Partition 7")
+    await page.evaluate(
+        "globalThis.really = fetch; globalThis.fetch = (...asked) =>"
+        " String(asked[0]).endsWith('partition=10') ? Promise.reject(new TypeError()) : really(...asked)"
+    )
+    await page.click("The other 12 partitions")
+    await page.sees("Partition 9", "does not answer")
+    await page.evaluate("globalThis.fetch = really")
+    await page.click("The other 10 partitions")
+    await page.sees("Partition 10", "Partition 19")
+    assert await page.evaluate("document.querySelectorAll('main article').length") == 20

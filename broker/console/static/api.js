@@ -7,6 +7,23 @@ class Refusal extends Error {
   }
 }
 
+// Whether it is a matter of who asks.
+export function isRefused(error) {
+  return [401, 403].includes(error.status);
+}
+
+// What a view that was left has asked is not waited for.
+let leaving = new AbortController();
+
+export function leave() {
+  leaving.abort();
+  leaving = new AbortController();
+}
+
+export function whileShown() {
+  return leaving.signal;
+}
+
 export function path(...parts) {
   return "/api/" + parts.map((part) => encodeURIComponent(part)).join("/");
 }
@@ -16,7 +33,7 @@ export function get(url, query = {}, signal = undefined) {
     ([, value]) => value !== "" && value !== null && value !== undefined,
   );
   const asked = new URLSearchParams(given).toString();
-  return answered(fetch(asked ? `${url}?${asked}` : url, { signal }));
+  return answered(fetch(asked ? `${url}?${asked}` : url, { signal: signal ?? leaving.signal }));
 }
 
 export function post(url, body) {
@@ -45,15 +62,22 @@ function asJson(body) {
 async function answered(asked) {
   const response = await reached(asked);
   if (!response.ok) throw await refusal(response);
-  return response.json();
+  return read(await reached(response.text(), "the answer of the broker broke off"));
 }
 
-async function reached(asked) {
+// Offsets have 64 bits, more than a number here: such a one stays the digits that came.
+function read(text) {
+  const exact = (_, value, { source } = {}) =>
+    Number.isInteger(value) && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? source : value;
+  return /\d{16}/.test(text) ? JSON.parse(text, exact) : JSON.parse(text);
+}
+
+async function reached(asked, trouble = "the broker does not answer") {
   try {
     return await asked;
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refusal("the broker does not answer");
+    throw new Refusal(trouble);
   }
 }
 
@@ -70,7 +94,7 @@ async function* lines(body) {
   const reader = body.getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reached(reader.read(), "the broker stopped before it was done");
     if (done) break;
     const parts = (rest + decoder.decode(value, { stream: true })).split("\n");
     rest = parts.pop();

@@ -1,5 +1,7 @@
 // Makes elements. Whatever comes from records or names becomes text, never markup.
 
+import { whileShown } from "./api.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 export function h(tag, attributes = {}, ...children) {
@@ -143,6 +145,27 @@ export function withKept(node) {
 
 function spot(name) {
   return h("template", { "data-kept": name });
+}
+
+// What was asked last is what is shown in a place: the answer to a question before comes too late, however it
+// comes. Meanwhile the place says that it is not up to date. What `ask` asks may end with its signal.
+const questions = new WeakMap();
+
+export async function answered(place, ask) {
+  questions.get(place)?.abort();
+  const mine = new AbortController();
+  whileShown().addEventListener("abort", () => mine.abort());
+  questions.set(place, mine);
+  place.setAttribute("aria-busy", "true");
+  let found;
+  try {
+    found = await ask(mine.signal);
+  } catch (error) {
+    found = [trouble(error)];
+  }
+  if (questions.get(place) !== mine || mine.signal.aborted) return;
+  place.removeAttribute("aria-busy");
+  place.replaceChildren(...found);
 }
 
 export function trouble(error) {

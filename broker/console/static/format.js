@@ -7,6 +7,7 @@ const DURATIONS = [
   ["min", 60_000],
   ["s", 1000],
 ];
+const NO_TIMESTAMP = -1;
 const THIN = "\u202f";
 const QUOTA_UNITS = {
   producer_byte_rate: "bytes/s",
@@ -23,6 +24,11 @@ export function count(value) {
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, THIN);
 }
 
+// A number as it is shown, or as it is written elsewhere, without what sets its digits apart.
+export function digits(text) {
+  return text.replace(/\s/g, "");
+}
+
 export function size(bytes) {
   if (bytes === null || bytes === undefined) return "–";
   let value = bytes;
@@ -35,8 +41,8 @@ export function size(bytes) {
 }
 
 export function time(ms) {
-  if (ms === null || ms === undefined || ms < 0) return "–";
-  const date = new Date(ms);
+  if (ms === null || ms === undefined || ms === NO_TIMESTAMP) return "–";
+  const date = new Date(Number(ms));
   if (Number.isNaN(date.valueOf())) return `${ms} ms`;
   return (
     date

@@ -1,7 +1,10 @@
 // Which view is shown, and when it is looked at again. A view is a function of its parameters that answers
 // {node, every}: what is shown, and after how many seconds it may be made anew (0: never by itself).
 
+import { isRefused, leave } from "./api.js";
 import { forgetKept, go, h, trouble, withKept } from "./dom.js";
+import { readable } from "./format.js";
+import { isInUse, unhidden } from "./use.js";
 import { brokerView } from "./views/broker.js";
 import { groupView, groupsView } from "./views/groups.js";
 import { quotasView } from "./views/quotas.js";
@@ -19,9 +22,7 @@ const ROUTES = [
   [/^broker$/, brokerView],
 ];
 
-const NOT_ALLOWED = [401, 403];
 const SLOW_MS = 1000;
-const AT_REST_MS = 30_000;
 const place = document.getElementById("view");
 const state = document.getElementById("state");
 const scrolled = new Map(); // by entry of the history, where its view was left
@@ -29,8 +30,6 @@ let entry = entryNow();
 let turn = 0;
 let timer = 0;
 let slow = 0;
-let isPressed = false;
-let usedAt = 0;
 let isNew = true; // what is shown is not yet of this address: an action of the view before may end meanwhile
 let told = ""; // the trouble that is shown in its place
 
@@ -69,14 +68,11 @@ async function show(isAgain) {
     if (isNew && told !== error.message)
       place.replaceChildren(h("h1", {}, "That did not work"), trouble(error));
     told = error.message;
-    if (NOT_ALLOWED.includes(error.status)) every = 0; // to ask again would be to be asked again
+    if (isRefused(error)) every = 0; // to ask again would be to be asked again
   }
   clearTimeout(slow);
-  if (every) timer = setTimeout(() => (document.hidden ? wait() : show(true)), every * 1000);
-}
-
-function wait() {
-  document.addEventListener("visibilitychange", () => show(true), { once: true });
+  const renewed = () => show(true);
+  if (every) timer = setTimeout(() => (document.hidden ? unhidden(renewed) : renewed()), every * 1000);
 }
 
 // Another view: who came by keyboard, or hears the page, is at its beginning or in the same field of the same
@@ -113,19 +109,8 @@ function alike(element) {
   return Array.from(place.querySelectorAll(element.tagName)).filter((one) => name(one) === name(element));
 }
 
-// Who types, marks a text or is being asked does not lose it, nor a click whoever has the mouse down: what is
-// replaced meanwhile gets none. A field that nobody types in any more holds nothing up.
-function isInUse() {
-  if (isPressed || document.querySelector("dialog[open]")) return true;
-  const active = document.activeElement;
-  const isField = place.contains(active) && active.matches("input:not([type=checkbox]), select, textarea");
-  const isTyping = isField && performance.now() - usedAt < AT_REST_MS;
-  const selection = getSelection();
-  return isTyping || (!selection.isCollapsed && place.contains(selection.anchorNode));
-}
-
 function mark(name) {
-  document.title = `${decoded(name).replaceAll("/", " · ")} – kompakt`;
+  document.title = `${readable(decoded(name)).replaceAll("/", " · ")} – kompakt`;
   for (const link of document.querySelectorAll("nav a")) {
     const isHere = name.split("/")[0] === link.hash.slice(2);
     if (isHere) link.setAttribute("aria-current", "page");
@@ -146,10 +131,6 @@ function entryNow() {
   return history.state.entry;
 }
 
-for (const kind of ["pointerdown", "pointermove", "pointerup", "pointercancel"])
-  addEventListener(kind, (event) => (isPressed = event.buttons !== 0), true);
-for (const kind of ["pointerdown", "keydown", "input"])
-  addEventListener(kind, () => (usedAt = performance.now()), true);
 addEventListener("click", (event) => {
   const link = event.target.closest("a");
   const isOther = event.ctrlKey || event.metaKey || event.shiftKey;
@@ -158,6 +139,7 @@ addEventListener("click", (event) => {
   go(location.hash);
 });
 addEventListener("hashchange", () => {
+  leave();
   forgetKept();
   document.getElementById("question").close();
   scrolled.set(entry, scrollY);

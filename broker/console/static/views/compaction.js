@@ -1,7 +1,7 @@
 // Why each partition is or is not compacted, what a cleaning would give back, what was done; compact now.
 
 import { get, path, post, watch } from "../api.js";
-import { button, choice, facts, field, form, h, kept, sure, trouble } from "../dom.js";
+import { answered, button, choice, facts, field, form, h, kept, sure, trouble } from "../dom.js";
 import { count, ratio, removed, size, time } from "../format.js";
 import { cleanings } from "./broker.js";
 import { before, sentence } from "./parts.js";
@@ -109,7 +109,7 @@ async function compact(topic, values, isDry, said, again) {
   const bar = h("progress", { "aria-label": "progress" });
   const words = h("span", {});
   said.replaceChildren(h("p", {}, bar, " ", words));
-  try {
+  await answered(said, async () => {
     if (values.set) body.set = settingsOf(values.set);
     const answer = await watch(path("topics", topic.topic, "compact"), body, (line) => {
       bar.max = line.bytes_at_most || 1;
@@ -117,11 +117,9 @@ async function compact(topic, values, isDry, said, again) {
       const done = `${size(line.bytes_done)} of ${size(line.bytes_at_most)}`;
       words.textContent = `partition ${line.partition}: ${done}`;
     });
-    said.replaceChildren(...answer.partitions.map(result));
-    if (!isDry) await again();
-  } catch (error) {
-    said.replaceChildren(trouble(error));
-  }
+    return answer.partitions.map(result);
+  });
+  if (!isDry) await again();
 }
 
 function settingsOf(text) {

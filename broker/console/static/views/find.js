@@ -1,8 +1,8 @@
 // Find a key: its latest value, every version that is left; erase it. How a read finds an offset or a time.
 
 import { get, path, post } from "../api.js";
-import { button, choice, field, form, h, sure, table, trouble } from "../dom.js";
-import { count, size, time } from "../format.js";
+import { answered, button, choice, field, form, h, sure, table } from "../dom.js";
+import { count, digits, readable, size, time } from "../format.js";
 import { content, headers, problems, when } from "./parts.js";
 
 const SHOWN_OFFSETS = 5;
@@ -40,7 +40,7 @@ export async function findTab(topic) {
         ),
       ],
       "Find",
-      (values) => answered(found, () => findKey(topic, values)),
+      (values) => answered(found, (signal) => findKey(topic, values, signal)),
     ),
     found,
     h("h2", {}, "How a read finds its place"),
@@ -59,23 +59,16 @@ export async function findTab(topic) {
         field("at", "", "", { inputmode: "numeric", "aria-label": "offset or time" }),
       ],
       "Explain",
-      (values) => answered(walked, () => walk(topic, values)),
+      (values) => answered(walked, (signal) => walk(topic, values, signal)),
     ),
     walked,
   );
   return { node, every: 0 };
 }
 
-async function answered(place, ask) {
-  try {
-    place.replaceChildren(...(await ask()));
-  } catch (error) {
-    place.replaceChildren(trouble(error));
-  }
-}
-
-async function findKey(topic, values) {
-  const answer = await get(`${path("topics", topic.topic, "get")}?${new URLSearchParams(values)}`);
+async function findKey(topic, values, signal) {
+  const asked = `${path("topics", topic.topic, "get")}?${new URLSearchParams({ ...values, shortened: 1 })}`;
+  const answer = await get(asked, {}, signal);
   const rows = answer.partitions.flatMap((one) => one.versions.map((version) => [one.partition, version]));
   const read = answer.partitions.reduce((total, one) => total + one.bytes_read, 0);
   const segments = answer.partitions.reduce((total, one) => total + one.segments, 0);
@@ -110,7 +103,7 @@ async function findKey(topic, values) {
 
 function erasing(topic, { key, encoding }) {
   const said = h("div", { class: "said" });
-  const name = encoding === "text" ? key : `${encoding} ${key}`;
+  const name = encoding === "text" ? readable(key) || "the empty key" : `${encoding} ${key}`;
   const words =
     `Erase ${name} from ${topic.topic}? A tombstone is written, and all is compacted until no file holds a ` +
     "value of the key. That cannot be undone.";
@@ -156,10 +149,9 @@ function some(offsets) {
   return offsets.length <= SHOWN_OFFSETS ? told : `${told} … (${count(offsets.length)} of them)`;
 }
 
-async function walk(topic, values) {
-  const answer = await get(path("topics", topic.topic, "partitions", values.partition, "seek"), {
-    [values.by]: values.at,
-  });
+async function walk(topic, values, signal) {
+  const asked = path("topics", topic.topic, "partitions", values.partition, "seek");
+  const answer = await get(asked, { [values.by]: digits(values.at) }, signal);
   return [
     h(
       "ol",

@@ -1,9 +1,9 @@
 // Consumer groups: who reads, from where, and how much is left.
 
 import { get, path, post } from "../api.js";
-import { button, choice, facts, field, h, kept, sure, table, trouble } from "../dom.js";
-import { ago, count } from "../format.js";
-import { NAMELESS, topicLink, when } from "./parts.js";
+import { answered, button, choice, facts, field, h, kept, sure, table } from "../dom.js";
+import { ago, count, digits, readable } from "../format.js";
+import { groupLink, NAMELESS, topicLink, when } from "./parts.js";
 
 // A group may be called ".." or nothing at all, which no path of a browser holds.
 function about(group, ...rest) {
@@ -20,7 +20,7 @@ export async function groupsView() {
     table(
       headings,
       answer.groups.map((one) => [
-        h("a", { href: `#/groups/${encodeURIComponent(one.group)}` }, one.group || NAMELESS),
+        groupLink(one.group),
         one.type,
         one.state,
         count(one.members),
@@ -39,11 +39,11 @@ export async function groupView(name, query, again) {
   const node = h(
     "section",
     {},
-    h("h1", {}, name || NAMELESS),
+    h("h1", {}, readable(name) || NAMELESS),
     facts([
       ["state", answer.state],
       ["protocol", answer.type],
-      ["assignor", answer.assignor],
+      ["assignor", answer.assignor && readable(answer.assignor)],
       [answer.type === "classic" ? "generation" : "epoch", count(answer.epoch)],
     ]),
     h("h2", {}, "Where it stands"),
@@ -78,10 +78,10 @@ function standing(answer) {
       count(one.high_watermark),
       count(one.lag),
       one.records_left === null ? "too many to count" : count(one.records_left),
-      one.member_id,
+      one.member_id && readable(one.member_id),
       when(one.committed_ms),
       one.committed_offset === null ? "–" : keptUntil(one, answer.now_ms),
-      one.metadata || "–",
+      readable(one.metadata ?? "") || "–",
     ]),
     { empty: "It has committed nothing." },
   );
@@ -127,10 +127,10 @@ function members(answer) {
   return table(
     headings,
     answer.members.map((one) => [
-      one.instance_id ? `${one.member_id} (${one.instance_id})` : one.member_id,
-      one.client_id,
+      readable(one.instance_id ? `${one.member_id} (${one.instance_id})` : one.member_id),
+      readable(one.client_id),
       one.host,
-      [...one.subscribed, one.regex].filter(Boolean).join(", ") || "–",
+      readable([...one.subscribed, one.regex].filter(Boolean).join(", ")) || "–",
       one.partitions.length
         ? one.partitions.map((place) => [topicLink(place.topic, place.partition), " "])
         : "nothing",
@@ -175,7 +175,8 @@ function resetting(answer, topics, again) {
 }
 
 async function reset(group, fields, isDry, said, again) {
-  const { topic, to, value } = Object.fromEntries(new FormData(fields));
+  const { topic, to, value: written } = Object.fromEntries(new FormData(fields));
+  const value = digits(written);
   const body = { topic, to, dry_run: isDry };
   if (to === "offset" || to === "time") body.value = /^\d+$/.test(value) ? Number(value) : value;
   const where = {
@@ -184,24 +185,20 @@ async function reset(group, fields, isDry, said, again) {
     offset: `offset ${value}`,
     time: `${value} ms`,
   };
-  const words = `Let ${group} read ${topic} from ${where[to]} on? What it has committed is replaced.`;
+  const whom = readable(group) || "the group without a name";
+  const words = `Let ${whom} read ${topic} from ${where[to]} on? What it has committed is replaced.`;
   if (!isDry && !(await sure(words, "Reset"))) return;
-  try {
-    const answer = await post(about(group, "reset"), body);
-    const headings = [["partition", "number"], ["committed", "number"], ["will read from", "number"], ""];
-    said.replaceChildren(
-      table(
-        headings,
-        answer.partitions.map((one) => [
-          one.partition,
-          count(one.committed_offset),
-          count(one.new_offset),
-          one.error ?? "",
-        ]),
-      ),
-    );
-    if (!isDry) await again();
-  } catch (error) {
-    said.replaceChildren(trouble(error));
-  }
+  await answered(said, async () => placed(await post(about(group, "reset"), body)));
+  if (!isDry) await again();
+}
+
+function placed(answer) {
+  const headings = [["partition", "number"], ["committed", "number"], ["will read from", "number"], ""];
+  const rows = answer.partitions.map((one) => [
+    one.partition,
+    count(one.committed_offset),
+    count(one.new_offset),
+    one.error ?? "",
+  ]);
+  return [table(headings, rows)];
 }

@@ -27,6 +27,11 @@ function weight(words) {
   return GOOD.includes(words) ? 0 : 1;
 }
 
+// A client calls its group what it likes.
+export function groupLink(group) {
+  return h("a", { href: `#/groups/${encodeURIComponent(group)}` }, readable(group) || NAMELESS);
+}
+
 export function topicLink(topic, partition = null) {
   const name = partition === null ? topic : `${topic}-${partition}`;
   return h("a", { href: `#/topics/${encodeURIComponent(topic)}` }, name);

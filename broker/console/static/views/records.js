@@ -1,14 +1,14 @@
 // The records of a partition: from an offset or a time on, the last ones, or as they come.
 
-import { get, path } from "../api.js";
-import { button, choice, field, form, go, h, table, trouble } from "../dom.js";
+import { get, isRefused, path } from "../api.js";
+import { answered, button, choice, field, form, go, h, table, trouble } from "../dom.js";
+import { isMarking, unhidden } from "../use.js";
 import { content, headers, problems, when } from "./parts.js";
-import { count } from "../format.js";
+import { count, digits } from "../format.js";
 
 const ROWS = 100;
 const TAIL_MS = 1000;
-const TAIL_ROWS = 1000;
-const KEPT = 500;
+const TAIL_ROWS = 500;
 
 export async function recordsTab(topic, query) {
   const asked = {
@@ -64,41 +64,41 @@ export async function recordsTab(topic, query) {
     place,
   );
   const source = { topic: topic.topic, ...asked };
-  if (asked.from === "tail") await tail(source, place);
+  if (asked.from === "tail") await tail(source, topic.topic_id, place);
   else await page(source, start(asked), place);
   return { node, every: 0 };
 }
 
-// Where the first page begins, as the broker is asked for it.
+// Where the first page begins, as the broker is asked for it. A time may be one that the console shows.
 function start(asked) {
   if (asked.from === "last") return {};
-  if (asked.from === "offset") return { offset: asked.at || "0" };
-  const ms = Date.parse(
-    asked.at.trim().replace(" ", "T") + (/[zZ]|[+-]\d\d:?\d\d$/.test(asked.at) ? "" : "Z"),
-  );
-  return { time: /^\d{11,}$/.test(asked.at.trim()) ? asked.at.trim() : Number.isNaN(ms) ? asked.at : ms };
+  if (asked.from === "offset") return { offset: digits(asked.at) || "0" };
+  const at = asked.at.trim().replace(/\s*UTC$/, "Z");
+  const ms = /^-?\d{11,}$/.test(digits(at))
+    ? digits(at)
+    : Date.parse(at.replace(" ", "T") + (/[zZ]|[+-]\d\d:?\d\d$/.test(at) ? "" : "Z"));
+  return { time: Number.isNaN(ms) ? asked.at || "nothing" : ms };
 }
 
-function ask(source, from, limit = ROWS) {
+function ask(source, from, limit, signal) {
   const { contains, hidden } = source;
-  return get(path("topics", source.topic, "partitions", source.partition, "records"), {
-    ...from,
-    contains,
-    hidden,
-    limit,
-  });
+  const wanted = { ...from, contains, hidden, limit };
+  return get(path("topics", source.topic, "partitions", source.partition, "records"), wanted, signal);
 }
 
-async function page(source, from, place) {
-  let answer;
-  try {
-    answer = await ask(source, from);
-  } catch (error) {
-    place.replaceChildren(trouble(error));
-    return;
-  }
-  const empty = answer.is_at_end ? "No record is there." : "None up to here; there is more behind it.";
-  place.replaceChildren(
+function page(source, from, place) {
+  return answered(place, (signal) => pageOf(source, from, place, signal));
+}
+
+async function pageOf(source, from, place, signal) {
+  const answer = await ask(source, from, ROWS, signal);
+  const isFirst = answer.start_offset <= answer.log_start_offset;
+  const empty = !answer.is_at_end
+    ? "None up to here; there is more behind it."
+    : isFirst
+      ? "No record is there."
+      : "None from here on; there is more before it.";
+  return [
     ...problems(answer.problems),
     listed(answer.records, empty),
     h(
@@ -111,11 +111,10 @@ async function page(source, from, place) {
     h(
       "div",
       { class: "fields" },
-      answer.start_offset > answer.log_start_offset &&
-        button("Before", () => page(source, { before: answer.start_offset }, place)),
+      !isFirst && button("Before", () => page(source, { before: answer.start_offset }, place)),
       !answer.is_at_end && button("Next", () => page(source, { offset: answer.next_offset }, place)),
     ),
-  );
+  ];
 }
 
 function listed(records, empty) {
@@ -137,27 +136,40 @@ function listed(records, empty) {
   );
 }
 
-// The youngest records, looked for again and again while the page shows them; at once where there are more.
-async function tail(source, place) {
+// The youngest records, looked for again and again while the page shows them. Who marks a text or has the
+// mouse down sees them afterwards. Where more have come than are shown, or the topic was made again, what is
+// youngest then takes the place of all.
+async function tail(source, topicId, place) {
+  const said = h("div", {});
+  const list = h("div", {});
+  place.replaceChildren(said, list);
   let next = null;
   let kept = [];
+  let isDrawn = false;
   const look = async () => {
-    let isBehind = false;
+    let wait = TAIL_MS;
     try {
       const answer = await ask(source, next === null ? {} : { offset: next }, TAIL_ROWS);
-      isBehind = !answer.is_at_end;
-      next = answer.next_offset;
-      kept = [...kept, ...answer.records].slice(-KEPT);
-      if (answer.records.length || !place.hasChildNodes()) {
-        place.replaceChildren(
-          ...problems(answer.problems),
-          listed(kept.toReversed(), "Nothing has come yet."),
-        );
-      }
+      const isAnother = answer.topic_id !== topicId || answer.high_watermark < (next ?? 0);
+      const isBehind = !answer.is_at_end;
+      if (isAnother || next === null) kept = [];
+      if (!isAnother) kept = [...kept, ...answer.records].slice(-TAIL_ROWS);
+      if (isAnother || next === null || answer.records.length) isDrawn = false;
+      if (isAnother || isBehind) wait = 0;
+      next = isAnother || (isBehind && !source.contains) ? null : answer.next_offset;
+      topicId = answer.topic_id;
+      said.replaceChildren(...problems(answer.problems));
     } catch (error) {
-      place.replaceChildren(trouble(error));
+      if (!place.isConnected || error.name === "AbortError") return;
+      if (isRefused(error)) wait = null; // to ask again would be to be asked again
+      if (said.textContent !== error.message) said.replaceChildren(trouble(error));
     }
-    setTimeout(() => place.isConnected && look(), isBehind ? 0 : TAIL_MS);
+    if (!isDrawn && !isMarking(list)) {
+      list.replaceChildren(listed(kept.toReversed(), "Nothing has come yet."));
+      isDrawn = true;
+    }
+    if (wait !== null) setTimeout(further, wait);
   };
+  const further = () => place.isConnected && (document.hidden ? unhidden(further) : look());
   await look();
 }

@@ -1,9 +1,9 @@
 // The segments of a topic: one bar each, to scale, with the offsets that matter; then what each holds.
 
 import { get, path } from "../api.js";
-import { button, h, svg, table } from "../dom.js";
-import { count, percent, size, time } from "../format.js";
-import { when } from "./parts.js";
+import { button, h, svg, table, trouble } from "../dom.js";
+import { count, percent, readable, size, time } from "../format.js";
+import { NAMELESS, when } from "./parts.js";
 
 const STATES = {
   clean: "clean: the cleaner has been here",
@@ -27,8 +27,15 @@ export async function segmentsTab(topic, _, again) {
   const more =
     rest.length &&
     button(`The other ${count(rest.length)} partitions`, async () => {
-      more.remove();
-      for (const one of rest) place.append(await partition(topic, one));
+      more.disabled = true;
+      try {
+        for (; rest.length && place.isConnected; rest.shift()) place.append(await partition(topic, rest[0]));
+        more.remove();
+      } catch (error) {
+        more.disabled = false; // to go on from there
+        more.replaceChildren(`The other ${count(rest.length)} partitions`);
+        more.before(trouble(error));
+      }
     });
   const node = h("div", {}, legend(), button("Look again", again), place, more || null);
   return { node, every: 0 };
@@ -63,7 +70,7 @@ async function partition(topic, log) {
     ["end", log.log_end_offset],
     ...topic.groups
       .filter((one) => one.partition === log.partition)
-      .map((one) => [one.group, one.offset, true]),
+      .map((one) => [readable(one.group) || NAMELESS, one.offset, true]),
   ];
   return h(
     "article",

@@ -1,9 +1,9 @@
 // The topic as a table: the latest value of each key, a page of keys at a time.
 
 import { get, path } from "../api.js";
-import { button, choice, field, form, go, h, table, trouble } from "../dom.js";
+import { answered, button, choice, field, form, go, h, table } from "../dom.js";
 import { content, headers, problems, when } from "./parts.js";
-import { count } from "../format.js";
+import { count, digits } from "../format.js";
 
 const ROWS = 100;
 
@@ -48,16 +48,15 @@ export async function tableTab(topic, query) {
 }
 
 // Shows a page, and what is needed to go on behind it.
-async function page(topic, asked, after, place) {
-  let answer;
-  try {
-    answer = await get(path("topics", topic.topic, "table"), { ...asked, after, limit: ROWS });
-  } catch (error) {
-    place.replaceChildren(trouble(error));
-    return;
-  }
+function page(topic, asked, after, place) {
+  return answered(place, (signal) => pageOf(topic, asked, after, place, signal));
+}
+
+async function pageOf(topic, asked, after, place, signal) {
+  const wanted = { ...asked, offset: digits(asked.offset ?? ""), after, limit: ROWS };
+  const answer = await get(path("topics", topic.topic, "table"), wanted, signal);
   const behind = answer.next_after_base64;
-  place.replaceChildren(
+  return [
     ...problems(answer.problems),
     table(
       ["key", "value", "headers", ["partition", "number"], ["offset", "number"], "time"],
@@ -72,7 +71,7 @@ async function page(topic, asked, after, place) {
       after !== null && button("First keys", () => page(topic, asked, null, place)),
       behind !== null && button("Next keys", () => page(topic, asked, behind, place)),
     ),
-  );
+  ];
 }
 
 function row(one) {

@@ -5,7 +5,7 @@ import { h, table } from "../dom.js";
 import { count, size } from "../format.js";
 import { compactionTab } from "./compaction.js";
 import { findTab } from "./find.js";
-import { NAMELESS } from "./parts.js";
+import { groupLink } from "./parts.js";
 import { recordsTab } from "./records.js";
 import { segmentsTab } from "./segments.js";
 import { tableTab } from "./table.js";
@@ -101,7 +101,7 @@ function readers(topic) {
         ? Math.max(0, log.high_watermark - Math.max(one.offset, log.log_start_offset))
         : null;
       return [
-        h("a", { href: `#/groups/${encodeURIComponent(one.group)}` }, one.group || NAMELESS),
+        groupLink(one.group),
         one.partition,
         count(one.offset),
         count(lag),

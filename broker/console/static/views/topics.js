@@ -60,7 +60,7 @@ function listed(answer) {
     headings,
     wanted.map((one) => row(one, answer.now_ms)),
     {
-      empty: answer.topics.length ? "No topic is called so." : "There are no topics yet.",
+      empty: shown.text ? "No topic is called so." : "There are no topics yet.",
     },
   );
 }

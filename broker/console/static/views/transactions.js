@@ -2,7 +2,7 @@
 
 import { get, path, post } from "../api.js";
 import { button, h, kept, sure, table, trouble } from "../dom.js";
-import { ago, count, duration } from "../format.js";
+import { ago, count, duration, readable } from "../format.js";
 import { topicLink, when } from "./parts.js";
 
 export async function transactionsView(_, again) {
@@ -35,7 +35,7 @@ function opened(answer, said, again) {
     headings,
     answer.open.map((one) => [
       topicLink(one.topic, one.partition),
-      one.transactional_id,
+      one.transactional_id && readable(one.transactional_id),
       one.producer_id,
       count(one.first_offset),
       count(one.high_watermark - one.last_stable_offset),
@@ -79,7 +79,7 @@ function known(answer) {
     table(
       headings,
       answer.ids.map((one) => [
-        one.transactional_id,
+        readable(one.transactional_id),
         one.state,
         one.producer_id,
         one.producer_epoch,
