@@ -399,3 +399,59 @@ async def test_partitions_that_could_not_all_be_looked_at(page: Page, broker: Br
     await page.click("The other 10 partitions")
     await page.sees("Partition 10", "Partition 19")
     assert await page.evaluate("document.querySelectorAll('main article').length") == 20
+
+
+CONTRASTS = """
+{
+const of = (color) => {
+  const context = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+  context.fillStyle = color;
+  context.fillRect(0, 0, 1, 1);
+  return Array.from(context.getImageData(0, 0, 1, 1).data);
+};
+const light = (color) => {
+  const [red, green, blue] = of(color).map((one) => one / 255).map(
+    (one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+};
+const behind = (one) => {
+  for (; one; one = one.parentElement) {
+    const color = getComputedStyle(one).backgroundColor;
+    if (of(color)[3] === 255) return color;
+  }
+  return "white";
+};
+const ratio = (one, other) => {
+  const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+};
+const poor = [];
+const look = (one, color, least, what) => {
+  const found = ratio(color, behind(one));
+  if (found < least) poor.push(`${what} of ${one.tagName} ${one.className}: ${found.toFixed(2)}`);
+};
+for (const one of document.querySelectorAll("body *")) {
+  if (!one.checkVisibility()) continue;
+  const style = getComputedStyle(one);
+  if (Array.from(one.childNodes).some((child) => child.nodeType === 3 && child.data.trim()))
+    look(one, style.color, 4.5, "text");
+  if (one.placeholder) look(one, getComputedStyle(one, "::placeholder").color, 4.5, "placeholder");
+  if (one.matches("input:not([type=checkbox]), select, button"))
+    look(one.parentElement, style.borderTopColor, 3, "edge");
+}
+[...new Set(poor)];
+}
+"""
+"""What has less contrast than WCAG 2.1 AA asks for: 4.5 of a text, 3 of the edge of a field."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_what_is_written_can_be_read(page: Page, broker: BrokerProcess, scheme: str) -> None:
+    await page.send(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
+    views = [f"topics/stock/{tab}" for tab in ("partitions", "compaction", "table", "records", "settings")]
+    for view in [*views, "topics", "groups/reader", "quotas", "broker"]:
+        await show(page, broker, view)
+        await page.until("document.querySelector('main section') !== null")
+        assert await page.evaluate(CONTRASTS) == [], view
