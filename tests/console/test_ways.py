@@ -184,6 +184,20 @@ async def test_a_list_goes_on_while_nothing_is_typed_beside_it(page: Page, broke
     assert {row[0] for row in await page.has_rows(2)} == {"stock", "stocks"}
 
 
+async def test_what_takes_the_broker_long_is_asked_for_less_often(page: Page, broker: BrokerProcess) -> None:
+    """The more there is to tell, the longer an answer takes; nobody sees it age so fast."""
+    await show(page, broker, "topics")
+    await page.sees("stock")
+    await page.evaluate(
+        "globalThis.took = 0; globalThis.rests = []; const now = performance.now, later = setTimeout;"
+        " performance.now = () => now.call(performance) + took; globalThis.really = fetch;"
+        " globalThis.fetch = async (...asked) => { const found = await really(...asked);"
+        " took += 2000; return found; };"
+        " globalThis.setTimeout = (act, ms) => (rests.push(ms), later(act, ms))"
+    )
+    await page.until("rests.some((ms) => ms >= 8000)")
+
+
 async def test_a_broker_that_takes_its_time_is_waited_for_in_words(page: Page, broker: BrokerProcess) -> None:
     await show(page, broker, "topics")
     await page.sees("stock")
@@ -280,6 +294,50 @@ async def test_the_tail_goes_on_when_the_broker_does(page: Page, broker: BrokerP
     await page.until("!document.querySelector('main').innerText.includes('does not answer')")
     await page.sees("before")
     page.errors.clear()
+
+
+async def test_the_tail_does_not_ask_again_who_was_refused_or_does_not_look(
+    page: Page, broker: BrokerProcess
+) -> None:
+    """A browser would ask for a name and a password each second."""
+    await asyncio.to_thread(write, broker, "seen", "one")
+    await show(page, broker, "topics/seen/records?from=tail")
+    await page.sees("one")
+    await page.evaluate(
+        "globalThis.asked = 0; globalThis.really = fetch; globalThis.timers = globalThis.fired = 0;"
+        " globalThis.fetch = (...given) => (asked += 1, really(...given));"
+        " const later = setTimeout; globalThis.setTimeout = (act, ms) => (timers += 1,"
+        " later(() => (act(), fired += 1), ms));"
+        " Object.defineProperty(document, 'hidden', {get: () => globalThis.isAway ?? false})"
+    )
+    await page.until("asked > 0")
+    await page.evaluate("globalThis.isAway = true; fired = asked = 0")
+    await page.until("fired > 0")
+    assert await page.evaluate("asked") == 0
+    await asyncio.to_thread(write, broker, "seen", "two")
+    await page.evaluate("globalThis.isAway = false; document.dispatchEvent(new Event('visibilitychange'))")
+    await page.sees("two")
+    await page.evaluate(
+        "globalThis.fetch = async () => (globalThis.before = timers,"
+        " new Response(JSON.stringify({error: 'no right to READ'}), {status: 403}))"
+    )
+    await page.sees("no right to READ", "two")
+    assert await page.evaluate("timers - before") == 0
+
+
+async def test_what_a_view_that_was_left_has_asked_ends(page: Page, broker: BrokerProcess) -> None:
+    await show(page, broker, "topics")
+    await page.sees("stock")
+    await page.evaluate(
+        "globalThis.really = fetch; globalThis.signals = [];"
+        " globalThis.fetch = (url, more) => String(url).includes('/table')"
+        " ? new Promise(() => signals.push(more.signal)) : really(url, more)"
+    )
+    await page.evaluate("location.hash = '#/topics/stock/table'")
+    await page.until("signals.length === 1 && !signals[0].aborted")
+    await page.evaluate("location.hash = '#/groups'")
+    await page.sees("reader")
+    assert await page.evaluate("signals[0].aborted")
 
 
 async def test_who_marks_a_record_keeps_it_marked(page: Page, broker: BrokerProcess) -> None:

@@ -23,6 +23,7 @@ const ROUTES = [
 ];
 
 const SLOW_MS = 1000;
+const REST = 4; // times as long as it took, a view is left alone: what is large costs the broker no more
 const place = document.getElementById("view");
 const state = document.getElementById("state");
 const scrolled = new Map(); // by entry of the history, where its view was left
@@ -38,6 +39,7 @@ async function show(isAgain) {
   clearTimeout(slow);
   slow = setTimeout(() => (state.textContent ||= "waiting for the broker…"), SLOW_MS);
   const mine = ++turn;
+  const begun = performance.now();
   if (!isAgain) {
     isNew = true;
     told = "";
@@ -72,7 +74,8 @@ async function show(isAgain) {
   }
   clearTimeout(slow);
   const renewed = () => show(true);
-  if (every) timer = setTimeout(() => (document.hidden ? unhidden(renewed) : renewed()), every * 1000);
+  const rest = Math.max(every * 1000, REST * (performance.now() - begun));
+  if (every) timer = setTimeout(() => (document.hidden ? unhidden(renewed) : renewed()), rest);
 }
 
 // Another view: who came by keyboard, or hears the page, is at its beginning or in the same field of the same
