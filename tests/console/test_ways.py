@@ -323,6 +323,16 @@ async def test_the_tail_does_not_ask_again_who_was_refused_or_does_not_look(
     )
     await page.sees("no right to READ", "two")
     assert await page.evaluate("timers - before") == 0
+    await page.evaluate(
+        "globalThis.fetch = async (url, more) => String(url).includes('/records')"
+        " ? new Response(JSON.stringify({error: 'no right at all'}), {status: 403}) : really(url, more)"
+    )
+    await page.click("Records")
+    await page.until("location.hash.endsWith('/records')")
+    await page.sees("no right at all")
+    await page.evaluate("history.back()")
+    await page.until("location.hash.endsWith('from=tail')")
+    await page.sees("no right at all", "Nothing has come yet.")
 
 
 async def test_what_a_view_that_was_left_has_asked_ends(page: Page, broker: BrokerProcess) -> None:

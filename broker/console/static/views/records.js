@@ -160,7 +160,7 @@ async function tail(source, topicId, place) {
       topicId = answer.topic_id;
       said.replaceChildren(...problems(answer.problems));
     } catch (error) {
-      if (!place.isConnected || error.name === "AbortError") return;
+      if (error.name === "AbortError") return; // the view was left
       if (isRefused(error)) wait = null; // to ask again would be to be asked again
       if (said.textContent !== error.message) said.replaceChildren(trouble(error));
     }
