@@ -13,12 +13,13 @@ import threading
 from collections.abc import Callable
 from types import ModuleType
 
-from protocol.kernel import Kernel, drop_loader
+from protocol.kernel import Kernel, drop_loader, has_compiled
 
 logger = logging.getLogger(__name__)
 
 USUAL_SECONDS = 5.0
-"""where loading takes longer than this, kernels are being compiled"""
+"""where loading takes longer than this, kernels may be being compiled, or the machine is busy"""
+LOOK_AGAIN_SECONDS = 1.0
 
 
 def rooms_of_serving() -> list[ModuleType]:
@@ -65,6 +66,7 @@ class Loading:
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
+        self._saying: asyncio.TimerHandle | None = None
         self._loaded: asyncio.Future[None] | None = None
         self._is_given_up = False
         self._is_said = False
@@ -91,22 +93,29 @@ class Loading:
                 target=_report, args=(load, loop, loaded), name="kernels", daemon=True
             )
             self._thread.start()
-        saying = loop.call_later(USUAL_SECONDS, self._say)
+        self._saying = loop.call_later(USUAL_SECONDS, self._say, loop)
         try:
             await loaded
         finally:
-            saying.cancel()
+            self._saying.cancel()
         if not Kernel.is_kept and not self._is_told_of_no_place:
             self._is_told_of_no_place = True
             logger.warning("%s; until then each start compiles them again", Kernel.why_not_kept)
 
-    def _say(self) -> None:
-        if not self._is_said:
-            self._is_said = True
-            logger.info(
-                "kernels are being compiled for this processor, once, which takes a minute or two; "
-                "`kompakt kernels` does it beforehand"
-            )
+    def _say(self, loop: asyncio.AbstractEventLoop) -> None:
+        """That kernels are compiled, if they are: on a busy machine it takes as long to load them, and who
+        has compiled them beforehand would look for what is wrong.
+        """
+        if self._is_said:
+            return
+        if not has_compiled():
+            self._saying = loop.call_later(LOOK_AGAIN_SECONDS, self._say, loop)
+            return
+        self._is_said = True
+        logger.info(
+            "kernels are being compiled for this processor, once, which takes a minute or two; "
+            "`kompakt kernels` does it beforehand"
+        )
 
 
 def _report(load: Callable[[], None], loop: asyncio.AbstractEventLoop, loaded: asyncio.Future[None]) -> None:

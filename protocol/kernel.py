@@ -27,7 +27,7 @@ from pathlib import Path
 from threading import Lock, get_ident
 from time import perf_counter_ns
 from types import CodeType, ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy
 
@@ -102,6 +102,8 @@ class Kernel:
     is_kept = True
     """whether all that was compiled here is in a cache, for the next process"""
     why_not_kept = NOT_KEPT
+    made: ClassVar[list[Any]] = []
+    """numba's dispatchers of this process"""
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, bool]) -> None:
         functools.update_wrapper(self, function)
@@ -133,6 +135,7 @@ class Kernel:
             if "cannot cache" not in str(error):
                 raise
             made = numba.njit(**self._options)(self._function)
+        Kernel.made.append(made)
         self._stamp_cache(made._cache)
         if not _is_of_the_installation(made._cache):
             self._read_installed_first(made)
@@ -179,6 +182,11 @@ class Kernel:
     def stamp(self) -> str:
         """A hash of the kernel's options and file, the constants and tuples it names, kernels it calls."""
         return _stamp(self._function, self._options)
+
+
+def has_compiled() -> bool:
+    """Whether a kernel was in no cache, so that this process compiles it or has done so."""
+    return any(made._cache_misses for made in Kernel.made)
 
 
 def load_numba() -> Any:

@@ -244,6 +244,22 @@ def test_a_change_in_another_file_makes_a_kernel_be_compiled_anew(tmp_path: Path
     assert run_outer(tmp_path) == "3021 1"
 
 
+KNOWS = """
+from protocol.kernel import has_compiled
+known = has_compiled()
+import outer
+print(known, has_compiled())
+"""
+
+
+def test_a_process_knows_whether_it_has_compiled_anything(tmp_path: Path) -> None:
+    """And not merely loaded what is in the cache."""
+    (tmp_path / "outer.py").write_text(OUTER)
+    (tmp_path / "inner.py").write_text(INNER.format(factor=2, expression="2 * number"))
+    assert run_outer(tmp_path, before=KNOWS) == "2014 0\nFalse True"
+    assert run_outer(tmp_path, before=KNOWS) == "2014 1\nFalse False"
+
+
 TUPLES = """
 from typing import NamedTuple
 
