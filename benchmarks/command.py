@@ -43,22 +43,28 @@ def _end(number: int, _: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def data_directory(options: argparse.Namespace) -> Iterator[Path]:
-    """Where the data goes, until the end of the run. What still runs then ends first: a signal may come while
-    a broker is being started, and nobody knows of that one.
+    """Where the data goes, until the end of the run. What was started meanwhile and still runs ends first: a
+    signal may come while a broker is being started, and nobody knows of that one.
     """
+    before = _children()
     with tempfile.TemporaryDirectory(prefix="kompakt-bench-", dir=options.directory) as name:
         try:
             yield Path(name)
         finally:
-            _end_children()
+            for pid in _children() - before:
+                with contextlib.suppress(
+                    ProcessLookupError, ChildProcessError
+                ):  # another thread waits for it
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
 
 
-def _end_children() -> None:
-    for path in Path("/proc/self/task").glob("*/children"):
-        for pid in map(int, path.read_text().split()):
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # another thread waits for it
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+def _children() -> set[int]:
+    found = set[int]()
+    for one in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found.update(map(int, one.read_text().split()))
+    return found
 
 
 def rounds(text: str) -> int:

@@ -63,9 +63,10 @@ def test_who_ends_a_run_ends_its_brokers_and_gets_the_disk_back(
 
 
 def test_a_process_that_nobody_knows_of_ends_before_its_data_goes(tmp_path: Path) -> None:
-    """As where the signal comes while it is started."""
+    """As where the signal comes while it is started. What ran before goes on."""
     writing = "import pathlib, sys\nwhile True: pathlib.Path(sys.argv[1], 'log').open('ab').write(b'.')"
     options = argparse.Namespace(directory=tmp_path)
+    another = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with pytest.raises(SystemExit), command.data_directory(options) as directory:
         process = subprocess.Popen([sys.executable, "-c", writing, directory])
         wait_for(lambda: (directory / "log").exists())
@@ -73,6 +74,9 @@ def test_a_process_that_nobody_knows_of_ends_before_its_data_goes(tmp_path: Path
     assert process.wait(60) is not None
     assert not Path(f"/proc/{process.pid}").exists()
     assert not list(tmp_path.iterdir())
+    assert another.poll() is None
+    another.communicate(b"\n")
+    assert another.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from protocol.errors import ErrorCode
 from protocol.framing import decode_response, encode_request
 from protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.fetch import FetchRequest
+from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.topics import CreateTopicsRequest
@@ -31,6 +32,7 @@ VERSIONS = {
     "produce": 9,
     "fetch": 12,
     "list_offsets": 7,
+    "metadata": 12,
     "create": 7,
     "describe": 4,
     "alter": 1,
@@ -99,7 +101,17 @@ class Raw:
         self.wait_for_leader(topic)
 
     def wait_for_leader(self, topic: str) -> None:
-        wait_for(lambda: self.list_offset(topic, -1)[0] == 0, f"a leader of {topic}")
+        """Of each partition. The parts of a Kafka learn of it one after the other: until Metadata tells of a
+        topic that was made again, a log of the one before may answer in its name.
+        """
+        wait_for(lambda: self._has_leaders(topic), f"a leader of {topic}")
+
+    def _has_leaders(self, topic: str) -> bool:
+        named = MetadataRequest.MetadataRequestTopic(name=topic)
+        request = MetadataRequest(topics=[named], allow_auto_topic_creation=False)
+        (told,) = self.ask(request, VERSIONS["metadata"]).topics
+        leads = [self.list_offset(topic, -1, one.partition_index)[0] == 0 for one in told.partitions]
+        return told.error_code == 0 and bool(leads) and all(leads)
 
     def configure(self, topic: str, settings: Mapping[str, str]) -> None:
         """Set topic settings; returns when they are told back."""
