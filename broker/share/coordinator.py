@@ -184,13 +184,16 @@ class ShareCoordinator:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if share.in_flight is not None:  # somebody else was faster
             return share.in_flight
+        stored, epoch = share.stored, partition.log.leader_epoch
+        before = stored.batches, stored.leader_epoch
         in_flight = share.open_at(start_offset)
-        share.stored.leader_epoch = partition.log.leader_epoch
-        if share.stored.start_offset == NO_OFFSET:
+        stored.leader_epoch = epoch
+        if stored.start_offset == NO_OFFSET or epoch != before[1]:
             try:
                 self._write(share, ())
             except KafkaError:
                 share.in_flight = None
+                stored.batches, stored.leader_epoch = before
                 raise
         return in_flight
 

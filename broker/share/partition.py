@@ -15,6 +15,7 @@ from broker.share.state_batches import StateBatch, overlaid
 NO_OFFSET = -1
 """the group has no position yet: it begins by share.auto.offset.reset when somebody reads"""
 NO_COUNT = -1
+NO_EPOCH = -1
 
 
 class ShareKey(NamedTuple):
@@ -50,10 +51,14 @@ class Stored:
     updates: int = 0
     """how many say what has changed since"""
 
-    def update(self, start_offset: int, complete_count: int, batches: Sequence[StateBatch]) -> None:
-        """Something has changed since; a start offset of NO_OFFSET has not."""
+    def update(
+        self, start_offset: int, complete_count: int, leader_epoch: int, batches: Sequence[StateBatch]
+    ) -> None:
+        """Something has changed since; what is NO_OFFSET or NO_EPOCH has not."""
         if start_offset != NO_OFFSET:
             self.start_offset = start_offset
+        if leader_epoch != NO_EPOCH:
+            self.leader_epoch = leader_epoch
         self.complete_count = complete_count
         self.batches = overlaid(self.batches, batches, self.start_offset)
         self.updates += 1

@@ -106,7 +106,10 @@ def _read(contents: Contents, raw_key: bytes, value: bytes | None, offset: int) 
     elif key in contents:
         change = decode(ShareUpdateValue, 0, bytes(value), _VERSION.size)
         contents[key].update(
-            change.start_offset, change.delivery_complete_count, _batches(change.state_batches)
+            change.start_offset,
+            change.delivery_complete_count,
+            change.leader_epoch,
+            _batches(change.state_batches),
         )
 
 

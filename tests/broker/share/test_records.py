@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from broker.share.partition import NO_OFFSET, ShareKey, Stored
+from broker.share.partition import NO_EPOCH, NO_OFFSET, ShareKey, Stored
 from broker.share.records import SNAPSHOT, UPDATE, Contents, read_contents, snapshot_value, state_key
 from broker.share.records import update_value as changed_value
 from broker.share.state_batches import DeliveryState, StateBatch
@@ -20,8 +20,8 @@ ARCHIVED, AVAILABLE = DeliveryState.ARCHIVED, DeliveryState.AVAILABLE
 Row = tuple[bytes | None, bytes | None]
 
 
-def stored(start_offset: int = 5, **more: int) -> Stored:
-    return Stored(3, 2, 1, start_offset, 4, 1_000, **more)
+def stored(start_offset: int = 5, leader_epoch: int = 1, **more: int) -> Stored:
+    return Stored(3, 2, leader_epoch, start_offset, 4, 1_000, **more)
 
 
 def read(*batches: list[Row], damaged: int | None = None) -> Contents:
@@ -46,12 +46,12 @@ def test_what_has_changed_is_laid_over_all_that_was_known() -> None:
     found = read(
         [all_of(THERE, stored()), all_of(HERE, stored(), first, second)],
         [
-            change_of(HERE, stored(NO_OFFSET), second._replace(state=ARCHIVED)),
-            change_of(HERE, stored(10), third),
+            change_of(HERE, stored(NO_OFFSET, 6), second._replace(state=ARCHIVED)),
+            change_of(HERE, stored(10, NO_EPOCH), third),
         ],
     )
     assert found[HERE] == Stored(
-        3, 2, 1, 10, 4, 1_000, [second._replace(state=ARCHIVED), third], snapshot_at=1, updates=2
+        3, 2, 6, 10, 4, 1_000, [second._replace(state=ARCHIVED), third], snapshot_at=1, updates=2
     )
     assert found[THERE] == stored(batches=[], snapshot_at=0)
 

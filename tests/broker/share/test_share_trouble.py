@@ -275,6 +275,44 @@ async def test_where_a_group_is_set_to_holds_though_somebody_was_about_to_begin(
     assert world.broker.shares.partitions[key].stored.start_offset == 1
 
 
+async def test_the_leader_epoch_that_a_group_reads_in_is_told_behind_a_start_too(
+    world: World, client: Client
+) -> None:
+    """Kafka writes a new one down when somebody reads, though nothing is said of any record."""
+
+    async def epoch() -> int:
+        asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+        request = DescribeShareGroupOffsetsRequest(groups=[asked(group_id="g", topics=None)])
+        (row,) = (await world_client.ask(request, 1)).groups[0].topics[0].partitions
+        return row.leader_epoch
+
+    await produce(world, client, b"a", b"b")
+    m, world_client = await Member.join(world), client
+    await m.fetch()
+    assert await m.acknowledge((0, 0, [RELEASE]), (1, 1, [ACCEPT])) is ErrorCode.NONE
+    assert await epoch() == 0
+    partition = world.broker.partition("t", 0)
+    assert partition is not None
+    partition.log.begin_epoch(3)  # as behind a power cut
+    await world.restart()
+    m = await Member.join(world)
+    world_client = m.client
+    state = world.broker.partitions[
+        world.broker.shares._topic.place_of(ShareKey("g", m.topic_id, 0).state_id)
+    ]
+    state.log.offline_reason = "the disk is gone"
+    with pytest.raises(AssertionError, match="error_code"):
+        await m.fetch()
+    assert await epoch() == 0
+    state.log.offline_reason = None
+    assert await m.fetch() == ([(0, 0, 2)], [b"a"])
+    assert await epoch() == 3
+    await world.restart()
+    world_client = await world.connect()
+    await world_client.ask(FindCoordinatorRequest(key="g"), 3)
+    assert await epoch() == 3
+
+
 async def test_members_that_begin_at_the_same_time_begin_in_one_place(world: World, client: Client) -> None:
     """Each would give the same records out."""
     await settings(client, auto_offset_reset="by_duration:PT30S")
