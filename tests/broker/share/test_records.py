@@ -44,7 +44,7 @@ def change_of(key: ShareKey, said: Stored, *batches: StateBatch) -> Row:
 def test_what_has_changed_is_laid_over_all_that_was_known() -> None:
     first, second, third = (StateBatch(at, at + 4, AVAILABLE, 1) for at in (5, 10, 15))
     found = read(
-        [all_of(THERE, stored()), all_of(HERE, stored(), first, second)],
+        [all_of(THERE, stored(), first), all_of(HERE, stored(), first, second)],
         [
             change_of(HERE, stored(NO_OFFSET, 6), second._replace(state=ARCHIVED)),
             change_of(HERE, stored(10, NO_EPOCH), third),
@@ -53,7 +53,7 @@ def test_what_has_changed_is_laid_over_all_that_was_known() -> None:
     assert found[HERE] == Stored(
         3, 2, 6, 10, 4, 1_000, [second._replace(state=ARCHIVED), third], snapshot_at=1, updates=2
     )
-    assert found[THERE] == stored(batches=[], snapshot_at=0)
+    assert found[THERE] == Stored(3, 2, 1, 5, 4, 1_000, [first])
 
 
 def test_all_that_is_known_begins_the_count_of_changes_anew_and_a_tombstone_ends_it() -> None:
@@ -81,6 +81,8 @@ def test_what_cannot_be_read_costs_nothing_else() -> None:
     assert read(*rows)[HERE].start_offset == 7
     found = read(*rows[:2], damaged=1)
     assert (list(found), found[HERE].start_offset) == ([HERE], 5), "a damaged batch is skipped"
+    found = read(*rows, damaged=1)
+    assert (found[HERE].start_offset, found[HERE].updates) == (7, 1), "and no other is"
 
 
 def test_values_begin_with_kafkas_version() -> None:

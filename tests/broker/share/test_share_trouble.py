@@ -6,23 +6,17 @@ Method: as in `test_share_groups.py`, with an event put where it hurts most.
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from broker.partition import Partition
 from broker.security.acls import Acl, Operation, Pattern, Permission, Resource
-from broker.share import coordinator
 from broker.share.partition import ShareKey
-from broker.share.records import Contents, read_contents
-from broker.topic import SHARE_STATE_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import FindCoordinatorRequest
 from protocol.messages.share_fetch import ShareFetchResponse
 from protocol.messages.share_groups import AlterShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequest
-from storage.layout import TopicPartition
 from storage.log import Log
 from storage.slice import Slice
 from tests.broker.client import Client, until
@@ -132,119 +126,6 @@ async def test_what_is_compacted_away_takes_no_room_for_ever(
     assert await m.fetch() == ([(100, 100, 1)], [b"good"])
 
 
-@pytest.mark.parametrize("is_opened_anew", [True, False])
-async def test_what_could_not_be_read_is_not_taken_for_replaced(
-    make_world: Callable[..., Awaitable[World]], monkeypatch: pytest.MonkeyPatch, is_opened_anew: bool
-) -> None:
-    """As while it is being read: a broker that looked for what is replaced before it knew all deleted it."""
-    world = await make_world(share_coordinator_state_topic_num_partitions="1")
-    client = await world.connect()
-    world.topic("t")
-    await settings(client, auto_offset_reset="earliest")
-    m = await Member.join(world)
-    await produce(world, client, b"a", b"b")
-    await m.fetch()
-    await m.acknowledge((0, 0, [ACCEPT]))
-
-    def unreadable(_: Log) -> Contents:
-        raise OSError(errno.EIO, "the disk does not answer")
-
-    with monkeypatch.context() as patches:
-        patches.setattr(coordinator, "read_contents", unreadable)
-        await world.restart()
-    await world.broker.shares.prune()
-    if is_opened_anew:
-        world.broker.shares._topic._read = read_contents
-        for place in (TopicPartition("t", 0), TopicPartition(SHARE_STATE_TOPIC, 0)):
-            assert world.broker.shares._topic._unreadable == {0}
-            await world.broker.shares.load_again(place)
-    else:
-        await world.restart()
-    m = await Member.join(world)
-    assert (await m.fetch())[1] == [b"b"]
-
-
-async def test_what_nobody_reads_keeps_nothing_that_others_write(
-    make_world: Callable[..., Awaitable[World]],
-) -> None:
-    """And where nothing happens nothing is written."""
-    world = await make_world(share_coordinator_state_topic_num_partitions="1")
-    client = await world.connect()
-    world.topic("t")
-    world.topic("idle")
-    await settings(client, auto_offset_reset="earliest")
-    m = await Member.join(world, topics=["t", "idle"])
-    log = world.broker.partitions[TopicPartition(SHARE_STATE_TOPIC, 0)].log
-    for _ in range(6):
-        await produce(world, client, b"a")
-        ((first, last, _),) = (await m.fetch())[0]
-        assert await m.acknowledge((first, last, [ACCEPT])) is ErrorCode.NONE
-    await world.broker.shares.prune()
-    assert log.log_start_offset >= log.log_end_offset - 2
-    end_offset = log.log_end_offset
-    for _ in range(2):
-        await world.broker.shares.prune()
-    assert log.log_end_offset == end_offset
-    await world.restart()
-    assert len(world.broker.shares.partitions) == 2
-
-
-async def test_what_was_accepted_before_others_were_pruned_stays_so(world: World, client: Client) -> None:
-    """All that is known is written where the group stands, not where it stood before the last words."""
-    await produce(world, client, b"a")
-    await produce(world, client, b"b")
-    m = await Member.join(world)
-    await m.fetch()
-    assert await m.acknowledge((0, 0, [ACCEPT])) is ErrorCode.NONE
-    await world.broker.shares.prune()
-    world.broker.share_sessions.sessions.clear()  # as behind a kill: what it has is not given back
-    await world.restart()
-    m = await Member.join(world)
-    assert (await m.fetch())[1] == [b"b"]
-
-
-async def test_who_begins_or_is_forgotten_while_others_are_pruned(
-    make_world: Callable[..., Awaitable[World]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between two partitions the job waits for the disk."""
-    world = await make_world(share_coordinator_state_topic_num_partitions="2")
-    world.topic("t")
-    shares = world.broker.shares
-    await shares.ensure_topic()
-    topic_id = world.broker.topics.get("t").topic_id  # type: ignore[union-attr]
-    keys = [ShareKey(f"g{number}", topic_id, 0) for number in range(50)]
-    first = next(key for key in keys if shares._topic.place_of(key.state_id).partition == 0)
-    old, gone, new = [key for key in keys if shares._topic.place_of(key.state_id).partition == 1][:3]
-    shares.begin([first, old, gone], 1, dict.fromkeys(keys, 0))
-    for share in shares.partitions.values():
-        share.stored.updates = 1
-    all_flushed = Partition.all_flushed
-
-    async def meanwhile(partition: Partition) -> None:
-        if new not in shares.partitions:
-            shares.begin([new], 1, {new: 7})
-            shares.forget([gone])
-        await all_flushed(partition)
-
-    monkeypatch.setattr(Partition, "all_flushed", meanwhile)
-    await shares.prune()
-    await world.restart()
-    assert set(world.broker.shares.partitions) == {first, old, new}
-    assert world.broker.shares.partitions[new].stored.start_offset == 7
-
-
-async def test_a_group_whose_state_is_lost_begins_anew(world: World, client: Client) -> None:
-    """A power cut keeps what one log says and not the other."""
-    await produce(world, client, b"a")
-    m = await Member.join(world)
-    await m.fetch()
-    key = ShareKey("g", m.topic_id, 0)
-    world.broker.shares.forget([key])
-    await world.restart()
-    m = await Member.join(world, "n")
-    assert await m.fetch() == ([(0, 0, 1)], [b"a"])
-
-
 async def test_who_tells_of_what_the_group_has_nothing_of_any_more_is_told_so(
     world: World, client: Client
 ) -> None:
@@ -273,44 +154,6 @@ async def test_where_a_group_is_set_to_holds_though_somebody_was_about_to_begin(
         await opening
     await world.restart()
     assert world.broker.shares.partitions[key].stored.start_offset == 1
-
-
-async def test_the_leader_epoch_that_a_group_reads_in_is_told_behind_a_start_too(
-    world: World, client: Client
-) -> None:
-    """Kafka writes a new one down when somebody reads, though nothing is said of any record."""
-
-    async def epoch() -> int:
-        asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
-        request = DescribeShareGroupOffsetsRequest(groups=[asked(group_id="g", topics=None)])
-        (row,) = (await world_client.ask(request, 1)).groups[0].topics[0].partitions
-        return row.leader_epoch
-
-    await produce(world, client, b"a", b"b")
-    m, world_client = await Member.join(world), client
-    await m.fetch()
-    assert await m.acknowledge((0, 0, [RELEASE]), (1, 1, [ACCEPT])) is ErrorCode.NONE
-    assert await epoch() == 0
-    partition = world.broker.partition("t", 0)
-    assert partition is not None
-    partition.log.begin_epoch(3)  # as behind a power cut
-    await world.restart()
-    m = await Member.join(world)
-    world_client = m.client
-    state = world.broker.partitions[
-        world.broker.shares._topic.place_of(ShareKey("g", m.topic_id, 0).state_id)
-    ]
-    state.log.offline_reason = "the disk is gone"
-    with pytest.raises(AssertionError, match="error_code"):
-        await m.fetch()
-    assert await epoch() == 0
-    state.log.offline_reason = None
-    assert await m.fetch() == ([(0, 0, 2)], [b"a"])
-    assert await epoch() == 3
-    await world.restart()
-    world_client = await world.connect()
-    await world_client.ask(FindCoordinatorRequest(key="g"), 3)
-    assert await epoch() == 3
 
 
 async def test_members_that_begin_at_the_same_time_begin_in_one_place(world: World, client: Client) -> None:
