@@ -337,6 +337,7 @@ class ShareCoordinator:
         before = stored.start_offset, stored.complete_count
         try:
             if stored.updates >= self._node.config.share_coordinator_snapshot_update_records_per_snapshot:
+                stored.created_ms = self._node.clock.now_ms()
                 return self._snapshot(share)
             share.follow()
             _, waits = self._append(

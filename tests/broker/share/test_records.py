@@ -12,6 +12,7 @@ from broker.share.partition import NO_EPOCH, NO_OFFSET, ShareKey, Stored
 from broker.share.records import SNAPSHOT, UPDATE, Contents, read_contents, snapshot_value, state_key
 from broker.share.records import update_value as changed_value
 from broker.share.state_batches import DeliveryState, StateBatch
+from protocol.control import Marker, marker_batch
 from protocol.records import encode_batch
 from tests.broker.groups.world import MemoryLog
 
@@ -83,6 +84,14 @@ def test_what_cannot_be_read_costs_nothing_else() -> None:
     assert (list(found), found[HERE].start_offset) == ([HERE], 5), "a damaged batch is skipped"
     found = read(*rows, damaged=1)
     assert (found[HERE].start_offset, found[HERE].updates) == (7, 1), "and no other is"
+
+
+def test_the_end_of_a_transaction_is_no_record() -> None:
+    """Anybody may write to the topic who has the right to."""
+    log = MemoryLog()
+    marker = marker_batch(Marker(is_commit=True), producer_id=7, producer_epoch=0, now_ms=0)
+    log.batches += [marker, encode_batch([(0, *all_of(HERE, stored()), ())], base_offset=1, now_ms=0)]
+    assert list(read_contents(log)) == [HERE]  # type: ignore[arg-type]
 
 
 def test_values_begin_with_kafkas_version() -> None:

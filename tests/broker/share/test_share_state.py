@@ -13,11 +13,14 @@ import pytest
 from broker.partition import Partition
 from broker.share import coordinator
 from broker.share.partition import ShareKey
-from broker.share.records import Contents, read_contents
+from broker.share.records import UPDATE, Contents, read_contents
 from broker.topic import SHARE_STATE_TOPIC
-from protocol.errors import ErrorCode
+from protocol.codegen import decode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import DeleteGroupsRequest, FindCoordinatorRequest
+from protocol.messages.internal_share_groups import ShareSnapshotValue, ShareUpdateValue
 from protocol.messages.share_groups import AlterShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequest
+from protocol.records import decode_batch
 from storage.layout import TopicPartition
 from storage.log import Log
 from tests.broker.client import Client, until
@@ -31,6 +34,7 @@ from tests.broker.share.test_share_groups import (
     produce,
     settings,
     stands,
+    state_kind,
 )
 
 __all__ = ["client"]
@@ -189,6 +193,7 @@ async def test_where_a_group_is_set_to_holds_though_locks_of_before_end(world: W
         await member.beat(epoch=-1)
     assert await set_to(client, 2) is ErrorCode.NONE
     assert await m.acknowledge((0, 0, [ACCEPT])) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await m.acknowledge(epoch=-1) is ErrorCode.NONE
     world.clock.advance(LOCK_MS)
     assert await stands(client) == (2, 1)
     await world.restart()
@@ -252,3 +257,71 @@ async def test_the_leader_epoch_that_a_group_reads_in_is_told_behind_a_start_too
     world_client = await world.connect()
     await world_client.ask(FindCoordinatorRequest(key="g"), 3)
     assert await epoch() == 3
+
+
+async def test_what_stops_writes_nothing_more(world: World, client: Client) -> None:
+    await produce(world, client, b"a")
+    m = await Member.join(world)
+    await m.fetch()
+    key = ShareKey("g", m.topic_id, 0)
+    log = world.broker.partitions[world.broker.shares._topic.place_of(key.state_id)].log
+    end_offset = log.log_end_offset
+    world.broker.shares.stop()
+    world.clock.advance(LOCK_MS)
+    assert log.log_end_offset == end_offset
+    with pytest.raises(KafkaError):
+        world.broker.shares.find(key)
+
+
+async def test_all_that_is_written_at_once_is_numbered(
+    make_world: Callable[..., Awaitable[World]],
+) -> None:
+    """As Kafka does, so that who reads `__share_group_state` sees what belongs together; what was created
+    before it was written was written anew by the broker itself.
+    """
+    world = await make_world(
+        share_coordinator_snapshot_update_records_per_snapshot="1",
+        share_coordinator_state_topic_num_partitions="1",
+    )
+    client = await world.connect()
+    world.topic("t")
+    await settings(client, auto_offset_reset="earliest")
+    await produce(world, client, b"a", b"b", b"c")
+    m = await Member.join(world)
+    began_ms, state_epoch = world.clock.now_ms(), m.epoch
+    await m.fetch()
+    for number in range(3):
+        world.clock.advance(10)
+        assert await m.acknowledge((number, number, [ACCEPT])) is ErrorCode.NONE
+    world.clock.advance(10)
+    await m.beat(epoch=-1)
+    await world.restart()
+    world.broker.shares.partitions[ShareKey("g", m.topic_id, 0)].stored.updates = 1
+    await world.broker.shares.prune()
+    client = await world.connect()
+    await client.ask(FindCoordinatorRequest(key="g"), 3)
+    world.clock.advance(10)
+    assert await set_to(client, 1) is ErrorCode.NONE
+    log = world.broker.partitions[TopicPartition(SHARE_STATE_TOPIC, 0)].log
+    found = []
+    for record in (record for _, data in log.scan(0) for record in decode_batch(data)):
+        assert record.value is not None
+        value = bytes(record.value)
+        if state_kind(record.key or b"") == UPDATE:
+            change = decode(ShareUpdateValue, 0, value, 2)
+            found.append(("U", change.snapshot_epoch, change.start_offset))
+        else:
+            said = decode(ShareSnapshotValue, 0, value, 2)
+            times = said.create_timestamp - began_ms, said.write_timestamp - began_ms
+            found.append(
+                ("S", said.snapshot_epoch, said.start_offset, said.state_epoch - state_epoch, *times)
+            )
+    assert found == [
+        ("S", 0, -1, 0, 0, 0),
+        ("U", 0, 0),
+        ("S", 1, 0, 0, 10, 10),
+        ("U", 1, 1),
+        ("S", 2, 2, 0, 30, 30),
+        ("S", 3, 2, 0, 30, 40),
+        ("S", 4, 1, 1, 50, 50),
+    ]
