@@ -196,6 +196,15 @@ async def test_a_shorter_lock_ends_in_its_time(world: World, client: Client) -> 
     assert await n.fetch() == ([(0, 0, 2), (1, 1, 3)], [b"a", b"b"])
 
 
+async def test_a_lock_ends_though_one_before_has_ended(world: World, client: Client) -> None:
+    await produce(world, client, b"a")
+    m, n = await Member.join(world), await Member.join(world, "n")
+    for count in (1, 2):
+        assert (await m.fetch())[0] == [(0, 0, count)]
+        world.clock.advance(LOCK_MS)
+    assert await n.fetch() == ([(0, 0, 3)], [b"a"])
+
+
 async def test_a_group_that_is_set_nowhere_does_not_come_into_being(world: World, client: Client) -> None:
     await client.ask(FindCoordinatorRequest(key="g"), 3)
     asked = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
