@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -226,7 +227,7 @@ async def test_the_leader_epoch_that_a_group_reads_in_is_told_behind_a_start_too
 ) -> None:
     """Kafka writes a new one down when somebody reads, though nothing is said of any record."""
 
-    async def epoch() -> int:
+    async def epoch() -> Any:
         asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
         request = DescribeShareGroupOffsetsRequest(groups=[asked(group_id="g", topics=None)])
         (row,) = (await world_client.ask(request, 1)).groups[0].topics[0].partitions
@@ -303,7 +304,7 @@ async def test_all_that_is_written_at_once_is_numbered(
     world.clock.advance(10)
     assert await set_to(client, 1) is ErrorCode.NONE
     log = world.broker.partitions[TopicPartition(SHARE_STATE_TOPIC, 0)].log
-    found = []
+    found: list[tuple[Any, ...]] = []
     for record in (record for _, data in log.scan(0) for record in decode_batch(data)):
         assert record.value is not None
         value = bytes(record.value)
