@@ -5,6 +5,7 @@ Method: as in `test_share_trouble.py`, of what lies in `__share_group_state`.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -163,15 +164,18 @@ async def test_a_group_whose_state_is_lost_can_be_deleted(world: World, client: 
     assert world.broker.groups.shared.groups == {}
 
 
-async def test_where_a_group_begins_and_that_it_is_forgotten_is_answered_once_durable(world: World) -> None:
+async def test_where_a_group_begins_and_that_it_is_forgotten_is_answered_once_durable(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.topic("t")
     shares = world.broker.shares
     await shares.ensure_topic()
     key = ShareKey("g", world.broker.topics.get("t").topic_id, 0)  # type: ignore[union-attr]
-    for waits in (shares.begin([key], 1, {key: 0}), shares.forget([key])):
-        (flushed,) = waits
-        assert not flushed.done()
-        await flushed
+    flushed = asyncio.get_running_loop().create_future()
+    with monkeypatch.context() as patches:
+        patches.setattr(Partition, "when_flushed", lambda *_: flushed)
+        assert shares.begin([key], 1, {key: 0}) == [flushed]
+        assert shares.forget([key]) == [flushed]
 
 
 async def set_to(client: Client, offset: int) -> ErrorCode:
