@@ -163,7 +163,7 @@ async def test_who_comes_back_finds_the_place(page: Page, broker: BrokerProcess)
     await page.sees("last record")
     assert await page.evaluate("scrollY") == 0
     await page.evaluate("history.back()")
-    await page.sees("4.7")
+    await page.sees("Looked at: offsets")  # the list of topics may say "4.73 s ago"
     assert await page.evaluate("scrollY") == 500
 
 
