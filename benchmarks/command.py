@@ -52,9 +52,8 @@ def data_directory(options: argparse.Namespace) -> Iterator[Path]:
             yield Path(name)
         finally:
             for pid in _children() - before:
-                with contextlib.suppress(
-                    ProcessLookupError, ChildProcessError
-                ):  # another thread waits for it
+                # Another thread may have waited for it.
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
 
